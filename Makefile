@@ -44,13 +44,12 @@ check: $(VENV)/.installed-dev
 	$(if $(filter skip,$(SMOKE)),,$(BIN)/simnmt validate @live-smoke --requests 60 --any-model)
 
 # The tests and cases marked `deep`, and the properties of all rooms (with 50 times as many examples if they name no number); then
-# the campaigns (tests/campaigns) with forty times as many cases, 10,000 random worlds (seed 20) and the policies of 1,000 random
-# scenarios (seed 21) in both engines, 100,000 live requests and 10,000 connections, the sanitizers over
-# the builds of the kernels, and the examples of the documentation.
+# the campaigns (tests/campaigns) with forty times as many cases, 10,000 random worlds (seed 20) in both engines, 100,000 live
+# requests and 10,000 connections, the sanitizers over the builds of the kernels, and the examples of the documentation.
 check-deep: $(VENV)/.installed-test
 	@echo "make check-deep: the deep tests, the campaigns at full size, the sanitizers, the documentation's examples, the wheels"
 	SIMNMT_CAMPAIGN_SCALE=10 $(BIN)/python -m pytest -n auto --dist worksteal -m "deep or hypothesis" $(addprefix --ignore=,$(CAMPAIGNS))
-	@echo "both engines run 10,000 random worlds of seed 20, and 1,000 random scenarios of seed 21"
+	@echo "both engines run 10,000 random worlds of seed 20"
 	SIMNMT_CAMPAIGN_SCALE=10 $(BIN)/python -m pytest -n auto --dist worksteal $(CAMPAIGNS)
 	$(BIN)/python docs/run_examples.py
 	$(MAKE) check-dist

@@ -15,8 +15,8 @@ import numpy as np
 
 from simnmt.base import shipped_files
 from simnmt.network.series import RttSeries
-from simnmt.network.series_csv import write_series
-from simnmt.network.traces.trace_file import read_trace
+from simnmt.network.series_csv import series_text, write_texts
+from simnmt.network.traces import read_trace
 from simnmt.profile.blocks import ExecutionFit
 from simnmt.profile.profile_file import read_profile, write_profile
 from simnmt.scenario.document import read_document
@@ -265,12 +265,13 @@ def series(folder: Path, name: str, rtt_ms: Any, step_s: float) -> str:
     """An RTT series in a file, a sample each `step_s`."""
     rtt_s = np.asarray(rtt_ms, np.float64) / 1e3
     path = folder / f"{name}.csv"
-    write_series(path, RttSeries(name, "synthetic", "made up", np.arange(len(rtt_s)) * step_s, rtt_s), decimals=3)
+    made = RttSeries(name, "synthetic", "made up", np.arange(len(rtt_s)) * step_s, rtt_s)
+    write_texts({path: series_text(made, decimals=3)})
     return str(path)
 
 
 def recorded(folder: Path) -> str:
     """The recorded drive as a series of our form."""
     path = folder / "5g.csv"
-    write_series(path, read_trace(RECORDED)[0].series("5G drive"))
+    write_texts({path: series_text(read_trace(RECORDED)[0].series("5G drive"))})
     return str(path)

@@ -24,14 +24,13 @@ _MODULES = {
     "simnmt.network.series": ("BandwidthSeries", "RttSeries"),
     "simnmt.policies.decision": ("DecisionView", "Knowledge", "PolicySettings"),
     "simnmt.profile.device_profile": ("DeviceProfile",),
-    "simnmt.workload.arrivals.process": ("OpenProcess",),
     "simnmt.workload.length_table": ("LengthTable",),
 }
 """The public names by module: stable by promise (docs/reference/python.md); everything else may change."""
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = [
     "BandwidthSeries", "Batcher", "Comparison", "DecisionView", "DeviceProfile", "Encode", "InputError", "Join", "Knowledge",
-    "LengthTable", "OpenProcess", "PolicySettings", "RttSeries", "Run", "Scenario", "__version__", "compare", "load",
+    "LengthTable", "PolicySettings", "RttSeries", "Run", "Scenario", "__version__", "compare", "load",
     "load_sweep", "plan", "run", "sweep",
 ]  # fmt: skip
 
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from simnmt.network.series import BandwidthSeries, RttSeries
     from simnmt.policies.decision import DecisionView, Knowledge, PolicySettings
     from simnmt.profile.device_profile import DeviceProfile
-    from simnmt.workload.arrivals.process import OpenProcess
     from simnmt.workload.length_table import LengthTable
 
 

@@ -61,10 +61,7 @@ class Scenario:
         *,
         allow_code: bool = False,
     ) -> None:
-        """Read and check a scenario: a file's path, a shipped `@name`, a run directory, or a mapping that may hold objects.
-
-        `overrides`, `allow_code`: as of `run`. Raises `InputError` for any fault.
-        """
+        """Read and check a scenario; the arguments and errors are those of `run`."""
         self._given, self._overrides, self.allow_code = given, overrides_of_call(overrides), allow_code
         self.source = open_source(given, self._overrides, allow_code=allow_code)
         """The scenario as it was checked."""
@@ -118,17 +115,14 @@ class Run(results.Run):
 
     @named_if_missing()
     def figure(self, name: str, *, workload: str | None = None, network: str | None = None, **options: str) -> Figure:
-        """Return a figure of the page as a plotly figure, with the same data.
-
-        A loaded run draws what its directory holds: all but `rtt` and `plane`.
+        """Return a figure of the page as a plotly figure, with the same data; a loaded run has all but `rtt` and `plane`.
 
         Args:
             name: such as `latency`, `parts` or `plane`; an unknown name lists the figures of this run.
             workload, network: the place shown; None: the first one that fits.
             options: the values of the figure's choices, such as `y="beyond"`; left out, those that the page shows first.
 
-        Raises `InputError` for a name, a place or an option that does not exist, and for a run directory that does not hold
-        what the figure needs.
+        Raises `InputError` for a name, a place or an option that does not exist.
 
         Example:
             >>> result = simnmt.run("@quickstart", requests=1000)  # doctest: +SKIP
@@ -164,10 +158,10 @@ class Comparison(comparison.Comparison):
     def figure(self, *, workload: str | None = None, network: str | None = None) -> Figure:
         """Return the change of the mean latency by policy, percent, with 95 % intervals, as a plotly figure.
 
-        `workload`, `network`: the place shown; None: the first one that fits. Raises `InputError` if the runs have no such
-        place in common.
+        `workload`, `network`: the place shown; None: the first one that fits. Raises `InputError` for a place that the runs do
+        not have in common.
         """
-        from simnmt.report.comparison_page import change_chart
+        from simnmt.report.study_pages import change_chart
 
         rows = [row for row in self.changes if workload in (None, row["workload"]) and network in (None, row["network"])]
         if not rows:
@@ -189,9 +183,7 @@ def _plotly_figure(chart: Chart) -> Figure:
 
 @named_if_missing()
 def load(directory: str | os.PathLike[str]) -> Run:
-    """Return a finished run from its directory: rows, requests, verdicts, figures and the resolved scenario.
-
-    Raises `InputError` for a folder that is no run directory.
+    """Return a finished run from its directory. Raises `InputError` for a folder that is no run directory.
 
     Example:
         >>> simnmt.load("results/quickstart-20260701-101500").best()["policy"]  # doctest: +SKIP
@@ -206,8 +198,8 @@ def load(directory: str | os.PathLike[str]) -> Run:
 def compare(*runs: Run | str | os.PathLike[str]) -> Comparison:
     """Compare runs with the first one: keys of the scenarios that differ, and changes of latency with their intervals.
 
-    Differences are paired where both runs issue the same requests. `runs`: results, loaded runs or run directories. Raises
-    `InputError` for fewer than two, and for runs without the totals of their replications.
+    Differences are paired where both runs issue the same requests. `runs`: results, loaded runs or run directories, at least
+    two. Raises `InputError`.
 
     Example:
         >>> comparison = simnmt.compare("near", simnmt.run("@quickstart"))  # doctest: +SKIP
@@ -266,7 +258,6 @@ def run(
     seed: int | None = None,
     jobs: int | None = 1,
     progress: Progress | None = None,
-    until_precision: float | None = None,
     profile_uncertainty: int | None = None,
     engine: Engine | None = None,
     assertions: Iterable[str] = (),
@@ -280,23 +271,16 @@ def run(
 
     Args:
         scenario: what to run.
-        out: also write a run directory there.
+        out: also write a run directory there; `force`: replace one that is there, once the run has succeeded.
         under: also write a run directory in this folder, under a new name.
         overrides: texts such as `"policies.cnmt.len_slope=0.8"`.
-        requests, replications, seed: in place of the scenario's.
+        requests, replications, seed, profile_uncertainty: in place of the scenario's; of the latter, its `profiles`.
         jobs: processes; None: as many as save time, at most one per processor. Unless it is 1, a script must call this below
             `if __name__ == "__main__":`.
-        progress: called with the number of finished units, a part of a long one included, and of all units; None: a bar in a
-            notebook.
-        until_precision: add replications, 100 at most, until the 95 % interval of every policy's objective reaches no further
-            than this share of it, such as 0.02.
-        profile_uncertainty: number of profiles drawn within the error of their calibration, for prediction intervals; in place
-            of the scenario's `profile_uncertainty.profiles`.
+        progress: called with the number of finished units and of all units; None: a bar in a notebook.
         engine: of the world; None: the compiled one for policies that it covers. Both give the same bytes.
-        assertions: requirements such as `"p95_ms<=300"` that the caller will give to `Run.assess`: they are checked
-            before the run.
+        assertions: requirements such as `"p95_ms<=300"` that the caller will give to `Run.assess`, checked before the run.
         allow_code: whether modules and files that the scenario names may run, such as `kind: "package.module:MyPolicy"`.
-        force: whether a run directory at `out` is replaced, once the run has succeeded.
 
     Raises `simnmt.base.errors.InputError` for any fault of the input.
 
@@ -308,8 +292,6 @@ def run(
     check_jobs(jobs)
     if engine not in (None, *get_args(Engine)):
         raise InputError(f"engine: unknown engine {engine!r}", remedy=f"give {' or '.join(get_args(Engine))}")
-    if until_precision is not None and not (isinstance(until_precision, Real) and 0.0 < until_precision < 1.0):
-        raise InputError(f"until_precision: {until_precision!r} is no share above 0 and below 1", remedy="give 0.02 for 2 %")
     numbers = {"requests": requests, "replications": replications, "seed": seed, "profile_uncertainty": profile_uncertainty}
     source = open_scenario(scenario, overrides, allow_code=allow_code, **numbers).source
     asserted = [Assertion.parse(text, source.scenario.policies) for text in assertions]
@@ -320,7 +302,7 @@ def run(
         for assertion in asserted:
             check_assertion(plan, assertion)
         shown = progress or notebook_progress()
-        return run_plan(plan, jobs=jobs, progress=shown, until_precision=until_precision, engine=engine)
+        return run_plan(plan, jobs=jobs, progress=shown, engine=engine)
 
     return _measured(source, measure, out, under, force)
 
@@ -338,20 +320,13 @@ def replay(
 ) -> Run:
     """Send a scenario's requests to a live gateway or server, and return what was measured.
 
-    Args:
-        scenario: what is sent, and by which arrivals.
-        settings: where the service is.
-        out, under, force: as of `run`.
-        announce: called with a line on what is sent, before each replication.
-        progress: called with the number of requests that have ended and of all requests.
-
-    Raises `InputError` for any fault of the input, and for a service that does not answer.
+    `settings`: where the service is; `announce`: called with a line on what is sent, before each replication; `progress`: with
+    the number of requests that have ended and of all; the others as of `run`. Raises `InputError`, also for a service that
+    does not answer.
     """
     from simnmt.live.replay import replay_plan
 
-    def measure(plan: RunPlan) -> results.Run:
-        return replay_plan(plan, settings, announce=announce, progress=progress)
-
+    measure = partial(replay_plan, settings=settings, announce=announce, progress=progress)
     return _measured(scenario.source, measure, out, under, force)
 
 
@@ -499,11 +474,8 @@ def sweep(
     Args:
         given: a sweep file, a scenario as of `run`, or the folder of a sweep, which goes on where it stopped.
         grid: swept keys, such as `"devices.cloud.count=1,2,4"` or `"workloads.de-en.arrivals.rate_rps=5:20:4"`.
-        out: the folder to write; None: a new one in `under`.
-        under: where a new folder is made.
-        overrides, requests, replications, seed, engine, allow_code: as of `run`, the same at all points.
-        jobs: processes; None: as many as save time. Unless it is 1, a script must call this below
-            `if __name__ == "__main__":`.
+        out, under: the folder to write; without `out` a new one in `under`.
+        overrides, requests, replications, seed, jobs, engine, allow_code: as of `run`, the same at all points.
         cluster: the address of a Dask scheduler, on this machine or with TLS (docs/reference/sweep.md#run-it-on-a-cluster).
         progress: called with the number of finished points and of all points.
         announce: called with a line on the folder before the first point.
@@ -518,7 +490,7 @@ def sweep(
     from simnmt.experiment.processes import check_address
     from simnmt.experiment.sweep import is_sweep_folder, read_sweep_folder, run_points, run_sweep
     from simnmt.report.page_template import write_page
-    from simnmt.report.sweep_page import render_sweep
+    from simnmt.report.study_pages import render_sweep
     from simnmt.results.sweep_table import PAGE
 
     check_jobs(jobs)
@@ -547,10 +519,9 @@ def sweep(
 
 
 def load_sweep(directory: str | os.PathLike[str]) -> pd.DataFrame:
-    """Return the table of a finished sweep: a row for each point, workload, network and policy.
+    """Return the table of a finished sweep, a row for each point, workload, network and policy; `attrs["keys"]` are swept.
 
-    The columns are `point`, the swept keys, and those of a run's summary; `attrs["keys"]` names the swept keys. Raises
-    `InputError` for a folder without such a table.
+    Raises `InputError` for a folder without such a table.
 
     Example:
         >>> table = simnmt.load_sweep("reports/open-loop-sweep-20260701-101500")  # doctest: +SKIP

@@ -1,4 +1,4 @@
-"""Fixtures of the command line: a small scenario on files of its own, and commands run within this process or as processes."""
+"""Commands run within this process or as processes, on a small scenario with files of its own; what a refused one prints."""
 
 from __future__ import annotations
 
@@ -18,7 +18,31 @@ import pytest
 
 from simnmt.cli import app
 from simnmt.profile.profile_file import write_profile
-from tests.refusals import assert_short_lines
+
+MOST_CHARACTERS = 300
+"""Of one complaint."""
+
+
+def assert_short_lines(err: str) -> None:
+    """Assert that standard error holds printable lines of at most 300 characters and no traceback; it may hold none."""
+    assert err.endswith("\n") or not err, err
+    for line in err.removesuffix("\n").split("\n"):
+        assert line.isprintable(), repr(line)
+        assert len(line) <= MOST_CHARACTERS, (len(line), line)
+    assert "Traceback" not in err and "Warning" not in err, err
+
+
+def assert_complaint(err: str) -> None:
+    """Assert that standard error holds complaints and nothing else: printable lines of at most 300 characters."""
+    assert err.startswith(("simnmt: ", "Usage: ")), err
+    assert_short_lines(err)
+
+
+def assert_one_line(err: str) -> None:
+    """Assert that standard error holds one complaint and nothing else."""
+    assert_complaint(err)
+    assert err.count("\n") == 1, err
+
 
 SCENARIO = """\
 version: 1

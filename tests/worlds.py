@@ -1,21 +1,26 @@
-"""The paper's world of two devices for tests, and short forms of what runs it."""
+"""Short forms of what runs a world in one engine or in both, and the paper's world of two devices."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import astuple, fields
 from typing import Any
 
 import numpy as np
+import pytest
 
 from simnmt.base.arrays import Floats
 from simnmt.devices import Fifo, Kind
 from simnmt.policies import Decide, Fixed, TransferEstimate
+from simnmt.results.device_accounts import BatchAccount
 from simnmt.results.requests import Requests, Trail
+from simnmt.world import engine as engines
 from simnmt.world.compiled_world import simulate_compiled
 from simnmt.world.deciders import Beliefs
-from simnmt.world.engine import simulate
 from simnmt.world.inputs import DecideFor, PolicySetup, Route, World
 from simnmt.world.reference import simulate_reference
+from simnmt.world.structures import library
+from tests.campaigns.harness import SCALE
 
 
 def inputs(
@@ -42,7 +47,61 @@ def in_compiled(*parts: Any, pause_after_ms: int = 100, **more_parts: Any) -> Tr
 
 
 def in_engine(*parts: Any, engine: Any, **more_parts: Any) -> Trail:
-    return simulate(*inputs(*parts, **more_parts), engine)
+    return engines.simulate(*inputs(*parts, **more_parts), engine)
+
+
+def assert_agree(one: Trail, other: Trail) -> None:
+    """Assert that two trails have the same choices, times that agree to 1e-9, and accounts that do."""
+    assert one.columns.keys() == other.columns.keys()
+    for name, column in one.columns.items():
+        assert column.dtype == other.columns[name].dtype, name
+        if column.dtype.kind == "f":
+            np.testing.assert_allclose(column, other.columns[name], 1e-9, 1e-9, err_msg=name)
+        else:
+            np.testing.assert_array_equal(column, other.columns[name], err_msg=name)
+    for field in fields(Trail):
+        first, second = getattr(one, field.name), getattr(other, field.name)
+        if field.name == "batches":
+            assert_equal_accounts(first, second)
+        elif field.name == "streamed":
+            for until, other_until in zip(first, second, strict=True):
+                assert (until is None) == (other_until is None)
+                if until is not None:
+                    assert astuple(until(1e3)) == pytest.approx(astuple(other_until(1e3)), rel=1e-9, abs=1e-9)
+        elif field.name not in ("engine", "engine_reason", "columns"):
+            assert first == second, field.name
+
+
+def assert_equal_accounts(one: Sequence[BatchAccount | None], other: Sequence[BatchAccount | None]) -> None:
+    """Assert that the accounts of batches agree."""
+    assert len(one) == len(other)
+    for first, second in zip(one, other, strict=True):
+        assert (first is None) == (second is None)
+        if first is not None and second is not None:
+            for field in fields(BatchAccount):
+                columns = getattr(first, field.name), getattr(second, field.name)
+                np.testing.assert_allclose(*columns, 1e-9, 1e-9, err_msg=field.name)
+
+
+def simulate(requests: Any, decide_for: Any, beliefs: Any, kinds: Any, **settings: Any) -> Trail:
+    """Return the trail of a world after both engines agreed on it; without the compiled one, that of the reference.
+
+    Raises `UncompiledError` for a world that only the reference covers, so that no test holds for one engine unnoticed.
+    """
+    trail = in_reference(requests, decide_for, beliefs, kinds, **settings)
+    if library() is not None:
+        assert_agree(trail, in_compiled(requests, decide_for, beliefs, kinds, **settings))
+    return trail
+
+
+def simulate_replication(replication: int, requests: Any, decide_for: Any, beliefs: Any, kinds: Any, **settings: Any) -> Trail:
+    """Return the trail of one replication of a world, the first one after both engines agreed on it.
+
+    `make check-deep` compares both engines in every replication; otherwise the further ones run in the compiled engine alone.
+    """
+    if replication == 0 or SCALE > 1.0 or library() is None:
+        return simulate(requests, decide_for, beliefs, kinds, **settings)
+    return in_compiled(requests, decide_for, beliefs, kinds, **settings)
 
 
 GATEWAY, CLOUD = 0, 1

@@ -90,7 +90,7 @@ class Library:
         digest = hashlib.sha256(repr((self.flags, BUILDS[build])).encode())
         if build == "native":
             digest.update(repr((cpu_name(), sorted(cpu_features()))).encode())
-        for source in sorted((*self.folder.glob("*.c"), *self.folder.glob("*.h"))):
+        for source in sorted(self.folder.glob("*.[ch]")):
             digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
         return digest.hexdigest()[:16]
 
@@ -128,21 +128,18 @@ class Library:
                     cdll = ctypes.CDLL(str(self.path(build)))
                 except OSError:
                     continue
-                self._declare(cdll)
+                for source in self.folder.glob("*.[ch]"):
+                    exported = re.findall(r"^SIMNMT_EXPORT ([^(]+?)(\w+)\((.*?)\)", source.read_text(), re.M | re.S)
+                    for kind, name, parameters in exported:
+                        function = getattr(cdll, name)
+                        function.restype = _c_type(kind)
+                        function.argtypes = [_c_type(part) for part in parameters.split(",") if part.strip() != "void"]
                 return cdll
         made = any(self.path(build).is_file() for build in self.builds)
         why = "was not compiled from these sources for this processor" if made else "is not compiled"
         what = f"the native library of the {self.name} {why}: {self.instead} used until you run `python -m simnmt.base.compile`"
         warnings.warn(what, NativeLibraryWarning, stacklevel=3)
         return None
-
-    def _declare(self, cdll: ctypes.CDLL) -> None:
-        """Declare the types of the exported functions as the sources do."""
-        for source in self.folder.glob("*.[ch]"):
-            for kind, name, parameters in re.findall(r"^SIMNMT_EXPORT ([^(]+?)(\w+)\((.*?)\)", source.read_text(), re.M | re.S):
-                function = getattr(cdll, name)
-                function.restype = _c_type(kind)
-                function.argtypes = [_c_type(parameter) for parameter in parameters.split(",") if parameter.strip() != "void"]
 
 
 _NUMBERS: Mapping[str, Any] = {
@@ -165,10 +162,8 @@ def c_declarations(source: Path) -> SimpleNamespace:
     types = dict(_NUMBERS)
     for body, name in re.findall(r"typedef struct \{(.*?)\} (\w+);", text, flags=re.DOTALL):
         fields = []
-        for declaration in filter(None, (line.strip() for line in body.split(";"))):
-            kind, names = re.fullmatch(r"(?:const )?(\w+)\s*(.*)", declaration, flags=re.DOTALL).groups()  # type: ignore[union-attr]
-            for declared in names.split(","):
-                field, _, count = declared.replace("const", "").strip().rstrip("]").partition("[")
+        for kind, names in re.findall(r"\s*(?:const )?(\w+)\s*(.*?);", body, flags=re.DOTALL):
+            for field, count in re.findall(r"(\*?\s*\w+)(?:\[(\d+)\])?", names.replace("const", "")):
                 of = ctypes.c_void_p if field.startswith("*") else types.get(kind)
                 fields.append((field.lstrip("* "), of * int(count) if count and of else of))
         if all(of for _, of in fields):
@@ -197,10 +192,7 @@ WORLD_LIBRARY = Library(
 
 
 def find_compiler() -> list[str]:
-    """Return the command of the C compiler: the variable CC, else the first of cc, gcc and clang that is installed.
-
-    Raises `CompileError`.
-    """
+    """Return the command of the C compiler: the variable CC, else the first of cc, gcc and clang. Raises `CompileError`."""
     asked = os.environ.get("CC", "").split()
     for command in [asked] if asked else [["cc"], ["gcc"], ["clang"]]:
         if shutil.which(command[0]):
@@ -223,13 +215,8 @@ def compile_libraries(builds: Sequence[str] = ()) -> tuple[list[Path], list[str]
     return made, complaints
 
 
-def main() -> int:
-    """Compile the builds named on the command line and print the result; return 1 if one could not be made."""
-    made, complaints = compile_libraries(sys.argv[1:])
-    for line in [*complaints, "native libraries compiled: " + (", ".join(path.name for path in made) or "none")]:
-        print(f"simnmt: {line}", file=sys.stderr)
-    return 1 if complaints else 0
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    paths, problems = compile_libraries(sys.argv[1:])
+    for line in [*problems, "native libraries compiled: " + (", ".join(path.name for path in paths) or "none")]:
+        print(f"simnmt: {line}", file=sys.stderr)
+    raise SystemExit(1 if problems else 0)

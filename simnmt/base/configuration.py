@@ -78,10 +78,9 @@ def checked_dataclass(kind: type[Content], content: Any) -> Content:
 
 
 def form_by_key(otherwise: type[Configuration] | None = None, **kinds: type[Configuration]) -> Callable[[Any], str | None]:
-    """Return a discriminator between forms of a value, whose tags are the names of the classes.
+    """Return a discriminator between forms of a value, whose tags are the names of the classes: one form alone reports errors.
 
-    A mapping has the form of the first key of `kinds` that it has, else the form `otherwise`. So only the form that was meant
-    reports errors.
+    A mapping has the form of the first key of `kinds` that it has, else the form `otherwise`.
     """
 
     def tag(value: Any) -> str | None:
@@ -113,8 +112,9 @@ class InputFile:
 
     def path(self, name: str, base: Path) -> Path:
         """Return the path of a file; a relative one starts at `base`. Raises `InputError` for an unknown `@name`."""
-        is_shipped = self.shipped is not None and name.startswith("@")
-        return shipped_files.find(self.shipped, name) if is_shipped else (base / name).absolute()  # type: ignore[arg-type]
+        if self.shipped is None or self.is_path(name):
+            return (base / name).absolute()
+        return shipped_files.find(self.shipped, name)
 
     def is_path(self, name: str) -> bool:
         """Return whether a name is a path rather than the `@name` of a shipped file."""

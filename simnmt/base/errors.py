@@ -28,12 +28,7 @@ STANDARD = "-"
 
 
 def name_of_path(path: str | os.PathLike[str]) -> str:
-    """Return what a file is called in messages: `-` is standard input.
-
-    Example:
-        >>> name_of_path("-"), name_of_path("hf:/x/y")
-        ('<stdin>', 'hf://x/y')
-    """
+    """Return what a file is called in messages: `-` is standard input."""
     text = os.fspath(path)
     # A URL given as a path has lost a slash: hf:/x was hf://x.
     return "<stdin>" if text == STANDARD else re.sub(r"^([A-Za-z][A-Za-z0-9+.-]+):/(?!/)", r"\1://", text)

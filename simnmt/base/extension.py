@@ -19,7 +19,7 @@ from functools import cache, partial
 from importlib import metadata
 from operator import attrgetter
 from pathlib import Path
-from traceback import FrameSummary, extract_tb
+from traceback import extract_tb
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn, get_args, get_type_hints
 from zlib import crc32
@@ -66,11 +66,6 @@ def installed_kinds(group: str) -> tuple[str, ...]:
     return tuple(sorted({point.name for point in metadata.entry_points(group=group)}))
 
 
-def is_code(kind: str) -> bool:
-    """Return whether a kind names code, such as `package.module:Name`, rather than a registered kind."""
-    return ":" in kind
-
-
 class Code(NamedTuple):
     """A class, function or object that a scenario names."""
 
@@ -88,7 +83,7 @@ class Code(NamedTuple):
         written = Path(module)
         stem = written.name.replace(".", "/")
         names = (written.name,) if written.suffix == ".py" else (f"{stem}/__init__.py", f"{stem}.py")
-        for folder in [(Path(folder) / written.parent).absolute() for folder in folders if is_code(kind)]:
+        for folder in [(Path(folder) / written.parent).absolute() for folder in folders if ":" in kind]:
             for file in [folder / name for name in names]:
                 if file.is_file():
                     return Code(f"{folder / written.name}:{name}", group, file)
@@ -99,21 +94,23 @@ class Code(NamedTuple):
     @property
     def distribution(self) -> tuple[str, str] | None:
         """Name and version of the distribution that has the entry point; None for code that a scenario names."""
-        point = None if is_code(self.kind) else self._entry_point
+        point = None if ":" in self.kind else self._entry_point
         return None if point is None or point.dist is None else (point.dist.name, point.dist.version)
 
     def load(self) -> Any:
         """Import the class, function or object. A file is executed at each call. Raises `ExtensionError`."""
         module, _, name = self.kind.rpartition(":")
         try:
-            value: Any = self._module(module) if is_code(self.kind) else self._entry_point.load()
+            if ":" not in self.kind:
+                return self._entry_point.load()
+            value = self._module(module)
         except ModuleNotFoundError as error:
             what = f"{self.kind} cannot be imported: no module {error.name}"
             raise ExtensionError(what, remedy="check the name, or install its package") from None
         except FAULTS as error:
             raise ExtensionError(f"{self.kind} cannot be imported: {describe_fault(error)}") from error
         try:
-            return attrgetter(name)(value) if is_code(self.kind) else value
+            return attrgetter(name)(value)
         except AttributeError:
             remedy = did_you_mean(name, [known for known in vars(value) if not known.startswith("_")])
             raise ExtensionError(f"{Path(module).name} has no {name}", remedy=remedy) from None
@@ -153,22 +150,14 @@ def describe_fault(error: BaseException) -> str:
     if isinstance(error, Interrupted):
         raise error
     _LOG.info("a user's code raised %s", type(error).__name__, exc_info=error)
-    ours = (str(Path(__file__).parents[1]), "<frozen")
+    ours, python = (str(Path(__file__).parents[1]), "<frozen"), str(Path(importlib.__file__).parents[1])
     frames = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
-    place = ""
-    if frames:
-        file = min(frames, key=_remoteness).filename
-        line = [frame.lineno for frame in frames if frame.filename == file][-1]
-        place = f" in {Path(file).name}:{line}"
+    # simnmt calls the user's code, which may call a library.
+    users = [frame for frame in frames if "-packages" in frame.filename or not frame.filename.startswith(python)]
+    lines = [frame.lineno for frame in users if frame.filename == users[0].filename]
+    place = f" in {Path(users[0].filename).name}:{lines[-1]}" if users else ""
     text, name = describe_error(error), type(error).__name__
     return f"{name}{'' if text == name else f': {text}'}{place}"
-
-
-def _remoteness(frame: FrameSummary) -> int:
-    """Return 0 for a frame of a user's file, 1 for one of an installed package, and 2 for one of Python itself."""
-    if "site-packages" in Path(frame.filename).parts:
-        return 1
-    return 2 if frame.filename.startswith(str(Path(importlib.__file__).parents[1])) else 0
 
 
 @dataclass(slots=True, eq=False)
@@ -186,11 +175,6 @@ class Extension:
     """The keys as the scenario has them."""
     place: InputError | None = None
     """The key and the place at which the scenario names it; None before the scenario is checked."""
-
-    @property
-    def document(self) -> Mapping[str, Any]:
-        """The extension in a resolved scenario."""
-        return {OBJECT: self.label} if self.code is None else {**self.written, "kind": self.code.kind}
 
     def takes(self, name: str) -> bool:
         """Return whether it is a class or function with a parameter of this name."""
@@ -210,8 +194,7 @@ class Extension:
 
     def fault(self, what: str, remedy: str | None = None) -> ExtensionError:
         """Return the error of a call during a run, with the key of the scenario and its place."""
-        if (place := self.place) is None:
-            return ExtensionError(what, remedy=remedy)
+        place = self.place or InputError("")
         return ExtensionError(f"{place.what}{what}", path=place.path, line=place.line, column=place.column, remedy=remedy)
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
@@ -274,7 +257,8 @@ class Extended(Configuration):
 
     @model_serializer
     def _document(self) -> Mapping[str, Any]:
-        return self.extension.document
+        code, written = self.extension.code, self.extension.written
+        return {OBJECT: self.extension.label} if code is None else {**written, "kind": code.kind}
 
 
 def extensions_in(value: Any, *place: str | int) -> Iterator[tuple[tuple[str | int, ...], Extension]]:
@@ -342,7 +326,7 @@ class Extensible:
     def _validate(self, shipped: list[str], value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
         if isinstance(value, dict) and self.group is not None and isinstance(kind := value.get("kind"), str):
             installed = [name for name in installed_kinds(self.group) if name not in shipped]
-            if is_code(kind) or kind in installed:
+            if ":" in kind or kind in installed:
                 code = info.context if isinstance(info.context, UserCode) else UserCode()
                 return self._adopted(self._loaded(kind, value, code), "kind")
             if shipped and kind not in shipped:
@@ -365,7 +349,7 @@ class Extensible:
 
     def _loaded(self, kind: str, content: Mapping[str, Any], context: UserCode) -> Extension:
         """Return the extension with its checked parameters. Raises pydantic's errors."""
-        if is_code(kind) and not context.is_allowed:
+        if ":" in kind and not context.is_allowed:
             remedy = "give --allow-code, or allow_code=True, if you trust the scenario"
             raise misfit("kind", f"{kind} is code, which runs only if you allow it ({remedy})")
         try:

@@ -1,4 +1,4 @@
-"""Files and the standard streams: read up to a limit, write whole or not at all, one writer for a folder."""
+"""Files and the standard streams: read up to a limit, written whole or not at all."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ MOST_STREAMED_BYTES = 64 << 30
 MOST_MODEL_BYTES = 256 << 20
 """Limit of a tokenizer's model or vocabulary; a million pieces take about 20 MB."""
 MOST_TENSOR_BYTES = 64 << 30
-"""Limit of a file of tensors."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """System errors of a disk without room for a file."""
 
@@ -54,6 +53,8 @@ def is_standard(path: str | os.PathLike[str]) -> bool:
 
 _read_stream: Any = None
 """Standard input that was read already."""
+_output: Any = None
+"""Standard output while it is kept for the file `-`."""
 
 
 def standard_input() -> BinaryIO:
@@ -65,10 +66,6 @@ def standard_input() -> BinaryIO:
         raise OSError(errno.EINVAL, "standard input can be read only once", STANDARD)
     _read_stream = sys.stdin.buffer
     return sys.stdin.buffer
-
-
-_output: Any = None
-"""Standard output while it is kept for the file `-`."""
 
 
 def keep_standard_output() -> None:
@@ -90,7 +87,6 @@ def release_standard_output() -> None:
 
 
 def _write_to_standard_output(content: bytes) -> None:
-    """Write a whole file to standard output. Raises `SimnmtError`."""
     stream = sys.stdout if _output is None else _output
     try:
         stream.flush()
@@ -117,12 +113,15 @@ def check_model_folder(folder: Path) -> None:
             refuse_other_content(path.read_bytes(), path)
 
 
-def _too_large(path: str | os.PathLike[str], most_bytes: int) -> OSError:
-    return OSError(errno.EOVERFLOW, f"more than {most_bytes:,} bytes", os.fspath(path))
-
-
 def _is_a_directory(path: str | os.PathLike[str]) -> OSError:
     return IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+
+
+def _status(path: str | os.PathLike[str], *, follow_symlinks: bool = True) -> os.stat_result:
+    try:
+        return Path(path).stat(follow_symlinks=follow_symlinks)
+    except ValueError:  # a NUL in the name
+        raise OSError(errno.EINVAL, "no such name can exist", repr(os.fspath(path))) from None
 
 
 def check_regular(path: str | os.PathLike[str], most_bytes: int, *, pipes: bool = False) -> None:
@@ -130,17 +129,14 @@ def check_regular(path: str | os.PathLike[str], most_bytes: int, *, pipes: bool 
 
     `OSError.strerror` is a message for the user. Call it before the file is opened: opening a FIFO waits for a writer.
     """
-    try:
-        status = Path(path).stat()
-    except ValueError:  # a NUL in the name
-        raise OSError(errno.EINVAL, "no such name can exist", repr(os.fspath(path))) from None
+    status = _status(path)
     if stat.S_ISDIR(status.st_mode):
         raise _is_a_directory(path)
     if not stat.S_ISREG(status.st_mode) and not (pipes and stat.S_ISFIFO(status.st_mode)):
         what = "a pipe" if stat.S_ISFIFO(status.st_mode) else "a device"
         raise OSError(errno.EINVAL, f"{what}, not a file", os.fspath(path))
     if status.st_size > most_bytes:
-        raise _too_large(path, most_bytes)
+        raise OSError(errno.EOVERFLOW, f"more than {most_bytes:,} bytes", os.fspath(path))
 
 
 def read_bounded(path: str | os.PathLike[str], most_bytes: int = MOST_DOCUMENT_BYTES, *, pipes: bool = False) -> bytes:
@@ -155,7 +151,7 @@ def read_bounded(path: str | os.PathLike[str], most_bytes: int = MOST_DOCUMENT_B
         with Path(path).open("rb") as file:
             content = _read_at_most(file, most_bytes + 1)
     if len(content) > most_bytes:
-        raise _too_large(path, most_bytes)
+        raise OSError(errno.EOVERFLOW, f"more than {most_bytes:,} bytes", os.fspath(path))
     refuse_other_content(content, path)
     _LOG.debug("read %s: %d bytes", path, len(content))
     return content
@@ -222,7 +218,14 @@ def written_whole(path: str | os.PathLike[str], *, new: bool = False) -> Iterato
             _write_to_standard_output(partial.read_bytes())
         return
     target = Path(path)
-    _check_name(target, new)
+
+    def check_new() -> None:
+        with suppress(FileNotFoundError):
+            _status(target, follow_symlinks=False)
+            if new:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+
+    check_new()
     if target.is_dir():
         raise _is_a_directory(target)
     # Renamed over, a device would become a file of that name; /dev/stdout leads to a regular file if it is redirected.
@@ -234,24 +237,13 @@ def written_whole(path: str | os.PathLike[str], *, new: bool = False) -> Iterato
         with partial_folder(target.parent) as folder:
             partial = folder / "content"
             yield partial
-            _check_name(target, new)
+            check_new()
             partial.replace(target)
     except OSError as error:
         if error.errno in NO_ROOM:
             error.filename = os.fspath(path)  # the system names no file, or the one that is removed
         raise
     _LOG.debug("wrote %s", path)
-
-
-def _check_name(target: Path, new: bool) -> None:
-    try:
-        target.lstat()
-    except FileNotFoundError:
-        return
-    except ValueError:  # a NUL in the name
-        raise OSError(errno.EINVAL, "no such name can exist", repr(str(target))) from None
-    if new:
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
 
 
 def refuse_replacing(out: str | os.PathLike[str] | None, *inputs: str | os.PathLike[str] | None) -> None:

@@ -18,7 +18,12 @@ BLOCK = 65_536
 
 def stream(seed: int, replication: int, name: str, block: int = 0) -> np.random.Generator:
     """Return the generator of one block of a stream; the same key gives the same generator on every machine."""
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, replication, zlib.crc32(name.encode()), block])))
+    return np.random.Generator(bits(seed, replication, name, block))
+
+
+def bits(seed: int, replication: int, name: str, block: int = 0) -> np.random.PCG64:
+    """Return the random bits of one block of a stream."""
+    return np.random.PCG64(np.random.SeedSequence([seed, replication, zlib.crc32(name.encode()), block]))
 
 
 def draw(

@@ -13,6 +13,7 @@ _BACKEND = "use --backend ctranslate2 or torch"
 
 COMMANDS: Mapping[str, str] = {
     **dict.fromkeys(("sti plan --page", "sti plan --force"), "the plan is printed, and --json holds its timeline"),
+    "run --until-precision": "give more --replications: intervals narrow by the root of their number",
     "sweep --sample": "give a coarser grid, such as KEY=FROM:TO:N",
     "sweep --local-if-cluster-fails": "go on without the cluster by simnmt sweep DIR",
     "trace record": "record with ping -D or irtt, and iperf3 -J, and read the files with simnmt trace import",
@@ -36,8 +37,12 @@ COMMANDS: Mapping[str, str] = {
         "watch the gauge simnmt_execution_over_predicted of the gateway",
     ),
     "live watch": "calibrate again, and compare the profiles with simnmt profile compare",
-    "trace import --host": "give a log of ping to one host",
-    "trace inspect --host": "give a log of ping to one host",
+    **dict.fromkeys(("trace import --host", "trace inspect --host"), "give a log of ping to one host"),
+    "trace import --json": "give --json to simnmt trace inspect",
+    **dict.fromkeys(("trace import --measurement", "trace inspect --measurement"), "give each measurement a file of its own"),
+    **dict.fromkeys(
+        ("trace import --idle-below", "trace inspect --idle-below"), "leave the cells empty where nothing was sent"
+    ),
     "live import": _LOAD_LOG,
     "corpus --expect-ratio": "simnmt corpus fit prints the ratio of mean lengths",
     "vocab build --method": "leave it out: contexts are clustered by scikit-learn",
@@ -47,6 +52,7 @@ COMMANDS: Mapping[str, str] = {
     **dict.fromkeys(
         ("reproduce vocab --heldout", "reproduce vocab --references"), "give --text LABEL=TRAIN,HELDOUT,REFERENCES"
     ),
+    "sti run --pace": "profile the store at that pace, and name the profile",
     "sti inspect --layers": "leave it out: the table of the layers is always printed",
     **dict.fromkeys(
         [f"sti train --{name}" for name in ("pooling", "embedding-rate", "embedding-dropout", "word-dropout", "smoothing")],
@@ -85,8 +91,16 @@ KEYS: Mapping[str, str] = {
         ("lengths sacrebleu", "lengths pair"), "write the texts to two files, and use {source: FILE, target: FILE}"
     ),
     "lengths expect_ratio": "leave it out: simnmt corpus fit prints the ratio of mean lengths",
+    "lengths end_of_sentence": "state it in the header of the table, as # end_of_sentence: both",
+    **dict.fromkeys(("lognormal end", "lognormal seed"), "remove it: a target counts one end symbol, and the draw is fixed"),
     "filter paracrawl": "use ratio, or clean the corpus with Bicleaner before",
-    **dict.fromkeys(("form aiperf", "form guidellm", "form litellm", "arrivals benchmark"), _LOAD_LOG),
+    "arrivals benchmark": _LOAD_LOG,
+    "arrivals form": "leave it out: the columns of the file tell",
+    "arrivals speed": "write rate_rps: the mean rate at that speed",
+    "arrivals scale_s": "write rate_rps: one over the mean gap",
+    "arrivals series": "use {kind: recorded, file: FILE} with the columns t_s and rate_rps",
+    "daily rate_rps": "write rate_rps beside daily",
+    "daily hourly_rps": "write 24 steps of 3600 s",
     "transfer_estimate probing": "use quantile",
     **dict.fromkeys(("hedge_after_ms", "hedge_to", "failures retries", "retry_after_ms", "requests retried"), _NEVER_TWICE),
     "balancer kind": "choose a shipped one, such as round_robin",

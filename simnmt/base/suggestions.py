@@ -32,10 +32,6 @@ def nearest(name: object, known: Iterable[str], *, likeness: float = SLIP) -> st
     """Return the known name that is most like `name`; None if none is near, or if `name` is no text.
 
     Ignores case, hyphens, blanks and camel case.
-
-    Example:
-        >>> nearest("lenSlop", ["len_offset", "len_slope"])
-        'len_slope'
     """
     if not isinstance(name, str):
         return None

@@ -239,7 +239,7 @@ def _check_text(account: EngineAccount, settings: Settings) -> None:
     if settings.vocabulary:
         from simnmt.calibrate.vocabulary_variants import TextDecoding
 
-        TextDecoding.load(settings, None)
+        TextDecoding.load(settings)
     elif settings.backend == "sharp":
         from simnmt.calibrate.sharp_agreement import encoded_text
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from simnmt.base.files import MOST_TEXT_BYTES, check_regular
 from simnmt.calibrate.settings import CalibrationError
+
+if sys.platform != "win32":
+    import fcntl
 
 VERSION = 2
 STATE = "state "
@@ -27,7 +31,7 @@ class Journal:
     The first line is the header: settings and box, which must be the same for all measurements of one profile. A file of
     another version or with another header is refused: its numbers do not belong to this measurement. A truncated last line is
     dropped. Raises `CalibrationError` for a journal of another header unless `replaces`, for a file that is no journal, and for
-    one that cannot be written.
+    one that cannot be written, or that another process writes.
     """
 
     def __init__(self, path: str | os.PathLike[str], header: Mapping[str, Any], *, replaces: bool = False) -> None:
@@ -38,21 +42,34 @@ class Journal:
         try:
             if self.path.exists():
                 check_regular(self.path, MOST_TEXT_BYTES)
-            content = self.path.read_bytes() if self.path.exists() else b""
-            lines = [line for line in content.splitlines(keepends=True) if line.endswith(b"\n")]
-            if lines and (difference := self._difference(lines[0], header)):
-                if not replaces:
-                    remedy = "give what it was begun with, choose another --out, or remove the journal, as --force does"
-                    raise CalibrationError(difference, path=self.path, remedy=remedy)
-                lines, self.remark = [], f"{self.path}: the measurements there are removed, since {difference}"
-            self.findings = dict(self._finding(number, line) for number, line in enumerate(lines[1:], start=2))
             # Unbuffered: bytes that did not fit on the disk must not be written again when the file is closed.
-            self._file = open(self.path, "r+b" if self.path.exists() else "w+b", buffering=0)  # noqa: SIM115, PTH123
-            self._file.seek(self._file.truncate(sum(map(len, lines))))
+            self._file = open(self.path, "r+b" if self.path.exists() else "x+b", buffering=0)  # noqa: SIM115, PTH123
+            if sys.platform != "win32":
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until the file is closed, or the process ends
+            lines = self._lines(header, replaces=replaces)
+        except BlockingIOError:
+            self._file.close()
+            what, remedy = "another calibration is writing this journal", "let it end, or choose another --out"
+            raise CalibrationError(what, path=self.path, remedy=remedy) from None
         except OSError as error:
             raise self._unwritable(error, "choose another --out") from None
+        except CalibrationError:
+            self._file.close()
+            raise
         if not lines:
             self._write(header)
+
+    def _lines(self, header: dict[str, Any], *, replaces: bool) -> list[bytes]:
+        """Read the findings of the file, and cut off what does not count; return the lines that do."""
+        lines = [line for line in self._file.read().splitlines(keepends=True) if line.endswith(b"\n")]
+        if lines and (difference := self._difference(lines[0], header)):
+            if not replaces:
+                remedy = "give what it was begun with, choose another --out, or remove the journal, as --force does"
+                raise CalibrationError(difference, path=self.path, remedy=remedy)
+            lines, self.remark = [], f"{self.path}: the measurements there are removed, since {difference}"
+        self.findings = dict(self._finding(number, line) for number, line in enumerate(lines[1:], start=2))
+        self._file.seek(self._file.truncate(sum(map(len, lines))))
+        return lines
 
     def finding(self, name: str, result: Any) -> None:
         """Keep a finding."""

@@ -18,14 +18,7 @@ from simnmt.profile.blocks import overheads_times
 from simnmt.profile.decoder_settings import DecoderOptions
 from simnmt.profile.device_profile import SCHEMA_VERSION, DeviceProfile
 from simnmt.profile.doubts import alone_vs_plane, busy_message
-from simnmt.profile.origin import (
-    Conditions,
-    Device,
-    EngineBlock,
-    LengthUnit,
-    Model,
-    Provenance,
-)
+from simnmt.profile.origin import Conditions, Device, EngineBlock, LengthUnit, Model, Provenance
 from simnmt.profile.profile_file import checked_profile
 
 STEADY_GOVERNORS = ("performance", "userspace")

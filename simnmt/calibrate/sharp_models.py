@@ -14,7 +14,7 @@ from torch import nn
 
 from simnmt.base.random_streams import stream
 from simnmt.kernels.beam_search import Ints
-from simnmt.kernels.sharp.model import GATES, Kind
+from simnmt.kernels.sharp_model import GATES, Kind
 from simnmt.nmt.architecture import SHARP_MODELS, AttentionalArchitecture
 from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.models import build_model

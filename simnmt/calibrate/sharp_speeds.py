@@ -21,12 +21,11 @@ import torch
 from simnmt.base.random_streams import stream
 from simnmt.calibrate import harness
 from simnmt.calibrate.sharp_models import operations_per_word, random_candidates, random_models, random_words
-from simnmt.kernels.arrays import huge_pages
-from simnmt.kernels.native_library import processor
+from simnmt.kernels.native_library import huge_pages, processor
 from simnmt.kernels.packed_products import PackedMatrix
 from simnmt.kernels.registry import last_cache_bytes
-from simnmt.kernels.sharp.decoder import Activation, activate
-from simnmt.kernels.sharp.model import Float32
+from simnmt.kernels.sharp_decoder import Activation, activate
+from simnmt.kernels.sharp_model import Float32
 from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.devices import library_threads
 from simnmt.nmt.sharp_translator import SharpTranslator

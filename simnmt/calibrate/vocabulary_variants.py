@@ -12,7 +12,6 @@ from typing import cast
 import numpy as np
 
 from simnmt.batching import immediate, mini, top_up
-from simnmt.calibrate.cells import batches
 from simnmt.calibrate.harness import rounds
 from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.calibrate.vocabulary_bench import clock_of
@@ -49,8 +48,8 @@ class TextDecoding:
     quick: bool = False
 
     @classmethod
-    def load(cls, settings: Settings, threads: int | None) -> TextDecoding:
-        """Load bundles and a text.
+    def load(cls, settings: Settings, threads: int | None = None, batch: int = 1) -> TextDecoding:
+        """Load bundles, and a text for batches of up to `batch` sentences.
 
         Raises `CalibrationError` for two bundles of a kind, a bundle of another model, and an empty text.
         """
@@ -67,7 +66,7 @@ class TextDecoding:
             parts[part.kind] = part
             notes.append(f"{part.kind}: {path.name}, {part.label}")
         quick = settings.mode == "quick"
-        count = _sentences(batches(settings)[-1], quick)
+        count = _sentences(batch, quick)
         lines = islice((line for line in TextLines(text, kept=True, pipes=False) if line.strip()), 2 * count)
         sources = list(islice((ids for ids in translator.source.encode(lines) if 1 < len(ids) <= MOST_TOKENS), count))
         if not sources:

@@ -20,7 +20,7 @@ import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import typer
 import typer.main
@@ -31,6 +31,7 @@ from simnmt.base.errors import InputError, Interrupted, SimnmtError
 from simnmt.base.files import NO_ROOM, release_standard_output
 from simnmt.base.packages import named_if_missing
 from simnmt.base.removed import refuse_removed_command
+from simnmt.cli.options import flag, option
 from simnmt.cli.terminal import cleaned_streams, complaint_line, set_verbosity, warn
 
 _VERBS = {
@@ -63,12 +64,11 @@ class Verb(TyperCommand):
         """Write the arguments and the groups of options."""
         heading, groups = "Options", dict[str, list[tuple[str, str]]]()
         for parameter in self.get_params(ctx):
-            is_argument = parameter.param_type_name == "argument"
+            record, is_argument = parameter.get_help_record(ctx), parameter.param_type_name == "argument"
             heading = "Options" if is_argument else getattr(parameter, "rich_help_panel", None) or heading
-            if (record := parameter.get_help_record(ctx)) is not None:
-                if is_argument:  # typer adds its type to the name
-                    record = (re.sub(r" <[\w\[\]]+>$", "", record[0]), record[1])
-                groups.setdefault("Arguments" if is_argument else heading, []).append(record)
+            if record is not None:
+                name = re.sub(r" <[\w\[\]]+>$", "", record[0]) if is_argument else record[0]  # typer adds the type
+                groups.setdefault("Arguments" if is_argument else heading, []).append((name, record[1]))
         for title, records in groups.items():
             with formatter.section(title):
                 formatter.write_dl(records)
@@ -100,20 +100,15 @@ def application(verb: str = "") -> typer.Typer:
 @cache
 def _parser(verb: str) -> Any:
     """Return the parser of one verb: that of all takes 0.15 s to build, more than many a verb takes to run."""
-    command = typer.main.get_command(application(verb))
+    command: Any = typer.main.get_command(application(verb))
     messages = [parameter for parameter in command.params if parameter.name in ("quiet", "verbose")]
-    for option in messages:
-        option.expose_value = False  # the functions of the verbs do not take them
-    for name in command.commands:  # type: ignore[attr-defined]
-        _add_options(command.commands[name], messages)  # type: ignore[attr-defined]
+    for message_option in messages:
+        message_option.expose_value = False  # the functions of the verbs do not take them
+    below = list(command.commands.values())
+    for one in below:  # these options may stand behind each verb too
+        one.params += messages
+        below += getattr(one, "commands", {}).values()
     return command
-
-
-def _add_options(command: Any, options: Sequence[Any]) -> None:
-    """Give options to a command and to all commands below it."""
-    command.params += options
-    for below in getattr(command, "commands", {}).values():
-        _add_options(below, options)
 
 
 def _version(wanted: bool) -> None:
@@ -131,29 +126,14 @@ def _set_verbosity(context: typer.Context, parameter: typer.CallbackParam, given
         set_verbosity(**chosen)
 
 
+_QUIET = "Print no notes and no progress."
+_LOG = "Print a log on standard error; -vv: in detail."
+
+
 def _top(
-    quiet: Annotated[
-        bool,
-        typer.Option(
-            "--quiet", "-q", callback=_set_verbosity, help="Print no notes and no progress.", rich_help_panel="Messages"
-        ),
-    ] = False,
-    verbose: Annotated[
-        int,
-        typer.Option(
-            "--verbose",
-            "-v",
-            count=True,
-            callback=_set_verbosity,
-            show_default=False,
-            metavar="",
-            help="Print a log on standard error; -vv: in detail.",
-            rich_help_panel="Messages",
-        ),
-    ] = 0,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
-    ] = False,
+    quiet: Annotated[bool, flag("--quiet", _QUIET, "-q", callback=_set_verbosity, group="Messages")] = False,
+    verbose: Annotated[int, option("", _LOG, "--verbose", "-v", count=True, callback=_set_verbosity, show_default=False)] = 0,
+    version: Annotated[bool, flag("--version", "Print the version and end.", callback=_version, is_eager=True)] = False,
 ) -> None:
     pass
 
@@ -161,27 +141,18 @@ def _top(
 _STOPPING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
-    if category.__module__ == "simnmt.base.compile":
-        warn(str(message))
-    else:
-        _show_any_warning(message, category, filename, lineno, file, line)
-
-
-_show_any_warning = warnings.showwarning
-
-
 def main() -> None:
     """Run the command line and exit with its status."""
     _make_streams_sure()
-    warnings.showwarning = _show_warning
+    show_any_warning = warnings.showwarning
+
+    def show_warning(message: Any, category: type[Warning], *place: Any, **line: Any) -> None:
+        if category.__module__ == "simnmt.base.compile":
+            warn(str(message))
+        else:
+            show_any_warning(message, category, *place, **line)
+
+    warnings.showwarning = show_warning
     for number in _STOPPING:
         # Left alone where our parent wants it ignored: nohup, or a script's background job.
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -263,11 +234,10 @@ def _run() -> int:
         return _interrupted(stopped.number)
     except MemoryError:
         return _complain("out of memory (run fewer --requests or --jobs)", 1)
-    except SystemExit as leaving:
-        # The command line library answers a closed pipe by leaving with status 1.
-        return _without_reader() if isinstance(leaving.__context__, BrokenPipeError) else leaving.code  # type: ignore[return-value]
     except BrokenPipeError:
-        return _without_reader()
+        return _discard_output()
+    except SystemExit as leaving:  # the command line library answers a closed pipe by leaving with status 1
+        return _discard_output() if isinstance(leaving.__context__, BrokenPipeError) else leaving.code  # type: ignore[return-value]
     except OSError as error:  # standard output on a full disk, no more processes to be had
         if error.filename is not None and error.errno in _INPUT_FAULTS:
             return _complain(f"{os.fsdecode(error.filename)}: {error.strerror} (check the path)", 2)
@@ -318,16 +288,11 @@ def _usage(error: Any) -> str:
     return f"{text.rstrip('.')} (see {command} --help)"
 
 
-def _without_reader() -> int:
-    # The reader of our output has closed the pipe.
-    _discard_output()
-    return 0
-
-
-def _discard_output() -> None:
-    # Flushing buffered output at exit must not raise.
+def _discard_output() -> int:
+    """Keep buffered output, whose reader has left, from being flushed at exit; return the status for that."""
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
 
 
 def _complain(text: str, status: int) -> int:

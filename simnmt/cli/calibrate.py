@@ -23,113 +23,62 @@ from simnmt.cli.options import (
     chosen,
     flag,
     option,
-    parse_duration,
-    parse_rate,
+    pace_option,
+    print_page,
     print_result,
     refuse_given,
+    time_option,
 )
 from simnmt.cli.terminal import progress_bar, say, warn
 
 if TYPE_CHECKING:
     from simnmt.calibrate.calibration import Calibrated
-    from simnmt.calibrate.harness import Listener
-    from simnmt.profile.device_profile import DeviceProfile
 
 LOG_INTERVAL_S = 15.0
 """Seconds between two lines of progress without a terminal."""
-
-
 Backend = Literal["torch", "ctranslate2", "sharp"]
 PARTS = ("execution", "step", "decoder", "disk", "energy", "overheads")
 Api = Literal["libretranslate", "openai"]
+_MODELS = "bilstm, gru, gru-512, marian, sharp, sharp-s1 to -s7, an architecture file, a model's folder, a Hugging Face id."
+_TYPES = "float32, bfloat16, float16, float16_weights, int8 or int16, as doctor shows them. [default: float32]"
+_PARTS = f"Measure this part: {', '.join(PARTS)}; repeatable. Without execution, completes OUT. [default: all]"
+_TEXT = "Sentences for a trained model, one a line: how a beam ends, and what --vocabulary or sharp decoders change."
+_UNIT = "What a token is, or SRC:TGT. [default: the folder's tokeniser; else word (bilstm, gru) or subword]"
+_GAP = "Idle so long before each single execution, as the workload lets the box, and keep every repeat. [default: none]"
 
 
 def calibrate(
     context: typer.Context,
     out: Annotated[Path, option("FILE", "Device profile to write, or to complete.")],
-    model: Annotated[
-        str | None,
-        option(
-            "NAME|PATH|ID",
-            "bilstm, gru, gru-512, marian, sharp, sharp-s1 to -s7, an architecture file, a model's folder, a Hugging Face id.",
-        ),
-    ] = None,
+    model: Annotated[str | None, option("NAME|PATH|ID", _MODELS)] = None,
     backend: Annotated[Backend, option(None, "Engine that computes.")] = "torch",
     device: Annotated[str, option("cpu|cuda", "Where the model runs.")] = "cpu",
     threads: Annotated[int | None, option("T", "CPU threads. [default: one for each core]", min=1)] = None,
-    compute_type: Annotated[
-        str | None,
-        option("TYPE", "float32, bfloat16, float16, float16_weights, int8 or int16, as doctor shows them. [default: float32]"),
-    ] = None,
+    compute_type: Annotated[str | None, option("TYPE", _TYPES)] = None,
     beam: Annotated[int, option("B", "Hypotheses kept; 1 is greedy.", min=1)] = 1,
-    vocabulary: Annotated[
-        list[str] | None, option("BUNDLE", "Bundle of simnmt vocab build to compare with the whole vocabulary; repeatable.")
-    ] = None,
+    vocabulary: Annotated[list[str] | None, option("BUNDLE", "Vocabulary bundle to compare with all tokens.")] = None,
     direction: Annotated[str | None, option("NAME", "Direction whose clusters are used, of a bundle with several.")] = None,
     quick: Annotated[bool, flag("--quick", "Six corner cells, few batch sizes: a minute or two.", group="Measurement")] = False,
-    paper: Annotated[
-        bool, flag("--paper", "As the C-NMT paper: 10,000 single inferences with the lengths of a corpus.")
-    ] = False,
-    part: Annotated[
-        list[str] | None,
-        option("NAME", f"Measure this part: {', '.join(PARTS)}; repeatable. Without execution, completes OUT. [default: all]"),
-    ] = None,
-    lengths: Annotated[
-        str | None,
-        option("FILE|@NAME", "Length table for --paper. [default: @de-en-news]"),
-    ] = None,
+    paper: Annotated[bool, flag("--paper", "As the C-NMT paper: 10,000 single inferences by a length table.")] = False,
+    part: Annotated[list[str] | None, option("NAME", _PARTS)] = None,
+    lengths: Annotated[str | None, option("FILE|@NAME", "Length table for --paper. [default: @de-en-news]")] = None,
     inferences: Annotated[int, option("N", "Inferences of --paper.", min=6)] = 10_000,
-    max_batch: Annotated[
-        int | None, option("N", "Largest batch of steps and encoders. [default: 64, with --quick 16]", min=8, max=1024)
-    ] = None,
+    max_batch: Annotated[int | None, option("N", "Largest batch. [default: 64, with --quick 16]", min=8, max=1024)] = None,
     max_src_len: Annotated[int, option("N", "Longest source of the grid, tokens.", min=8, max=4096)] = 100,
     max_tgt_len: Annotated[int, option("N", "Longest target of the grid, tokens.", min=8, max=4096)] = 100,
-    text: Annotated[
-        str | None,
-        option(
-            "FILE",
-            "Sentences for a trained model, one a line: how a beam ends, and what --vocabulary or sharp decoders change.",
-        ),
-    ] = None,
-    src_lang: Annotated[
-        str | None, option("CODE", "Language of --text as a model of Hugging Face writes it, such as deu_Latn (NLLB).")
-    ] = None,
+    text: Annotated[str | None, option("FILE", _TEXT)] = None,
+    src_lang: Annotated[str | None, option("CODE", "Language of --text as the model writes it: deu_Latn (NLLB).")] = None,
     tgt_lang: Annotated[str | None, option("CODE", "Language to translate to, such as eng_Latn.")] = None,
-    pace: Annotated[
-        float | None,
-        option(
-            "RATE",
-            "Read no faster than a slower flash, such as 200MB/s. [default: as fast as the disk gives]",
-            parser=parse_rate,
-        ),
-    ] = None,
-    endpoint: Annotated[
-        str | None, option("URL", "Measure this running service instead of a model on this box.", group="Running service")
-    ] = None,
+    pace: Annotated[float | None, pace_option("as fast as the disk gives")] = None,
+    endpoint: Annotated[str | None, option("URL", "Service to measure instead of a model.", group="Running service")] = None,
     api: Annotated[Api, option(None, "What the service speaks; openai needs --model.")] = "libretranslate",
     source: Annotated[str, option("CODE", "Language of --text.")] = "de",
     target: Annotated[str, option("CODE", "Language of the translations.")] = "en",
-    timeout: Annotated[
-        float, option("TIME", "Longest time of a request. [default: 60s]", parser=parse_duration, show_default=False)
-    ] = 60.0,
+    timeout: Annotated[float, time_option("Longest time of a request. [default: 60s]")] = 60.0,
     ca_file: Annotated[Path | None, option("FILE", "Authorities that vouch for the service's certificate, PEM.")] = None,
-    gap: Annotated[
-        float | None,
-        option(
-            "TIME",
-            "Idle so long before each single execution, as the workload lets the box, and keep every repeat. [default: none]",
-            parser=parse_duration,
-        ),
-    ] = None,
+    gap: Annotated[float | None, time_option(_GAP)] = None,
     seed: Seed = 1,
-    unit: Annotated[
-        str | None,
-        option(
-            "UNIT",
-            "What a token is, or SRC:TGT. [default: the folder's tokeniser; else word (bilstm, gru) or subword]",
-            group="Names and output",
-        ),
-    ] = None,
+    unit: Annotated[str | None, option("UNIT", _UNIT, group="Names and output")] = None,
     device_name: Annotated[str | None, option("NAME", "Name of the box. [default: its processor and the threads]")] = None,
     force: Force = False,
     as_json: AsJson = False,
@@ -142,25 +91,21 @@ def calibrate(
     """
     if is_standard(out):
         raise typer.BadParameter("measurements are kept beside the profile: name a file", param_hint="--out")
-    page = out.parent / f"{out.stem}.html"
     measure = _of_a_model(context, out) if endpoint is None else _of_an_endpoint(context, out)
     with progress_bar() as bar:  # lines now and then where there is no terminal
-        listener: Listener = bar if bar.is_drawn else _LogLines()
-        done = measure(device_name=device_name, listener=listener, replaces_journal=force)
+        done = measure(device_name=device_name, listener=bar if bar.is_drawn else _LogLines(), replaces_journal=force)
     for warning in done.warnings:
         warn(warning)
-    # Before the page: a fault of the page must not hide the figures of hours of measuring.
+    from simnmt.profile.profile_summary import facts, title
+    from simnmt.report.input_pages import render_profiles
+
+    shown = [(label, text) for label, text in facts(done.profile) if label != "warning"]  # these are printed already
     print_result(
         as_json,
         lambda: {"profile": json.loads(out.read_text(encoding="utf-8")), "warnings": done.warnings},
-        lambda: f"{_format_profile(done.profile, out)}\nwrote {out}",
+        lambda: f"{out}: {title(done.profile)}\n{format_pairs(shown, '  ')}\nwrote {out}",
     )
-    from simnmt.report.input_pages import render_profiles
-    from simnmt.report.page_template import write_page
-
-    write_page(page, render_profiles([done.profile]))
-    if not as_json:
-        print(f"page: {page}")
+    print_page(out.parent / f"{out.stem}.html", as_json, lambda: render_profiles([done.profile]))
 
 
 _OF_A_MODEL = (
@@ -247,14 +192,6 @@ class _LogLines:
         if time.monotonic() - self._last_s >= LOG_INTERVAL_S:
             self._last_s = time.monotonic()
             self.say(f"{part}: measured {done_s:.0f} s, about {left_s:.0f} s left")
-
-
-def _format_profile(profile: DeviceProfile, out: Path) -> str:
-    """Return what `profile inspect` shows, without the warnings, which are printed already."""
-    from simnmt.profile.profile_summary import facts, title
-
-    shown = [(label, text) for label, text in facts(profile) if label != "warning"]
-    return f"{out}: {title(profile)}\n{format_pairs(shown, '  ')}"
 
 
 def doctor(

@@ -9,8 +9,8 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -20,7 +20,6 @@ import typer
 from simnmt.base.errors import InputError, shorten
 from simnmt.base.files import MOST_SECRET_BYTES, read_bounded
 from simnmt.base.packages import named_if_missing
-from simnmt.cli.app import Verb
 from simnmt.cli.calibrate import Backend
 from simnmt.cli.options import (
     AsJson,
@@ -33,9 +32,9 @@ from simnmt.cli.options import (
     grouped,
     option,
     parse_bytes,
-    parse_duration,
     parse_integers,
     prints_of_users,
+    time_option,
 )
 from simnmt.cli.run import print_run
 from simnmt.cli.terminal import note, progress_bar
@@ -64,26 +63,18 @@ Workload = Annotated[str | None, option("NAME", "Workload of the scenario. [defa
 class EngineOptions:
     """How an engine is loaded, batched and placed; None where the profile or `EngineSettings` decides."""
 
-    model: Annotated[
-        str | None, option("NAME|PATH", "A model as for calibrate, or a trained one's folder.", group="Engine")
-    ] = None
+    model: Annotated[str | None, option("NAME|PATH", "As for calibrate, or a trained model's folder.", group="Engine")] = None
     backend: Annotated[Backend | None, option(None, "Engine that computes. [default: torch]")] = None
     compute_type: Annotated[str | None, option("TYPE", "Such as float32 or int8. [default: float32]")] = None
     threads: Annotated[int | None, option("T", "CPU threads. [default: one for each core]", min=1)] = None
     beam: Annotated[int | None, option("B", "Hypotheses kept; 1 is greedy. [default: 1]", min=1, max=1000)] = None
     fused: Annotated[bool | None, flag("--fused", "Fuse bias, softmax and search.")] = None
     batching: Annotated[str | None, option("KIND:SIZE", "mini:8, maxi:8 or top-up:8. [default: one by one]")] = None
-    longest_wait: Annotated[
-        float | None, option("TIME", "How long the first sentence waits for company. [default: 0s]", parser=parse_duration)
-    ] = None
+    longest_wait: Annotated[float | None, time_option("How long the first sentence waits for company. [default: 0s]")] = None
     max_len: Annotated[int | None, option("N", "Most target tokens. [default: twice the source's and 10]", min=1)] = None
-    src_lang: Annotated[
-        str | None, option("CODE", "Language of the text as a model of Hugging Face writes it, such as deu_Latn (NLLB).")
-    ] = None
+    src_lang: Annotated[str | None, option("CODE", "Language of the text as the model writes it: deu_Latn (NLLB).")] = None
     tgt_lang: Annotated[str | None, option("CODE", "Language of its translations, such as eng_Latn.")] = None
-    cpus: Annotated[Any, option("N[,N]", "Processors to which the engine is pinned. [default: any]", parser=parse_integers)] = (
-        None
-    )
+    cpus: Annotated[Any, option("N[,N]", "Processors that the engine uses. [default: any]", parser=parse_integers)] = None
 
     def settings(self) -> dict[str, Any]:
         """Return the fields of `EngineSettings` that options give. Raises `InputError`."""
@@ -102,33 +93,18 @@ class ServiceOptions:
 
     source: Annotated[str, option("CODE", "Language that is translated.", group="Clients")] = "de"
     target: Target = "en"
-    listen: Annotated[
-        str, option("HOST:PORT", "Where clients connect; port 0: any. [default: server 5001, gateway 5000]", show_default=False)
-    ] = ""
+    listen: Annotated[str | None, option("HOST:PORT", "Port 0: any. [default: 127.0.0.1, 5001; gateway 5000]")] = None
     token_file: Annotated[Path | None, option("FILE", f"Token that clients must send; else that of ${TOKEN}.")] = None
     tls_cert: Annotated[Path | None, option("FILE", "Certificate, PEM.")] = None
     tls_key: Annotated[Path | None, option("FILE", "Its key, PEM.")] = None
     behind_proxy: Annotated[bool, flag("--behind-proxy", "A proxy before the service encrypts.")] = False
-    allow_origin: Annotated[
-        str, option("ORIGIN|*", "Origin of web pages whose scripts may ask. [default: none]", show_default=False)
-    ] = ""
-    forced_lengths: Annotated[
-        bool, flag("--forced-lengths", "Let requests state their number of target tokens, to validate.")
-    ] = False
+    allow_origin: Annotated[str | None, option("ORIGIN|*", "Origin of web pages whose scripts may ask. [default: none]")] = None
+    forced_lengths: Annotated[bool, flag("--forced-lengths", "Let requests state their target tokens, to validate.")] = False
     max_waiting: Annotated[int, option("N", "Most texts under way; more are refused (429).", min=1, group="Limits")] = 256
     max_texts: Annotated[int, option("N", "Most texts of a request.", min=1)] = 100
-    max_body: Annotated[int, option("SIZE", "Largest body (413). [default: 1MB]", parser=parse_bytes, show_default=False)] = (
-        1_000_000
-    )
-    deadline: Annotated[
-        float, option("TIME", "Longest time of a request (504). [default: 30s]", parser=parse_duration, show_default=False)
-    ] = 30.0
-    drain: Annotated[
-        float,
-        option(
-            "TIME", "Longest time of requests under way at the end. [default: 30s]", parser=parse_duration, show_default=False
-        ),
-    ] = 30.0
+    max_body: Annotated[int, option("SIZE", "Largest body in bytes (413).", parser=parse_bytes)] = 1_000_000
+    deadline: Annotated[float, time_option("Longest time of a request (504). [default: 30s]")] = 30.0
+    drain: Annotated[float, time_option("Longest time of requests under way at the end. [default: 30s]")] = 30.0
     log: Annotated[Path | None, option("FILE", "Append a line of JSON for each request.", group="Other")] = None
 
     def settings(self, default_address: str) -> tuple[FrontSettings, Access, Limits]:
@@ -139,12 +115,16 @@ class ServiceOptions:
         limits = self.max_texts, self.max_waiting, self.deadline
         front = FrontSettings(self.source, self.target, *limits, self.forced_lengths)
         address, token = parse_address(self.listen or default_address, "--listen"), read_token(self.token_file, TOKEN)
-        access = Access(address, token, self.tls_cert, self.tls_key, self.behind_proxy, self.allow_origin)
+        access = Access(address, token, self.tls_cert, self.tls_key, self.behind_proxy, self.allow_origin or "")
         access.ssl_context()  # refuses unusable files before the model is loaded
         return front, access, Limits(self.max_body, drain_s=self.drain)
 
+    def open_log(self) -> AbstractContextManager[TextIO | None]:
+        """Return the log to append lines to; None without one."""
+        return nullcontext() if self.log is None else self.log.open("a", encoding="utf-8", buffering=1)
 
-@app.command(cls=Verb)
+
+@app.command()
 @grouped
 def server(
     context: typer.Context,
@@ -152,9 +132,7 @@ def server(
     service: ServiceOptions,
     changes: Overrides,
     scenario: Annotated[str | None, argument("[SCENARIO|RUN_DIR]", "Serve a device of it as its profile says.")] = None,
-    device: Annotated[
-        str | None, option("NAME", "Device of the scenario; without a scenario, cpu or cuda. [default: the last; cpu]")
-    ] = None,
+    device: Annotated[str | None, option("NAME", "Device of the scenario, else cpu or cuda. [default: the last; cpu]")] = None,
     any_model: AnyModel = False,
     as_json: AsJson = False,
 ) -> None:
@@ -169,7 +147,7 @@ def server(
         from simnmt.live.server import LiveServer
 
     clients = service.settings("127.0.0.1:5001")
-    with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder, log_file(service.log) as file:
+    with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder:
         if scenario is None:
             if options.model is None:
                 raise InputError("nothing to serve", remedy="give --model, or a scenario and its --device")
@@ -182,11 +160,11 @@ def server(
             chosen = target_of(unit, device or unit.case.targets[-1].device)
             engine = engine_settings(chosen, Path(folder), **options.settings())
             expected = None if any_model else expected_hash(chosen)
-        process = EngineProcess(engine)
-        serve(LiveServer(process, *clients, expected_hash=expected, log=file, on_error=note), as_json)
+        with service.open_log() as log:
+            serve(LiveServer(EngineProcess(engine), *clients, expected_hash=expected, log=log, on_error=note), as_json)
 
 
-@app.command(cls=Verb)
+@app.command()
 @grouped
 def gateway(
     context: typer.Context,
@@ -194,34 +172,16 @@ def gateway(
     service: ServiceOptions,
     changes: Overrides,
     scenario: Annotated[str, argument("SCENARIO|RUN_DIR", "The devices, and what the policies know.")],
-    servers: Annotated[
-        list[str] | None, option("[DEVICE=]URL", "Server of each device but the first; repeatable.", "--server")
-    ] = None,
+    servers: Annotated[list[str] | None, option("[DEVICE=]URL", "Server of each device but the first.", "--server")] = None,
     policy: Annotated[str | None, option("NAME", "Policy of the scenario. [default: the one that the run recommends]")] = None,
     workload: Workload = None,
-    server_token_file: Annotated[
-        Path | None, option("FILE", f"Token that the servers ask for; else that of ${SERVER_TOKEN}.")
-    ] = None,
+    server_token_file: Annotated[Path | None, option("FILE", f"Token of the servers; else that of ${SERVER_TOKEN}.")] = None,
     ca_file: CaFile = None,
-    offload_timeout: Annotated[
-        float,
-        option(
-            "TIME",
-            "Time for a server to answer, before the gateway translates. [default: 10s]",
-            parser=parse_duration,
-            show_default=False,
-        ),
-    ] = 10.0,
+    offload_timeout: Annotated[float, time_option("Time for a server before the gateway translates. [default: 10s]")] = 10.0,
     delays: Delays = False,
-    local_token_file: Annotated[
-        Path | None, option("FILE", f"Token that --local-server asks for; else that of ${LOCAL_TOKEN}.")
-    ] = None,
-    local_server: Annotated[
-        str | None, option("URL", "Service of this box that translates what stays, in place of an engine of the gateway.")
-    ] = None,
-    local_unit: Annotated[
-        str | None, option("UNIT", "Its tokens: sentencepiece:PATH, tokenizers:PATH. [default: the profile's, if countable]")
-    ] = None,
+    local_token_file: Annotated[Path | None, option("FILE", f"Token of --local-server; else that of ${LOCAL_TOKEN}.")] = None,
+    local_server: Annotated[str | None, option("URL", "Service of this box in place of the gateway's engine.")] = None,
+    local_unit: Annotated[str | None, option("UNIT", "Its tokens, as sentencepiece:PATH. [default: the profile's]")] = None,
     any_model: AnyModel = False,
     as_json: AsJson = False,
 ) -> None:
@@ -250,7 +210,7 @@ def gateway(
         return ServiceEngine(local_server, unit_name, languages, service.deadline, token, ca_file)
 
     clients, unit = service.settings("127.0.0.1:5000"), scenario_unit(scenario, changes, workload)
-    with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder, log_file(service.log) as file:
+    with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder:
         if policy is None and not Path(scenario).is_dir():
             remedy = f"give --policy, one of {', '.join(unit.scenario.policies)}, or a run directory"
             raise InputError("which policy?", remedy=remedy)
@@ -265,7 +225,9 @@ def gateway(
             any_model=any_model,
             delays=delays,
         )
-        serve(LiveGateway(settings, local_engine(Path(folder)), log=file, on_error=note), as_json)
+        engine = local_engine(Path(folder))
+        with service.open_log() as log:
+            serve(LiveGateway(settings, engine, log=log, on_error=note), as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +237,7 @@ class ReplayChanges(Changes):
     replications: Annotated[int, option("R", "Repeats, one after another.", min=1)] = 1
 
 
-@app.command(cls=Verb)
+@app.command()
 @grouped
 def replay(
     changes: ReplayChanges,
@@ -284,18 +246,11 @@ def replay(
     token_file: Annotated[Path | None, option("FILE", f"Token that the service asks for; else that of ${TOKEN}.")] = None,
     ca_file: CaFile = None,
     workload: Workload = None,
-    text: Annotated[
-        Path | None, option("FILE", "Send its lines in turn, and let the model end them, in place of the workload's lengths.")
-    ] = None,
+    text: Annotated[Path | None, option("FILE", "Send its lines in turn, not texts of the workload's lengths.")] = None,
     device: Annotated[str | None, option("NAME", "Device that a server stands for. [default: by its engine]")] = None,
     source: Source = "de",
     target: Target = "en",
-    timeout: Annotated[
-        float,
-        option(
-            "TIME", "Time within which a request must be answered. [default: 60s]", parser=parse_duration, show_default=False
-        ),
-    ] = 60.0,
+    timeout: Annotated[float, time_option("Time within which a request must be answered. [default: 60s]")] = 60.0,
     connections: Annotated[int, option("N", "Most requests under way; others wait here.", min=1, max=100_000)] = 500,
     delays: Delays = False,
     out: Annotated[Path | None, option("DIR", "Run directory to write. [default: a new one under reports/]")] = None,
@@ -310,19 +265,9 @@ def replay(
         from simnmt.live.replay import ReplaySettings, read_texts
     import simnmt.api
 
-    settings = ReplaySettings(
-        gateway,
-        read_token(token_file, TOKEN),
-        ca_file,
-        source,
-        target,
-        None if text is None else read_texts(text),
-        workload,
-        device,
-        timeout,
-        connections,
-        delays,
-    )
+    token, texts = read_token(token_file, TOKEN), None if text is None else read_texts(text)
+    where = gateway, token, ca_file, source, target, texts, workload, device
+    settings = ReplaySettings(*where, timeout, connections, delays)
     with progress_bar() as bar, prints_of_users():
         result = simnmt.api.replay(
             simnmt.api.Scenario(scenario, changes.values, allow_code=changes.allow_code),
@@ -346,16 +291,16 @@ def serve(service: LiveServer | LiveGateway, as_json: bool) -> None:
     async def run() -> None:
         try:
             await service.start()
-            url = service.front.service.url
+            url = service.http.url
             print_line({"event": "listening", "url": url, **service.health()}, f"listening on {url}")
-            await service.front.service.serve_until_stopped(service.engine.hurry)
+            await service.http.serve_until_stopped(service.engine.hurry)
         finally:
             await service.close()
 
     begin_s = time.monotonic()
     with prints_of_users():
         asyncio.run(run())
-    outcomes, duration_s = dict(service.front.outcomes), time.monotonic() - begin_s
+    outcomes, duration_s = dict(service.outcomes), time.monotonic() - begin_s
     fallbacks = getattr(service, "fallbacks", 0)
     counts = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items()) or "no request"
     counts += f"; {fallbacks:,} fell back to this box" if fallbacks else ""
@@ -371,12 +316,12 @@ def _parse_batching(text: str, longest_wait_s: float) -> Batching:
     if match is None or not 1 <= int(match[2]) <= MOST:
         remedy = "write it as mini:8, maxi:8 or top-up:8"
         raise InputError(f"--batching {shorten(text)!r} is no kind with a size", remedy=remedy)
-    size, wait_ms = int(match[2]), 1e3 * longest_wait_s
+    settings: dict[str, Any] = {"size": int(match[2]), "longest_wait_ms": 1e3 * longest_wait_s}
     if match[1] == "mini":
-        return MiniBatching(kind="mini", size=size, longest_wait_ms=wait_ms).batching
+        return MiniBatching(kind="mini", **settings).batching
     if match[1] == "maxi":
-        return MaxiBatching(kind="maxi", size=size, longest_wait_ms=wait_ms, collect=max(MAXI, size)).batching
-    return TopUpBatching(kind="top_up", size=size, longest_wait_ms=wait_ms).batching
+        return MaxiBatching(kind="maxi", collect=max(MAXI, settings["size"]), **settings).batching
+    return TopUpBatching(kind="top_up", **settings).batching
 
 
 def read_token(path: Path | None, variable: str) -> str:
@@ -415,19 +360,3 @@ def _servers(given: Sequence[str], devices: Sequence[str]) -> dict[str, str]:
             device, url = devices[0], text
         servers[device] = url
     return servers
-
-
-@contextmanager
-def log_file(path: Path | None) -> Iterator[TextIO | None]:
-    """Open a log to append lines to; None for no log. A log that is new and empty is removed if the service fails."""
-    if path is None:
-        yield None
-        return
-    is_new = not os.path.lexists(path)
-    try:
-        with path.open("a", encoding="utf-8", buffering=1) as file:
-            yield file
-    except BaseException:
-        if is_new and path.is_file() and not path.stat().st_size:
-            path.unlink()
-        raise

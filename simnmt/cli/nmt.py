@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simnmt.cli.options import Device, Force, Keys, Threads, argument, check_output, flag, json_keys, option
-from simnmt.cli.terminal import note, progress_bar, warn
+from simnmt.cli.options import Device, Force, Keys, Threads, argument, check_output, flag, json_keys, option, refuse_given
+from simnmt.cli.terminal import Bar, note, progress_bar, warn
 
 if TYPE_CHECKING:
     from simnmt.nmt.sharp_translator import SharpTextTranslator
@@ -19,17 +20,26 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Small translation models of our own: for measuring deployment, not for winning at translation.")
 
 
-@app.callback()
-def _verbs() -> None:
-    pass
-
-
 SEARCH = ("beam", "fused", "max_len")
 """Options of both translators."""
-PRODUCTS = ("device", "threads", "vocabulary", "direction")
+BATCHED = ("direction", "src_lang", "tgt_lang", "batching", "batch", "threshold", "collect")
 """Options of the batched translator alone."""
 RECIPE = ("heldout", "batch_tokens", "peak_rate", "warmup_steps", "dropout", "precision", "seed")
 """Options that are fields of a recipe."""
+
+
+@contextmanager
+def training_bar(out: Path) -> Iterator[Bar]:
+    """Draw a bar while a training runs; after a signal, say whether the same command goes on."""
+    from simnmt.nmt.training.trainer import STATE_FILE
+
+    try:
+        with progress_bar() as bar:
+            yield bar
+    except BaseException as ended:
+        if not isinstance(ended, Exception) and (out / STATE_FILE).is_file():
+            note("the same command goes on from the last save, at most two minutes old")
+        raise
 
 
 @app.command()
@@ -41,21 +51,13 @@ def train(
     keys: Keys = None,
     model: Annotated[str, option("NAME|FILE", "gru, bilstm, sharp, transformer, or an architecture file.")] = "gru",
     vocab: Annotated[int | None, option("V", "Subwords a side; of both for a transformer. [default: 8000]", min=1)] = None,
-    epochs: Annotated[
-        float | None, option("E", "End after E passes over the text. [default: 10 if nothing else ends it]", min=0)
-    ] = None,
+    epochs: Annotated[float | None, option("E", "End after E passes. [default: 10 if nothing else ends it]", min=0)] = None,
     steps: Annotated[int | None, option("N", "End after N batches.", min=0)] = None,
     minutes: Annotated[float | None, option("M", "End after M minutes, all sittings together.", min=0)] = None,
     batch_tokens: Annotated[int | None, option("N", "Most tokens of a batch's longer side. [default: 1024]")] = None,
-    heldout: Annotated[
-        int | None, option("N", "Pairs set aside to choose the weights by, and as many to judge them. [default: 1000]")
-    ] = None,
-    peak_rate: Annotated[
-        float | None, option("R", "Greatest learning rate. [default: 0.002; transformer 0.001]", "--rate")
-    ] = None,
-    warmup_steps: Annotated[
-        int | None, option("N", "Batches until the rate is greatest. [default: 500; transformer 1000]", "--warmup")
-    ] = None,
+    heldout: Annotated[int | None, option("N", "Pairs to choose the weights by, and as many to judge. [default: 1000]")] = None,
+    peak_rate: Annotated[float | None, option("R", "Greatest rate. [default: 0.002; transformer 0.001]", "--rate")] = None,
+    warmup_steps: Annotated[int | None, option("N", "Batches until then. [default: 500; transformer 1000]", "--warmup")] = None,
     dropout: Annotated[float | None, option("P", "Share of values zeroed. [default: 0.1]")] = None,
     precision: Annotated[str | None, option("float32|bfloat16", "Number format of products. [default: float32]")] = None,
     seed: Annotated[int | None, option("S", "Same seed, same weights. [default: 1]")] = None,
@@ -72,70 +74,43 @@ def train(
 
     need_packages()
     from simnmt.nmt.training.recipe import CorpusFiles, recipe_for
-    from simnmt.nmt.training.trainer import DEFAULT_BUDGET, STATE_FILE, Budget
+    from simnmt.nmt.training.trainer import DEFAULT_BUDGET, Budget
     from simnmt.nmt.training.translation import format_summary, train_translation
 
     text = CorpusFiles(src, tgt, json_keys(keys))
-    recipe = recipe_for(model, vocab=vocab, **_given(context, RECIPE))
+    recipe = recipe_for(model, vocab=vocab, **{name: context.params[name] for name in RECIPE})
     bounded = any(bound is not None for bound in (epochs, steps, minutes))
     budget = Budget(epochs, steps, minutes) if bounded else DEFAULT_BUDGET
-    try:
-        with progress_bar() as bar:
-            account = train_translation(
-                text, out, recipe, budget=budget, device=device, threads=threads, beam=beam, progress=bar.stage
-            )
-    except BaseException as ended:
-        if not isinstance(ended, Exception) and (out / STATE_FILE).is_file():  # a signal
-            note("the same command goes on from the last save, at most two minutes old")
-        raise
+    where: dict[str, Any] = {"device": device, "threads": threads}
+    with training_bar(out) as bar:
+        account = train_translation(text, out, recipe, budget=budget, beam=beam, progress=bar.stage, **where)
     print(json.dumps(account, indent=1, ensure_ascii=False) if as_json else format_summary(account, out))
+
+
+_MODEL = """Folder that simnmt nmt train wrote, or folder or id of Hugging Face; several attentional ones of simnmt, each with
+its own --model, are an ensemble."""
+_VOCABULARY = """Multiply the columns alone that simnmt vocab build chose for the sentences under way: a translation may change
+with those beside it."""
+_SHARP = """Decode attentional models with the sharp decoder, one sentence at a time; fast: in 16 bits. Beside several --model
+its default is exact. [default: off]"""
 
 
 @app.command()
 def translate(
     context: typer.Context,
-    model: Annotated[
-        list[Path],
-        option(
-            "DIR|ID",
-            "Folder that simnmt nmt train wrote, or folder or id of Hugging Face; several attentional ones of simnmt, each "
-            "with its own --model, are an ensemble.",
-        ),
-    ],
-    file: Annotated[
-        Path | None, argument("[FILE]", "Text, a sentence a line, plain or gzip. [default: standard input]")
-    ] = None,
+    model: Annotated[list[Path], option("DIR|ID", _MODEL)],
+    file: Annotated[Path | None, argument("[FILE]", "Text, a sentence a line. [default: standard input]")] = None,
     beam: Annotated[int, option("B", "Hypotheses kept; 1 is greedy.")] = 1,
     max_len: Annotated[int | None, option("N", "Most tokens of a translation. [default: twice the source's and 10]")] = None,
     batching: Annotated[str, option("mini|maxi|top-up", "How batches are formed and refilled.")] = "maxi",
     batch: Annotated[int, option("N", "Most sentences translated together.")] = 64,
-    threshold: Annotated[
-        str | None, option("half-empty|immediate|N", "top-up: refill a batch with at most so many left. [default: half-empty]")
-    ] = None,
-    collect: Annotated[
-        int | None, option("N", "maxi, top-up: lines sorted by length. [default: maxi: 10 batches; top-up: none]")
-    ] = None,
+    threshold: Annotated[str | None, option("half-empty|immediate|N", "top-up: refill below. [default: half-empty]")] = None,
+    collect: Annotated[int | None, option("N", "Lines sorted by length. [default: maxi: 10 batches; top-up: none]")] = None,
     fused: Annotated[bool, flag("--fused", "Bias, softmax and search in one pass: the same text, to rounding.")] = False,
-    vocabulary: Annotated[
-        Path | None,
-        option(
-            "BUNDLE",
-            "Multiply the columns alone that simnmt vocab build chose for the sentences under way: a translation may "
-            "change with those beside it.",
-        ),
-    ] = None,
+    vocabulary: Annotated[Path | None, option("BUNDLE", _VOCABULARY)] = None,
     direction: Annotated[str | None, option("NAME", "Direction to use from a bundle with clusters of several.")] = None,
-    sharp: Annotated[
-        str | None,
-        option(
-            "exact|fast",
-            "Decode attentional models with the sharp decoder, one sentence at a time; fast: in 16 bits. Beside several "
-            "--model its default is exact. [default: off]",
-        ),
-    ] = None,
-    src_lang: Annotated[
-        str | None, option("CODE", "Language of the text as the model writes it: deu_Latn (NLLB), de (M2M100), de_DE (mBART).")
-    ] = None,
+    sharp: Annotated[str | None, option("exact|fast", _SHARP)] = None,
+    src_lang: Annotated[str | None, option("CODE", "Language as the model writes it: deu_Latn (NLLB), de_DE (mBART).")] = None,
     tgt_lang: Annotated[str | None, option("CODE", "Language to translate to; for Marian of several, such as deu.")] = None,
     out: Annotated[Path | None, option("FILE", "File to write instead of standard output.")] = None,
     force: Force = False,
@@ -159,19 +134,21 @@ def translate(
         out = None
     check_output(out, force, file)
     translator: Translator | SharpTextTranslator
+    search = {name: context.params[name] for name in SEARCH}
     if len(model) > 1 or sharp is not None:
         from simnmt.nmt.sharp_translator import SharpTextTranslator as Sharp
 
-        _refuse_beside_sharp(context)
-        translator = Sharp.load(model, technique=sharp or "exact", candidates=vocabulary, **_given(context, SEARCH))
+        refuse_given(context, BATCHED, "the sharp decoder translates one sentence at a time; leave it out")
+        if device != "cpu" or threads not in (None, 1):
+            raise typer.BadParameter("the sharp decoder runs on one thread of the CPU", param_hint="--device, --threads")
+        translator = Sharp.load(model, technique=sharp or "exact", candidates=vocabulary, **search)
         clipping = translator.translator.clipping()
         if clipping is not None and (message := clipping.warning()) is not None:
             warn(message)
     else:
         batches = parse_batching(batching, batch, threshold=threshold, collect=collect)
-        options = _given(context, SEARCH + PRODUCTS)
-        languages = Languages(src_lang, tgt_lang)
-        translator = Translator.load(model[0], batching=batches, languages=languages, **options)
+        search |= {"device": device, "threads": threads, "vocabulary": vocabulary, "direction": direction}
+        translator = Translator.load(model[0], batching=batches, languages=Languages(src_lang, tgt_lang), **search)
     why_unknown = "the model was not reading a word of the source"
     if isinstance(translator, Translator) and not translator.model.attends:
         why_unknown = "the model has no attention that would say which words of the source they are"
@@ -180,19 +157,3 @@ def translate(
         with target as sink:
             for translation in report_problems(translator.stream(TextLines(file or Path("-"))), note, why_unknown):
                 sink.write((translation.as_json() if as_json else translation.text) + "\n")
-
-
-def _refuse_beside_sharp(context: typer.Context) -> None:
-    """Raise for options of the batched decoders, and for another place than one thread of the processor."""
-    others = ("batching", "batch", "threshold", "collect", "direction", "src_lang", "tgt_lang")
-    for name in others:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP"):
-            what = "the sharp decoder translates one sentence at a time; leave it out"
-            raise typer.BadParameter(what, param_hint=f"--{name.replace('_', '-')}")
-    if context.params["device"] != "cpu" or context.params["threads"] not in (None, 1):
-        raise typer.BadParameter("the sharp decoder runs on one thread of the CPU", param_hint="--device, --threads")
-
-
-def _given(context: typer.Context, names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: context.params[name] for name in names}

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-import math
 import os
 import re
 import sys
@@ -27,19 +26,37 @@ from simnmt.base.errors import InputError, shorten
 from simnmt.base.files import is_standard, keep_standard_output, refuse_replacing
 
 Settings = TypeVar("Settings")
+VALUES = "Values KEY=V1,V2,... of a key, or a range KEY=FROM:TO, or N numbers KEY=FROM:TO:N."
+"""What options say of values by the notation of `parse_varied_key`."""
 
 
 def option(metavar: str | None, text: str, *names: str, group: str | None = None, **settings: Any) -> Any:
-    """Return an option that takes a value; without `names` it is called as the parameter of the verb.
+    """Return an option that takes a value, named as its parameter unless `names` are given.
 
     `group`: heading in the help of this option and of those after it.
     """
     return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=group, **settings)
 
 
-def flag(name: str, text: str, group: str | None = None) -> Any:
+def flag(name: str, text: str, *names: str, group: str | None = None, **settings: Any) -> Any:
     """Return an option that takes no value; `group` as in `option`."""
-    return typer.Option(name, help=text, rich_help_panel=group)
+    return typer.Option(name, *names, help=text, rich_help_panel=group, **settings)
+
+
+def time_option(text: str, *names: str) -> Any:
+    """Return an option that takes a time with its unit; its text names the default."""
+    return option("TIME", text, *names, parser=parse_duration, show_default=False)
+
+
+def share_option(text: str) -> Any:
+    """Return an option that takes a percentage, and is a share."""
+    return option("P%", text, parser=parse_share)
+
+
+def pace_option(default: str) -> Any:
+    """Return the option of a rate of reads, whose default is told in words."""
+    text = f"Read no faster than a slower storage, such as 20MB/s. [default: {default}]"
+    return option("RATE", text, "--pace", parser=parse_rate)
 
 
 def argument(metavar: str, text: str) -> Any:
@@ -69,6 +86,17 @@ def grouped(verb: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
+AsJson = Annotated[bool, flag("--json", "Print JSON in SI units and nothing else.")]
+Device = Annotated[str, option("cpu|cuda", "Where the model runs.", "--device")]
+Threads = Annotated[int | None, option("T", "CPU threads. [default: torch's own]", "--threads", min=1)]
+Page = Annotated[Path | None, option("FILE", "Write an HTML page with plots.", "--page")]
+Seed = Annotated[int, option("S", "Seed of the random numbers.", "--seed", min=0)]
+Jobs = Annotated[int, option("J", "Processes; 0: one per processor.", "--jobs", min=0, max=1024)]
+MostJobs = Annotated[
+    int, option("J", "Processes; 0: as many as save time, at most one per processor.", "--jobs", min=0, max=1024)
+]
+Keys = Annotated[str | None, option("SRC:TGT", "The source is JSON Lines: keys of its two texts, e.g. de:en.", "--keys")]
+Force = Annotated[bool, flag("--force", "Replace an output that exists, whole and at the end.")]
 AllowCode = Annotated[
     bool, flag("--allow-code", "Run modules and files that the scenario names, such as kind: mypackage.module:MyPolicy.")
 ]
@@ -107,18 +135,14 @@ def prints_of_users() -> Iterator[None]:
 
 
 def chosen(context: typer.Context, kind: type[Settings], **others: Any) -> Settings:
-    """Return the settings of a verb: each field from the option of the same name, or its default if the option is not given.
+    """Return settings of a dataclass or pydantic model, each field from the option of the same name or from `others`.
 
-    Args:
-        context: the call of the verb.
-        kind: the dataclass or pydantic model of the settings.
-        others: fields whose option has another name or form; None keeps the default, as an empty list does: that is what the
-            context has for a repeatable option that is not given.
+    None and an empty list, which the context has for options that are not given, keep the default.
     """
     names = getattr(kind, "model_fields", None) or [field.name for field in fields(cast(Any, kind))]
     values = {name: context.params[name] for name in names if name in context.params} | others
-    given = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    return kind(**{name: value for name, value in given.items() if value is not None and value != ()})
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    return kind(**{name: value for name, value in values.items() if value is not None and value != ()})
 
 
 def given(context: typer.Context, names: Iterable[str]) -> list[str]:
@@ -159,23 +183,24 @@ def print_page(page: Path | None, as_json: bool, render: Callable[[], str]) -> N
 def _quantity(text: str | float, units: Mapping[str, float], remedy: str) -> float:
     if not isinstance(text, str):  # the option's default
         return text
-    match = re.fullmatch(r" *(\d{1,12}(?:\.\d{1,9})?) *([A-Za-z]*) *", text, re.ASCII)
+    match = re.fullmatch(r" *(\d{1,12}(?:\.\d{1,9})?) *([A-Za-z%]*) *", text, re.ASCII)
     per_unit = None if match is None else units.get(match[2].lower())
     if match is None or per_unit is None:
         raise typer.BadParameter(f"{shorten(text)!r} is not such a quantity; {remedy}")
     return float(match[1]) * per_unit
 
 
-_SECONDS = {"ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 _BYTES = {"b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 
 
-_BITS = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
-
-
-def parse_seconds(text: str | float) -> float:
-    """Return the seconds of `600`, `600s`, `10m`, `2h`, `1d` or `500ms`."""
-    return _quantity(text, _SECONDS, "write it as 600s, 10m, 2h, 1d or 500ms")
+def parse_duration(text: str | float) -> float:
+    """Return the seconds of a positive time with its unit, such as `200ms`, `10m` or `2h`."""
+    remedy = "give a positive one with its unit, such as 200ms or 2s"
+    seconds = _quantity(text, _SECONDS, remedy)
+    if not seconds > 0.0:
+        raise typer.BadParameter(f"{text!r} is not a time; {remedy}")
+    return seconds
 
 
 def parse_bytes(text: str | int) -> int:
@@ -190,31 +215,11 @@ def parse_rate(text: str) -> float:
     return _quantity(text.strip().removesuffix("/s"), _BYTES, "write it as 200MB/s, with kB, MB or GB")
 
 
-def parse_duration(text: str | float) -> float:
-    """Return the seconds of a positive time such as `200ms` or `2s`; a number needs its unit; a default passes unchanged."""
-    if not isinstance(text, str):
-        return text
-    try:
-        seconds = parse_seconds(text)
-    except typer.BadParameter:
-        seconds = 0.0
-    if not seconds > 0.0 or not math.isnan(_number(text)):
-        raise typer.BadParameter(f"{shorten(text)!r} is not a time; give a positive one, such as 200ms or 2s")
-    return seconds
-
-
-def parse_bit_rate(text: str | float) -> float:
-    """Return the bits per second of `500kbit/s` or `1Mbit/s`; a default passes unchanged."""
-    bits = text.strip().removesuffix("/s") if isinstance(text, str) else text
-    return _quantity(bits, _BITS, "write it as 500kbit/s or 1Mbit/s")
-
-
 def parse_share(text: str) -> float:
     """Return the share for a percentage such as `2%`."""
-    number = text.strip().removesuffix("%")
-    share = _number(number) / 100.0 if number != text.strip() else math.nan
+    share = _quantity(text, {"%": 0.01}, "write 2% for two percent")
     if not 0.0 < share < 1.0:
-        raise typer.BadParameter(f"{shorten(text)!r} is not a percentage above 0 and below 100; write 2% for two percent")
+        raise typer.BadParameter(f"{text!r} is not a percentage above 0 and below 100; write 2% for two percent")
     return share
 
 
@@ -236,13 +241,6 @@ def json_keys(keys: str | None) -> tuple[str, str] | None:
     return src, tgt
 
 
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
-
-
 def profile_path(profile: str | Path) -> Path:
     """Return the file of a device profile given by its path or as `@name` of a shipped one."""
     return shipped_files.find("calibration", str(profile)) if str(profile).startswith("@") else Path(profile)
@@ -251,18 +249,15 @@ def profile_path(profile: str | Path) -> Path:
 def outlines(
     kinds: Sequence[shipped_files.Kind], local: Path | None, outline: Callable[[Path], Sequence[Mapping[str, Any]]]
 ) -> tuple[list[Mapping[str, Any]], list[str]]:
-    """Return the outlines of shipped files and then of files in a folder, each with its `name`, and why others are left out.
+    """Return the outlines of shipped files and of files below `local`, each with its `name`, and why others are left out.
 
-    Args:
-        kinds: kinds of shipped files, in one folder and with one suffix.
-        local: a folder, whose own folders are searched too, except those of runs; None: the kind's, if there is one here.
-        outline: returns the outlines of one file, or raises `InputError`.
-
-    Raises `InputError` if `local` is no folder.
+    `local`: None for the folder of the kind, if there is one here; `outline` returns the rows of one file, or raises
+    `InputError`. Folders of runs are left out.
     """
-    folder = Path(kinds[0].partition("/")[0]) if local is None else local
+    usual = kinds[0].partition("/")[0]
+    folder = Path(usual) if local is None else local
     if local is not None and not local.is_dir():
-        raise InputError("no such folder", path=local, remedy=f"name a folder; left out, it is {kinds[0].partition('/')[0]}/")
+        raise InputError("no such folder", path=local, remedy=f"name a folder; left out, it is {usual}/")
     files = {f"@{name}": shipped_files.find(kind, name) for kind in kinds for name in shipped_files.names(kind)}
     # In a checkout of the source the folder holds the shipped files.
     shipped = {shipped_files.folder(kind).resolve() for kind in shipped_files.KINDS}
@@ -279,21 +274,6 @@ def outlines(
         except InputError as error:  # noqa: PERF203
             faults.append(str(error))
     return rows, faults
-
-
-AsJson = Annotated[bool, flag("--json", "Print JSON in SI units and nothing else.")]
-Device = Annotated[str, option("cpu|cuda", "Where the model runs.", "--device")]
-Threads = Annotated[int | None, option("T", "CPU threads. [default: torch's own]", "--threads", min=1)]
-Page = Annotated[Path | None, option("FILE", "Write an HTML page with plots.", "--page")]
-Seed = Annotated[int, option("S", "Seed of the random numbers.", "--seed", min=0)]
-Jobs = Annotated[int, option("J", "Processes; 0: one per processor.", "--jobs", min=0, max=1024)]
-MostJobs = Annotated[
-    int, option("J", "Processes; 0: as many as save time, at most one per processor.", "--jobs", min=0, max=1024)
-]
-Keys = Annotated[str | None, option("SRC:TGT", "The source is JSON Lines: keys of its two texts, e.g. de:en.", "--keys")]
-
-
-Force = Annotated[bool, flag("--force", "Replace an output that exists, whole and at the end.")]
 
 
 def check_output(path: Path | None, force: bool, *inputs: str | Path | None) -> None:

@@ -11,6 +11,7 @@ import typer
 from simnmt.base.errors import InputError
 from simnmt.base.files import is_standard, written_whole
 from simnmt.cli.options import (
+    VALUES,
     AsJson,
     Changes,
     Force,
@@ -19,10 +20,10 @@ from simnmt.cli.options import (
     check_output,
     grouped,
     option,
-    parse_share,
     print_page,
     print_result,
     prints_of_users,
+    share_option,
 )
 from simnmt.cli.terminal import progress_bar, warn
 
@@ -42,38 +43,16 @@ MODEL = "your translation model, since the profile of the device was not measure
 def plan(
     changes: Changes,
     scenario: Annotated[str, argument("SCENARIO|@NAME", "A file or -, or a shipped scenario.")],
-    slo: Annotated[
-        list[str] | None,
-        option("REQUIREMENT", "What must hold, such as 'p95_ms<=300'; repeatable. [default: the scenario's slo]"),
-    ] = None,
-    rate: Annotated[
-        float | None,
-        option("R", "Requests/s of every workload: find the least deployment. [default: find the highest rate]"),
-    ] = None,
+    slo: Annotated[list[str] | None, option("REQUIREMENT", "Such as 'p95_ms<=300'. [default: the scenario's slo]")] = None,
+    rate: Annotated[float | None, option("R", "Requests/s to find the least deployment for. [default: find the rate]")] = None,
     minimise: Annotated[Minimised | None, option(None, "What is to be least at the rate. [default: servers]")] = None,
-    vary: Annotated[
-        list[str] | None,
-        option(
-            "KEY=V1,V2,...",
-            "Values of a key, or KEY=FROM:TO, or N numbers KEY=FROM:TO:N. [default: boxes of the last device]",
-        ),
-    ] = None,
-    precision: Annotated[
-        float | None,
-        option("P%", "Half width of the rate's interval at which repeats end. [default: 2%]", parser=parse_share),
-    ] = None,
-    certainty: Annotated[
-        float | None,
-        option("P%", "Probability of the level from which a deployment is chosen. [default: 95%]", parser=parse_share),
-    ] = None,
-    out: Annotated[
-        Path | None, option("FILE", "Write the scenario of the choice, at the rate; - for standard output.", "--out")
-    ] = None,
+    vary: Annotated[list[str] | None, option("KEY=VALUES", f"{VALUES} [default: boxes of the last device]")] = None,
+    precision: Annotated[float | None, share_option("Half width of the rate's interval that is enough. [default: 2%]")] = None,
+    certainty: Annotated[float | None, share_option("Probability of the level that is enough. [default: 95%]")] = None,
+    out: Annotated[Path | None, option("FILE", "Write the scenario of the choice, at the rate.")] = None,
     page: Page = None,
     force: Force = False,
-    jobs: Annotated[
-        int, option("J", "Processes of the highest rate; 0: one per processor. With --rate one.", "--jobs", min=0, max=1024)
-    ] = 1,
+    jobs: Annotated[int, option("J", "Processes of the highest rate; 0: one per processor.", min=0, max=1024)] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Find the highest rate under a service level or, for a rate, the least deployment.
@@ -82,7 +61,7 @@ def plan(
     """
     from simnmt.api import plan as find_plan
     from simnmt.experiment.capacity import Capacities
-    from simnmt.report.deployment_page import render_plan
+    from simnmt.report.study_pages import render_plan
     from simnmt.scenario.varied_keys import parse_varied_key
     from simnmt.scenario.yaml_text import write_document
 
@@ -119,7 +98,7 @@ def plan(
 def format_answer(plan: Capacities | DeploymentPlan, scenario: str, out: Path | None) -> str:
     """Return the text of a plan. `scenario`: as the user named it; `out`: the file to which the choice is written."""
     from simnmt.experiment.capacity import Capacities
-    from simnmt.report.deployment_page import capacities_table, describe_answer
+    from simnmt.report.study_pages import capacities_table, describe_answer
 
     lines = [plan.sources, "", *describe_answer(plan)]
     if isinstance(plan, Capacities):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +16,7 @@ import typer.main
 
 from simnmt.cli.app import Verb
 from simnmt.cli.options import AsJson, Force, Jobs, option, print_result
-from simnmt.cli.terminal import Bar, progress_bar, say, warn
+from simnmt.cli.terminal import progress_bar, say, warn
 from simnmt.papers import PAPERS
 
 if TYPE_CHECKING:
@@ -58,16 +58,25 @@ def _verb_of(paper: str) -> Callable[..., None]:
     names = ["out", *(name for name in declared if name not in ("progress", "say")), "force", "as_json"]
 
     def run(out: Path | None, force: bool, as_json: bool, **given: Any) -> None:
+        from simnmt.results import run_directory as files
+
         if "jobs" in given:
             given["jobs"] = given["jobs"] or os.cpu_count() or 1
-
-        def report_of(bar: Bar) -> Report:
-            # Where there is no terminal, a stage is a line of standard error.
-            callbacks = {"progress": bar.runs, "say": bar.stage if bar.is_drawn else say}
-            report: Report = reproduce(**given, **{name: call for name, call in callbacks.items() if name in declared})
-            return report
-
-        _write_and_print(paper, out, force, as_json, report_of)
+        if out is not None:
+            files.check_free(out, replace=force)
+        with nullcontext(out) if out is not None else files.reserved(Path("reports"), f"reproduce-{paper}") as directory:
+            with progress_bar() as bar:
+                # Where there is no terminal, a stage is a line of standard error.
+                callbacks = {"progress": bar.runs, "say": bar.stage if bar.is_drawn else say}
+                report: Report = reproduce(**given, **{name: call for name, call in callbacks.items() if name in declared})
+            for warning in report.warnings:
+                warn(warning)
+            document = report.document()
+            with files.whole(directory, replace=force) as folder:
+                (folder / files.PAGE).write_text(report.page(), encoding="utf-8")
+                files.write_json(folder / files.REPRODUCTION, document)
+        page = f"page: {directory / files.PAGE}"
+        print_result(as_json, lambda: document | {"directory": str(directory)}, lambda: f"{report.text()}\n\n{page}")
 
     parameters = []
     for name in names:
@@ -76,36 +85,6 @@ def _verb_of(paper: str) -> Callable[..., None]:
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
-
-
-def _write_and_print(paper: str, out: Path | None, force: bool, as_json: bool, report_of: Callable[[Bar], Report]) -> None:
-    """Run a reproduction under a progress bar, write its page and document whole or not at all, and print it."""
-    from simnmt.results import run_directory as files
-
-    with _reserved_directory(out, paper, force) as directory:
-        with progress_bar() as bar:
-            report = report_of(bar)
-        for warning in report.warnings:
-            warn(warning)
-        document = report.document()
-        with files.whole(directory, replace=force) as folder:
-            (folder / files.PAGE).write_text(report.page(), encoding="utf-8")
-            files.write_json(folder / files.REPRODUCTION, document)
-    page = f"page: {directory / files.PAGE}"
-    print_result(as_json, lambda: document | {"directory": str(directory)}, lambda: f"{report.text()}\n\n{page}")
-
-
-@contextmanager
-def _reserved_directory(out: Path | None, paper: str, force: bool) -> Iterator[Path]:
-    """Yield a folder to write: `out`, which may hold a reproduction if `force`, or a new one under reports/."""
-    from simnmt.results.run_directory import check_free, reserved
-
-    if out is not None:
-        check_free(out, replace=force)
-        yield out
-    else:
-        with reserved(Path("reports"), f"reproduce-{paper}") as directory:
-            yield directory
 
 
 for verb, reproduction in PAPERS.items():

@@ -20,13 +20,12 @@ from simnmt.cli.options import (
     check_output,
     grouped,
     option,
-    parse_share,
     print_json,
     print_page,
     print_result,
     prints_of_users,
 )
-from simnmt.cli.terminal import describe_output, note, progress_bar, say, warn
+from simnmt.cli.terminal import describe_output, note, progress_bar, warn
 
 if TYPE_CHECKING:
     from simnmt.results.comparison import Comparison
@@ -39,14 +38,17 @@ MOST_CHARACTERS = 40
 """Most characters of a value of a key on a terminal."""
 
 
+Engine = Literal["compiled", "reference"]
+_ASSERTION = "Exit with status 3 if the recommended policy, or that of 'POLICY: p95_ms<=300', misses this."
+_TEMPLATES = """quickstart, batched-cloud, capacity, live-smoke, load-sweep, open-loop, own-data, sti-gateway, table1,
+table1-measured or tiers."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunChanges(Changes):
     """As `Changes`, and the number of drawn profiles."""
 
-    profile_uncertainty: Annotated[
-        int | None,
-        option("N", "Draw N profiles within the error of their calibration, for prediction intervals; 20 to 2000."),
-    ] = None
+    profile_uncertainty: Annotated[int | None, option("N", "Draw 20 to 2000 profiles, for prediction intervals.")] = None
 
 
 @grouped
@@ -55,26 +57,8 @@ def run(
     scenario: Annotated[str, argument("SCENARIO|@NAME|RUN_DIR", "A file or -, a shipped scenario, or a run to repeat.")],
     out: Annotated[Path | None, option("DIR", "Run directory to write. [default: a new one under reports/]")] = None,
     jobs: MostJobs = 0,
-    until_precision: Annotated[
-        float | None,
-        option(
-            "P%",
-            "Add replications until the objective's intervals are at most P% wide, such as 2%; 100 replications at most.",
-            parser=parse_share,
-        ),
-    ] = None,
-    engine: Annotated[
-        Literal["compiled", "reference"] | None,
-        option(None, "Engine of the world; both make the same choices. [default: compiled where it covers the run]"),
-    ] = None,
-    assertions: Annotated[
-        list[str] | None,
-        option(
-            "REQUIREMENT",
-            "Exit with status 3 if the recommended policy, or that of 'POLICY: p95_ms<=300', misses this.",
-            "--assert",
-        ),
-    ] = None,
+    engine: Annotated[Engine | None, option(None, "Engine of the world. [default: compiled where it covers the run]")] = None,
+    assertions: Annotated[list[str] | None, option("REQUIREMENT", _ASSERTION, "--assert")] = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -94,7 +78,6 @@ def run(
             overrides=overrides,
             jobs=jobs or None,
             progress=bar.runs,
-            until_precision=until_precision,
             engine=engine,
             assertions=assertions or [],
             allow_code=changes.allow_code,
@@ -102,8 +85,6 @@ def run(
         )
     if engine is None and library() is None:
         note("the reference ran, some 100 times as slow as the compiled engine (run `python -m simnmt.base.compile`)")
-    if result.precision:
-        say(result.precision)
     assessments = [assessment for text in assertions or [] for assessment in result.assess(text)]
     asserted = {"assertions": [assessment.as_json() for assessment in assessments]} if assertions else {}
     print_run(result, as_json, asserted)
@@ -138,7 +119,7 @@ def compare(
     Example: simnmt compare first far-away --page comparison.html
     """
     import simnmt.api
-    from simnmt.report.comparison_page import render_comparison
+    from simnmt.report.study_pages import render_comparison
     from simnmt.results.run_directory import MANIFEST, OUTPUTS
 
     check_output(page, force, *(run / name for run in runs for name in (MANIFEST, *sorted(OUTPUTS))))
@@ -149,7 +130,7 @@ def compare(
 
 def format_comparison(comparison: Comparison) -> str:
     """Return the text of a comparison: differing keys, changes, best policies, and what they rest on."""
-    from simnmt.report.comparison_page import best_table, changes_table, differences_table
+    from simnmt.report.study_pages import best_table, changes_table, differences_table
     from simnmt.results.comparison import NOTHING
 
     changes, keys = changes_table(comparison), len(comparison.scenario_differences)
@@ -168,14 +149,7 @@ def format_comparison(comparison: Comparison) -> str:
 
 def init(
     path: Annotated[Path, argument("[PATH]", "File to write; - for standard output.")] = Path("scenario.yaml"),
-    template: Annotated[
-        str,
-        option(
-            "NAME",
-            "quickstart, batched-cloud, capacity, live-smoke, load-sweep, open-loop, own-data, "
-            "sti-gateway, table1, table1-measured or tiers.",
-        ),
-    ] = "quickstart",
+    template: Annotated[str, option("NAME", _TEMPLATES)] = "quickstart",
     force: Force = False,
 ) -> None:
     """Write a commented scenario that runs, and the schema that editors check it with.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 from simnmt.report.run_tables import energy_table, gaps_table, policies_table, recommendations_table
 from simnmt.report.table import Table
@@ -17,77 +17,53 @@ MOST_IN_SENTENCES = 4
 
 def format_result(result: Run) -> str:
     """Return the text of a run: the policy to deploy with its reasons, then the table of all policies."""
+    return "\n\n".join("\n".join(filter(None, lines)) for lines in _parts(result) if lines)
+
+
+def _parts(result: Run) -> Iterator[list[str]]:
     one = result.summary_rows[0]
     repeats = "one replication" if one["replications"] == 1 else f"means of {one['replications']} replications"
-    policies = policies_table(result)
-    parts = [
-        [f"{result.name}: {one['requests']:,} requests each, {repeats}", *_sources(result), *result.scope],
-        *_recommendations(result),
-        [
-            policies.to_text(),
-            *["< recommended"] * any(map(policies.chosen, policies.rows)),
-            policies.note,
-            *warm_up_notes(result.summary_rows),
-        ],
-        _predictions(result),
-        _lines(energy_table(result.summary_rows)),
-        *_gaps(result),
-        _missed_deadlines(result),
-    ]
-    return "\n\n".join("\n".join(filter(None, lines)) for lines in parts if lines)
-
-
-def _lines(table: Table | None) -> list[str]:
-    """Return the text of a table with what stands below it."""
-    return [] if table is None else list(filter(None, (table.to_text(), table.note)))
-
-
-def _recommendations(result: Run) -> list[list[str]]:
-    """Return the lines on the policy to deploy, by workload and network."""
+    cells = result.cells
+    devices = [(kind, of.name) for cell in cells for kind, of in zip(cell.shown_kinds, cell.devices, strict=True)]
+    series = [(cell.series.kind, cell.series.name) for cell in cells]
+    sources = [format_sources(devices, series)] if cells else []
+    yield [f"{result.name}: {one['requests']:,} requests each, {repeats}", *sources, *result.scope]
     if len(result.recommendations) > MOST_IN_SENTENCES:
-        return [_lines(recommendations_table(result.recommendations))]
-    parts = ("sentence", "gap", "reason")
-    return [[verdict[part] for part in parts if verdict[part]] for verdict in verdicts(result)]
-
-
-def _predictions(result: Run) -> list[str]:
-    """Return the prediction intervals of every policy; empty if no profiles were drawn."""
-    lines = [
+        yield _lines(recommendations_table(result.recommendations))
+    else:
+        yield from ([verdict[part] for part in ("sentence", "gap", "reason")] for verdict in verdicts(result))
+    policies = policies_table(result)
+    marked = "< recommended" if any(map(policies.chosen, policies.rows)) else ""
+    yield [policies.to_text(), marked, policies.note, *warm_up_notes(result.summary_rows)]
+    predictions = [
         f"{row['workload']} on {row['network']}, {row['policy']}: {'; '.join(sentences)}"
         for row in result.summary_rows
         if (sentences := prediction_sentences(row))
     ]
-    uncertainty = result.scenario.get("profile_uncertainty") or {}
-    share = f" of {100 * uncertainty['confidence']:g} %" if "confidence" in uncertainty else ""
-    return [f"Prediction intervals{share} (calibration and replications):", *lines] if lines else []
-
-
-def _gaps(result: Run) -> list[list[str]]:
+    if predictions:
+        confidence = (result.scenario.get("profile_uncertainty") or {}).get("confidence")
+        share = "" if confidence is None else f" of {100 * confidence:g} %"
+        yield [f"Prediction intervals{share} (calibration and replications):", *predictions]
+    yield _lines(energy_table(result.summary_rows))
     rows = by_cell(result.summary_rows)
-    return [[*_lines(gaps_table(gaps)), *gap_words(gaps, rows[place])] for place, gaps in by_cell(result.gaps).items()]
+    yield from ([*_lines(gaps_table(gaps)), *gap_words(gaps, rows[place])] for place, gaps in by_cell(result.gaps).items())
+    yield list(_missed_deadlines(result))
 
 
-def _missed_deadlines(result: Run) -> list[str]:
-    """Return how often each streaming device missed its deadline, as a range over policies and networks."""
-    deadlines_s: dict[str, list[float]] = {}
-    for cell in result.cells:
-        for device, planned in zip(cell.devices, cell.planned, strict=False):
-            if planned is not None:
-                deadlines_s[device.name] = [planned.deadline_s, *(change.deadline_s for change in planned.changes)]
-    lines = []
-    for name, limits_s in deadlines_s.items():
-        limits = ", then ".join(f"{1e3 * limit_s:g}" for limit_s in dict.fromkeys(limits_s))
+def _lines(table: Table | None) -> list[str]:
+    """Return the text of a table with what stands below it."""
+    return [] if table is None else [table.to_text(), table.note]
+
+
+def _missed_deadlines(result: Run) -> Iterator[str]:
+    """Yield how often each streaming device missed its deadline, as a range over policies and networks."""
+    planned = {
+        device.name: plan for cell in result.cells for device, plan in zip(cell.devices, cell.planned, strict=False) if plan
+    }
+    for name, plan in planned.items():
+        limits_s = dict.fromkeys([plan.deadline_s, *(change.deadline_s for change in plan.changes)])
         shares = [100 * row[key] for row in result.summary_rows if row.get(key := f"{name}_missed_share") is not None]
         if shares:
             ends = " to ".join(dict.fromkeys(f"{end:.1f}" for end in (min(shares), max(shares))))
-            lines.append(f"{name}: {ends} % of what it executed missed the deadline of {limits} ms")
-    return lines
-
-
-def _sources(result: Run) -> Sequence[str]:
-    """Return the kinds of the device profiles and the round trips of a run."""
-    devices = [
-        (kind, device.name) for cell in result.cells for kind, device in zip(cell.shown_kinds, cell.devices, strict=True)
-    ]
-    series = [(cell.series.kind, cell.series.name) for cell in result.cells]
-    return [format_sources(devices, series)] if result.cells else []
+            limits = ", then ".join(f"{1e3 * limit_s:g}" for limit_s in limits_s)
+            yield f"{name}: {ends} % of what it executed missed the deadline of {limits} ms"

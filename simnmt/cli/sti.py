@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from simnmt.base.files import is_standard
 from simnmt.base.text_tables import format_pairs
+from simnmt.cli.nmt import training_bar
 from simnmt.cli.options import (
     AsJson,
     Device,
@@ -22,13 +22,15 @@ from simnmt.cli.options import (
     chosen,
     flag,
     option,
+    pace_option,
     parse_integers,
-    parse_rate,
     print_result,
     profile_path,
 )
 from simnmt.cli.sti_plan import plan, run
 from simnmt.cli.terminal import format_record, note, progress_bar, say, warn
+
+_LENGTHS = "Padded tokens. [default: 16,32 up to the model's; of --model 8,16,32,64]"
 
 app = typer.Typer(help="A model streamed from storage in shards of chosen fidelity, planned against a deadline and a buffer.")
 
@@ -38,9 +40,7 @@ def train(
     context: typer.Context,
     task: Annotated[Path, option("FILE.tsv", "Examples: sentence<TAB>label, with that header.")],
     out: Annotated[Path, option("DIR", "Folder to write, or to go on with.")],
-    dev: Annotated[
-        Path | None, option("FILE.tsv", "Examples to report the accuracy on after each epoch; they choose nothing.")
-    ] = None,
+    dev: Annotated[Path | None, option("FILE.tsv", "Examples whose accuracy is told after each epoch.")] = None,
     epochs: Annotated[float | None, option("E", "Passes over the task. [default: 7]")] = None,
     minutes: Annotated[float | None, option("M", "Ends after M minutes, all sittings together, instead.")] = None,
     layers: Annotated[int | None, option("N", "Layers. [default: 12]")] = None,
@@ -65,7 +65,6 @@ def train(
 
     for package in ("torch", "sentencepiece"):
         need(package)
-    from simnmt.nmt.training.trainer import STATE_FILE
     from simnmt.profile.doubts import chance_level_message
     from simnmt.streaming.texts import read_task
     from simnmt.streaming.training import ElasticRecipe, recipe_with, train_encoder
@@ -73,13 +72,9 @@ def train(
     recipe = recipe_with(**{field.name: context.params.get(field.name) for field in fields(ElasticRecipe)})
     examples = read_task(task)
     dev_task = None if dev is None else read_task(dev, label_names=examples.label_names)
-    try:
-        with progress_bar() as bar:
-            account = train_encoder(examples, out, recipe, dev=dev_task, device=device, threads=threads, progress=bar.stage)
-    except BaseException as ended:
-        if not isinstance(ended, Exception) and (out / STATE_FILE).is_file():
-            note("the same command goes on from the last save, at most two minutes old")
-        raise
+    with training_bar(out) as bar:
+        where: dict[str, Any] = {"device": device, "threads": threads}
+        account = train_encoder(examples, out, recipe, dev=dev_task, progress=bar.stage, **where)
     scores = account["judged"]
     warning = chance_level_message(scores["accuracy"], scores["majority"], scores["examples"], scores["path"])
     if warning is not None:
@@ -92,14 +87,9 @@ def train(
 
 @app.command()
 def shard(
-    model: Annotated[
-        str,
-        argument("MODEL", "Folder that simnmt sti train wrote, local folder of transformers, or bert-base (random weights)."),
-    ],
+    model: Annotated[str, argument("MODEL", "Folder of sti train or of transformers, or bert-base (random weights).")],
     out: Annotated[Path, option("STORE", "Folder to write; it must not be there yet.")],
-    bits: Annotated[
-        Sequence[int] | None, option("B,B...", "Fidelities, of 2 to 6 and 32. [default: 2,3,4,5,6,32]", parser=parse_integers)
-    ] = None,
+    bits: Annotated[Any, option("B,B...", "Fidelities. [default: 2,3,4,5,6,32]", parser=parse_integers)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Cut a model into one shard per head and write each shard at every fidelity.
@@ -154,28 +144,14 @@ def profile(
     context: typer.Context,
     out: Annotated[Path, option("FILE", "Device profile to write.")],
     store: Annotated[Path | None, argument("[STORE]", "Folder that simnmt sti shard wrote; or give --model.")] = None,
-    model: Annotated[
-        str | None, option("NAME|FILE", "In place of a store, a Transformer that translates, such as marian.")
-    ] = None,
+    model: Annotated[str | None, option("NAME|FILE", "Instead of a store, a Transformer that translates.")] = None,
     task: Annotated[Path | None, option("FILE.tsv", "Also rank the shards by the accuracy each brings on these.")] = None,
-    lengths: Annotated[
-        Sequence[int] | None,
-        option("L,...", "Padded tokens. [default: 16,32 up to the model's; of --model 8,16,32,64]", parser=parse_integers),
-    ] = None,
-    pace: Annotated[
-        float | None,
-        option(
-            "RATE",
-            "Read no faster than a slower storage, such as 20MB/s. [default: as fast as the disk gives]",
-            parser=parse_rate,
-        ),
-    ] = None,
+    lengths: Annotated[Any, option("L,...", _LENGTHS, parser=parse_integers)] = None,
+    pace: Annotated[float | None, pace_option("as fast as the disk gives")] = None,
     into: Annotated[Path | None, option("FILE|@NAME", "Profile to add the costs to; the rest of it is kept.")] = None,
     repeats: Annotated[int | None, option("N", "Repeats of each layer's width; thrice for reads. [default: 9]", min=1)] = None,
     threads: Annotated[int | None, option("T", "CPU threads. [default: 1]", min=1)] = None,
-    unit: Annotated[
-        str | None, option("UNIT", "What a token is. [default: the store's sentencepiece model; else subword]")
-    ] = None,
+    unit: Annotated[str | None, option("UNIT", "What a token is. [default: the store's tokeniser; else subword]")] = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -192,7 +168,7 @@ def profile(
     from simnmt.calibrate.calibration import refuse_unwritable
     from simnmt.calibrate.journal import journal_path
     from simnmt.calibrate.settings import STI_LENGTHS, STI_MODEL_LENGTHS, StiSettings, lengths_up_to
-    from simnmt.calibrate.streaming.profile import Destination, profile_model, profile_store
+    from simnmt.calibrate.streamed_profile import Destination, profile_model, profile_store
     from simnmt.profile import profile_summary
     from simnmt.profile.profile_file import read_profile, write_profile
     from simnmt.streaming.store import ShardStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,104 +12,94 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simnmt.base.errors import InputError
-from simnmt.cli.options import (
-    AsJson,
-    argument,
-    chosen,
-    flag,
-    option,
-    parse_bytes,
-    parse_duration,
-    parse_rate,
-    print_result,
-    profile_path,
-)
-from simnmt.cli.terminal import format_record, say, warn
+from simnmt.cli.options import AsJson, argument, chosen, flag, option, parse_bytes, print_result, profile_path, time_option
+from simnmt.cli.terminal import format_record, warn
 
 if TYPE_CHECKING:
+    from simnmt.profile.device_profile import DeviceProfile
     from simnmt.profile.streaming_cost import StiCost
-    from simnmt.streaming.encoder import ElasticEncoder
     from simnmt.streaming.pipeline import Turn
     from simnmt.streaming.plan.plan_summary import PlannedRun, PlanSummary
-    from simnmt.streaming.store import ShardStore
 
-REPEATS, LENGTH = 3, 16
-"""Repeats, and padded tokens where the model takes as many, of the short measurement of `sti run` without a profile."""
-
-Deadline = Annotated[
-    float, option("TIME", "Time within which a request must end, such as 200ms.", "--deadline", parser=parse_duration)
-]
+Profile = Annotated[str, option("FILE|@NAME", "Profile with costs of streaming, as simnmt sti profile writes it.")]
+Deadline = Annotated[float, time_option("Time within which a request must end, such as 200ms.", "--deadline")]
 Preload = Annotated[
-    int,
-    option("SIZE", "Memory for shards between requests, such as 1MB; 0 for none.", "--preload", parser=parse_bytes),
+    int, option("SIZE", "Memory for shards between requests, such as 1MB; 0 for none.", "--preload", parser=parse_bytes)
 ]
+_CACHE = "The same within the engagement. [default: as --preload]"
 Fill = Annotated[bool, flag("--fill", "Beyond the paper: let the pipeline wait as long as the deadline allows.")]
 Cold = Annotated[bool, flag("--cold", "The first request finds an empty buffer: the system took the memory.")]
 
 
 def plan(
-    profile: Annotated[str, option("FILE|@NAME", "Profile with a block sti, or @odroid-sti or @jetson-sti.")],
+    profile: Profile,
     deadline_s: Deadline,
     preload_bytes: Preload,
     length: Annotated[int | None, option("L", "Padded tokens. [default: the greatest length measured]", min=1)] = None,
     steps: Annotated[int | None, option("M", "Decoder steps within the deadline. [default: 1]", min=1)] = None,
     cold: Cold = False,
-    similar: Annotated[
-        float, option("PERCENT", "Prefer a deeper submodel if it has at most PERCENT fewer shards.", min=0.0, max=100.0)
-    ] = 0.0,
+    similar: Annotated[float, option("PERCENT", "Prefer a deeper submodel of so few shards less.", min=0, max=100)] = 0.0,
     fill: Fill = False,
     compare: Annotated[bool, flag("--compare", "Set the plan beside Load&Exec, StdPL and PreloadModel.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Plan a streamed model for a deadline and a preload buffer: layers, slices, bits and preloaded shards.
 
+    The presets @odroid-sti and @jetson-sti are inferred from the paper's description of its boards.
+
     Example: simnmt sti plan --profile @odroid-sti --deadline 200ms --preload 1MB
     """
-    from simnmt.streaming.plan.plan_summary import summarise_plan
+    from simnmt.profile.streaming_cost import BERT_BASE
+    from simnmt.streaming.plan.plan_summary import PRESETS, board_cost, summarise_plan
 
-    source = plan_costs(profile)
-    for warning in source.warnings:
-        warn(warning)
-    summarise = partial(summarise_plan, source.cost, deadline_s, preload_bytes, length=length, steps=steps, cold=cold)
+    warnings = list[str]()
+    if profile in PRESETS:
+        board, model = PRESETS[profile]
+        name, kind, cost = profile, "inferred", board_cost(board, BERT_BASE)
+    else:
+        measured, warnings = _read_profile(profile)
+        assert measured.sti is not None
+        name, kind, model, cost = measured.name, measured.sti.kind, measured.sti.model, measured.sti_cost
+    summarise = partial(summarise_plan, cost, deadline_s, preload_bytes, length=length, steps=steps, cold=cold)
     planned = summarise(similar=similar / 100, fills_deadline=fill, compares=compare)
-    about = {"profile": source.name, "kind": source.kind, "model": source.model, "warnings": source.warnings}
-    print_result(as_json, lambda: about | planned.as_json(), lambda: _format_plan(source, planned))
+    about = {"profile": name, "kind": kind, "model": model}
+    document = about | {"warnings": warnings} | planned.as_json()
+    print_result(as_json, lambda: document, lambda: _with_remarks(about | _plan_record(cost, planned), planned.remarks))
 
 
-def _format_plan(source: CostSource, planned: PlanSummary) -> str:
-    """Return the text of a plan: submodel and memory, its layers, the contestants, and remarks."""
-    plan, timeline = planned.run.plan, planned.run.timeline
-    moments = zip(timeline.load_end.tolist(), timeline.compute_begin.tolist(), timeline.stall.tolist(), strict=True)
-    layers = [
-        {
-            "layer": layer["layer"],
-            "slices": layer["slices"],
-            "bits": [f"{bits}{'*' * held}" for bits, held in zip(layer["bits"], layer["preloaded"], strict=True)],
-            "budget_s": layer["granted_s"],
-            "left_s": layer["left_s"],
-            "read_s": layer["load_s"],
-            "read_by_s": read_by_s,
-            "computed_from_s": begin_s,
-            "waits_s": waits_s,
-        }
-        for layer, (read_by_s, begin_s, waits_s) in zip(planned.layers, moments, strict=True)
-    ]
-    cost = source.cost
-    record = {
-        "costs": f"{source.name} ({source.kind}): {source.model}",
-        **_plan_numbers(planned.run),
-        "deadline_s": plan.deadline_s,
-        "tokens": plan.length,
-        "embedding_s": cost.t_embed(plan.length),
-        "head_s": cost.head_s,
-        "slowed by reads": cost.slowing(plan.slices_per_layer),
-    }
+def _read_profile(profile: str) -> tuple[DeviceProfile, list[str]]:
+    """Return a profile with a block `sti`, and print and return what there is to doubt of it. Raises `ProfileError`."""
+    from simnmt.profile.doubts import profile_doubts
+    from simnmt.profile.profile_file import read_profile
+
+    measured = read_profile(profile_path(profile))
+    assert measured.sti_cost  # refuses a profile without the block
+    doubts = [doubt.message for doubt in profile_doubts(measured, ["sti"])]
+    for doubt in doubts:
+        warn(doubt)
+    return measured, doubts
+
+
+def _with_remarks(record: dict[str, Any], remarks: Sequence[str]) -> str:
+    return "\n\n".join(filter(None, (format_record(record), "\n".join(remarks))))
+
+
+def _plan_record(cost: StiCost, planned: PlanSummary) -> dict[str, Any]:
+    """Return what the text shows of a plan: submodel and memory, its layers, and its contestants."""
+    plan, moments = planned.run.plan, planned.run.timeline.as_json()
+    record = _plan_numbers(planned.run) | {"deadline_s": plan.deadline_s, "tokens": plan.length}
+    record |= {"embedding_s": cost.t_embed(plan.length), "head_s": cost.head_s}
+    record |= {"slowed by reads": cost.slowing(plan.slices_per_layer)}
     if cost.decoder is not None:
         record |= {"decoder_layers": len(plan.layer_indices) - plan.layers, "decoder_steps": plan.steps}
-    record["executed layers (* preloaded)"] = layers
-    if planned.contestants:
-        record["methods"] = [{"method": name, **_plan_numbers(run)} for name, run in planned.contestants.items()]
-    return "\n\n".join(filter(None, (format_record(record), "\n".join(planned.remarks))))
+    record["executed layers (* preloaded)"] = [
+        {name: layer[name] for name in ("layer", "slices", "granted_s", "left_s", "load_s")}
+        | {name: moments[name][at] for name in ("load_end_s", "compute_begin_s", "stall_s")}
+        | {"bits": [f"{bits}{'*' * held}" for bits, held in zip(layer["bits"], layer["preloaded"], strict=True)]}
+        for at, layer in enumerate(planned.layers)
+    ]
+    methods = [{"method": name, **_plan_numbers(run)} for name, run in planned.contestants.items()]
+    return record | ({"methods": methods} if methods else {})
 
 
 def _plan_numbers(run: PlannedRun | None) -> dict[str, Any]:
@@ -132,24 +122,11 @@ def _plan_numbers(run: PlannedRun | None) -> dict[str, Any]:
 def run(
     context: typer.Context,
     store: Annotated[Path, argument("STORE", "Folder that simnmt sti shard wrote.")],
+    profile: Profile,
     deadline_s: Deadline,
     preload_bytes: Preload,
-    cache_bytes: Annotated[
-        int | None,
-        option("SIZE", "Memory for shards within the engagement. [default: as --preload]", "--cache", parser=parse_bytes),
-    ] = None,
-    profile: Annotated[
-        str | None, option("FILE|@NAME", "Profile that simnmt sti profile wrote. [default: measure now, briefly]")
-    ] = None,
-    length: Annotated[
-        int | None, option("L", "Padded tokens. [default: the profile's greatest; without it, 16 or the model's]", min=1)
-    ] = None,
-    pace: Annotated[
-        float | None,
-        option(
-            "RATE", "Read no faster than a slower storage, such as 20MB/s. [default: as the profile's reads]", parser=parse_rate
-        ),
-    ] = None,
+    cache_bytes: Annotated[int | None, option("SIZE", _CACHE, "--cache", parser=parse_bytes)] = None,
+    length: Annotated[int | None, option("L", "Padded tokens. [default: the greatest length measured]", min=1)] = None,
     turns: Annotated[int, option("K", "Turns of the engagement.", min=1, max=1000)] = 3,
     cold: Cold = False,
     fill: Fill = False,
@@ -160,9 +137,9 @@ def run(
 ) -> None:
     """Stream a model from its store: plan each turn of an engagement, execute it, and compare it with the plan.
 
-    Reads find the store's file out of this system's memory. Without a text, tokens are drawn.
+    Reads have the pace of the profile and find the store's file out of this system's memory. Without a text, tokens are drawn.
 
-    Example: simnmt sti run store --deadline 200ms --preload 1MB --turns 5
+    Example: simnmt sti run store --profile box.json --deadline 200ms --preload 1MB --turns 5
     """
     from simnmt.nmt.errors import need
 
@@ -184,32 +161,29 @@ def run(
     texts = tuple(text or ()) if task is None else read_task(task).texts[:turns]
     box = describe()
     before = profile_assembly.state(box)
+    measured, warnings = _read_profile(profile)
+    block, cost = measured.sti, measured.sti_cost
+    assert block is not None
+    tokens = max(cost.comp_s) if length is None else length
+    about = {"store": str(store), "profile": measured.name, "kind": block.kind, "length": tokens}
+    about |= {"pace_bytes_per_s": block.io.paced_bytes_per_s}
     with ShardStore(store) as opened:
+        if block.fingerprint is not None:
+            opened.check_model(block.fingerprint)
         encoder = ElasticEncoder(opened.configuration, opened.resident())
-        source = run_costs(opened, encoder, profile, length, pace, threads)
-        tokens = max(source.cost.comp_s) if length is None else length
         inputs = inputs_of(opened, texts, tokens, turns)
-        paced = {"pace_bytes_per_s": source.pace_bytes_per_s}
-        engaged = chosen(context, EngagementSettings, length=tokens, fills_deadline=fill, **paced)
-        done = list(run_engagement(opened, encoder, source.cost, engaged, inputs))
-    warnings = [*source.warnings, *profile_assembly.busy_warnings([before, profile_assembly.state(box)], "the run")]
-    for warning in warnings:
+        paced = {"pace_bytes_per_s": block.io.paced_bytes_per_s, "length": tokens, "fills_deadline": fill}
+        engaged = chosen(context, EngagementSettings, **paced)
+        done = list(run_engagement(opened, encoder, cost, engaged, inputs))
+        about |= {"fingerprint": opened.fingerprint, "cache_bytes": engaged.capacity_bytes}
+    for warning in profile_assembly.busy_warnings([before, profile_assembly.state(box)], "the run"):
         warn(warning)
-    about = {"store": str(opened.path), "fingerprint": opened.fingerprint, "length": tokens, **paced}
-    about |= {"cache_bytes": engaged.capacity_bytes}
-    remarks = list(_engagement_remarks(source, done))
-    document = about | {
-        "costs": {"name": source.name, "kind": source.kind, "importance": source.cost.importance is not None},
-        "remarks": remarks,
-        "turns": [_turn_document(turn) for turn in done],
-        "warnings": warnings,
-    }
-    record = about | {
-        "costs": f"{source.name} ({source.kind})",
-        "turns": [_turn_row(number, turn) for number, turn in enumerate(done, start=1)],
-        "last turn by layer (* held)": list(_layer_times(done[-1])),
-    }
-    print_result(as_json, lambda: document, lambda: "\n\n".join(filter(None, (format_record(record), "\n".join(remarks)))))
+        warnings.append(warning)
+    remarks = list(_engagement_remarks(cost, done))
+    document = about | {"turns": [_turn_document(turn) for turn in done], "remarks": remarks, "warnings": warnings}
+    rows = [{"turn": number} | _turn_row(turn) for number, turn in enumerate(done, start=1)]
+    record = about | {"turns": rows, "layers of the last turn": done[-1].execution.as_json()["layers"]}
+    print_result(as_json, lambda: document, lambda: _with_remarks(record, remarks))
 
 
 def _turn_document(turn: Turn) -> dict[str, Any]:
@@ -225,11 +199,10 @@ def _turn_document(turn: Turn) -> dict[str, Any]:
     }
 
 
-def _turn_row(number: int, turn: Turn) -> dict[str, Any]:
-    """Return what the text shows of a turn, with the likeliest class of the first text and its probability."""
+def _turn_row(turn: Turn) -> dict[str, Any]:
+    """Return what the text shows of a turn, with the likeliest class of its text and the class's probability."""
     plan, execution, shares = turn.plan, turn.execution, turn.execution.logits[0].softmax(0)
     return {
-        "turn": number,
         "layers": plan.layers,
         "slices": plan.slices_per_layer,
         "mean_bits": sum(plan.bits.values()) / len(plan.bits),
@@ -244,27 +217,11 @@ def _turn_row(number: int, turn: Turn) -> dict[str, Any]:
     }
 
 
-def _layer_times(turn: Turn) -> Iterator[dict[str, Any]]:
-    for times in turn.execution.layers:
-        shards = turn.plan.shards_of(times.layer)
-        yield {
-            "layer": times.layer,
-            "bits": [f"{turn.plan.bits[shard]}{'*' * (turn.held.get(shard) == turn.plan.bits[shard])}" for shard in shards],
-            "read_bytes": times.bytes_read,
-            "read_from_s": times.io_begin_s,
-            "read_by_s": times.io_end_s,
-            "waited_s": times.wait_s,
-            "unpacked_s": times.unpack_s,
-            "computed_s": times.forward_s,
-            "done_s": times.begin_s + times.unpack_s + times.forward_s,
-        }
-
-
-def _engagement_remarks(source: CostSource, turns: Sequence[Turn]) -> Iterator[str]:
+def _engagement_remarks(cost: StiCost, turns: Sequence[Turn]) -> Iterator[str]:
     def numbers(which: Callable[[Turn], bool]) -> str:
         return ", ".join(str(number) for number, turn in enumerate(turns, start=1) if which(turn))
 
-    if source.cost.importance is None:
+    if cost.importance is None:
         yield "importance was not measured (simnmt sti profile --task does): slices and upgrades go in layer order"
     if missed := numbers(lambda turn: turn.execution.latency_s > turn.plan.deadline_s):
         yield f"the deadline was missed in turn {missed}"
@@ -272,81 +229,3 @@ def _engagement_remarks(source: CostSource, turns: Sequence[Turn]) -> Iterator[s
         yield f"turn {short}: even 2 bits everywhere would make the processor wait for reads"
     if not all(turn.execution.cold for turn in turns):
         yield "the store's file may have stayed in memory: reads may have been faster than the disk"
-
-
-@dataclass(frozen=True, slots=True)
-class CostSource:
-    """Costs of a streamed model and their origin."""
-
-    name: str
-    kind: str
-    model: str
-    """Description of the model that is streamed."""
-    cost: StiCost
-    warnings: tuple[str, ...] = ()
-    """Reasons to doubt the costs."""
-    fingerprint: str | None = None
-    """Fingerprint of the measured model; None if unknown."""
-    pace_bytes_per_s: float | None = None
-    """Pace of the measured reads; None for the pace of the disk."""
-
-
-def _read_costs(profile: str) -> CostSource:
-    """Return the costs of a profile's block `sti`. Raises `ProfileError`."""
-    from simnmt.profile.doubts import profile_doubts
-    from simnmt.profile.profile_file import read_profile
-
-    streamed = read_profile(profile_path(profile))
-    cost, block = streamed.sti_cost, streamed.sti
-    assert block is not None
-    doubts = tuple(doubt.message for doubt in profile_doubts(streamed, ["sti"]))
-    return CostSource(streamed.name, block.kind, block.model, cost, doubts, block.fingerprint, block.io.paced_bytes_per_s)
-
-
-def plan_costs(profile: str) -> CostSource:
-    """Return the costs of a profile, or of one of the planner's own presets. Raises `ProfileError`."""
-    from simnmt.profile.streaming_cost import BERT_BASE
-    from simnmt.streaming.plan.presets import PRESETS, board_cost
-
-    if profile not in PRESETS:
-        return _read_costs(profile)
-    board, model = PRESETS[profile]
-    return CostSource(profile, "inferred", model, board_cost(board, BERT_BASE))
-
-
-def run_costs(
-    store: ShardStore, encoder: ElasticEncoder, profile: str | None, length: int | None, pace: float | None, threads: int
-) -> CostSource:
-    """Return the costs of a profile, or measure them. Raises `StreamingError` for a profile of another model or pace."""
-    from simnmt.streaming.errors import StreamingError
-
-    if profile is None:
-        return measured_costs(store, encoder, length, pace, threads)
-    source = _read_costs(profile)
-    if source.fingerprint is not None:
-        store.check_model(source.fingerprint)
-    paced = source.pace_bytes_per_s
-    if pace is not None and pace != paced:
-        measured = "as fast as the disk gave" if paced is None else f"at {paced / 1e6:g} MB/s"
-        what = f"--pace {pace / 1e6:g}MB/s: the profile's reads were measured {measured}"
-        raise StreamingError(what, remedy="profile at this pace, or leave --pace out")
-    return source
-
-
-def measured_costs(
-    store: ShardStore, encoder: ElasticEncoder, length: int | None, pace: float | None, threads: int
-) -> CostSource:
-    """Measure the costs of a store on this box, briefly."""
-    from simnmt.calibrate.harness import Silent
-    from simnmt.calibrate.settings import StiSettings, lengths_up_to
-    from simnmt.calibrate.streaming.profile import encoder_block
-    from simnmt.profile.doubts import sti_doubts
-
-    positions = store.configuration.positions
-    lengths = lengths_up_to(positions, [LENGTH]) if length is None else (length,)
-    settings = StiSettings(lengths=lengths, pace_bytes_per_s=pace, repeats=REPEATS, threads=threads)
-    settings.within(positions)
-    say("measuring the disk and the layers, briefly: simnmt sti profile measures them well")
-    block = encoder_block(store, encoder, settings, Silent)
-    doubts = tuple(doubt.message for doubt in sti_doubts(block))
-    return CostSource("this box, just now", block.kind, block.model, block.cost(), doubts, None, pace)

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from simnmt.base.errors import SimnmtError
-from simnmt.cli.options import AsJson, Changes, MostJobs, argument, grouped, option, print_result, prints_of_users
+from simnmt.cli.options import VALUES, AsJson, Changes, MostJobs, argument, grouped, option, print_result, prints_of_users
 from simnmt.cli.terminal import progress_bar, say, warn
 
 if TYPE_CHECKING:
     from simnmt.experiment.sweep import SweepResult
 
+_CLUSTER = "Dask scheduler; it executes what it is sent, so on this machine or with tls:// only."
 MOST_FAILURES = 10
 """Most errors of failed points that are printed; failed.json has all."""
 
@@ -26,23 +27,11 @@ class PartlyEnded(SimnmtError):
 @grouped
 def sweep(
     changes: Changes,
-    given: Annotated[
-        str,
-        argument("SWEEP.yaml|SCENARIO|DIR", "A sweep file, a scenario with --grid, or the folder of a sweep to go on with."),
-    ],
-    grid: Annotated[
-        list[str] | None,
-        option("KEY=V1,V2,...", "Values of a key, or KEY=FROM:TO, or N numbers KEY=FROM:TO:N; may be repeated."),
-    ] = None,
+    given: Annotated[str, argument("SWEEP.yaml|SCENARIO|DIR", "A scenario takes --grid; the folder of a sweep goes on.")],
+    grid: Annotated[list[str] | None, option("KEY=VALUES", f"{VALUES} May be repeated.")] = None,
     out: Annotated[Path | None, option("DIR", "Folder to write. [default: a new one under reports/]")] = None,
     jobs: MostJobs = 0,
-    cluster: Annotated[
-        str | None,
-        option(
-            "tcp://HOST:PORT",
-            "Dask scheduler whose workers run the points; it executes what it is sent, so on this machine or with tls:// only.",
-        ),
-    ] = None,
+    cluster: Annotated[str | None, option("tcp://HOST:PORT", _CLUSTER)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a scenario at many points of its keys; a sweep that stopped goes on by the name of its folder.

@@ -45,8 +45,7 @@ def _escaped(text: str) -> str:
 def complaint_line(text: str) -> str:
     """Return one printable line of a complaint with at most `MOST_CHARACTERS` characters.
 
-    Long words, which are paths and names, lose their middle first; then the line loses its middle, because its end is the
-    remedy.
+    Long words, which are paths and names, lose their middle first, then the line, because its end is the remedy.
     """
     line = printable(text)
     for longest in _LONG_WORDS:
@@ -63,10 +62,10 @@ def _shortened(text: str, most: int) -> str:
 
 
 class CleanStream:
-    """A text stream that writes control characters as escapes and passes all else to `stream`."""
+    """A text stream that writes control characters as escapes and passes all else to `raw`."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self.raw = stream
+    def __init__(self, raw: TextIO) -> None:
+        self.raw = raw
 
     def write(self, text: str) -> int:
         """Write the cleaned text; return the characters taken."""
@@ -116,10 +115,7 @@ _quiet = False
 
 
 def set_verbosity(*, quiet: bool = False, verbose: int = 0) -> None:
-    """Choose what standard error shows beside warnings and errors: nothing if `quiet`; else notes and progress.
-
-    `verbose`: 1 adds what the library logs as information, 2 or more also what it logs for debugging.
-    """
+    """Choose what standard error shows beside warnings and errors: notes and progress, and what the library logs."""
     global _quiet
     _quiet = quiet
     log = logging.getLogger("simnmt")
@@ -130,26 +126,23 @@ def set_verbosity(*, quiet: bool = False, verbose: int = 0) -> None:
 
 
 def warn(text: str) -> None:
-    """Print a warning on standard error, one line that begins with `simnmt: warning: `."""
+    """Print a warning on standard error."""
     print(f"simnmt: warning: {text}", file=sys.stderr)
 
 
 def note(text: str) -> None:
-    """Print a note on standard error, one line that begins with `simnmt: note: `; nothing if the command is quiet."""
+    """Print a note on standard error; nothing if the command is quiet."""
     say(f"simnmt: note: {text}")
 
 
 def say(text: str) -> None:
-    """Print a line on the work, such as its progress, on standard error; nothing if the command is quiet."""
+    """Print a line on standard error; nothing if the command is quiet."""
     if not _quiet:
         print(text, file=sys.stderr, flush=True)
 
 
 class Bar:
-    """A title, a bar and a status; its methods are the callbacks that the library's long functions take.
-
-    Titles and statuses may hold a file's name or text, so control characters are drawn as escapes.
-    """
+    """A title, a bar and a status; its methods are the callbacks that the library's long functions take."""
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress, self._title = progress, ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,82 +22,65 @@ from simnmt.cli.options import (
     chosen,
     option,
     outlines,
-    parse_bit_rate,
     parse_duration,
-    parse_seconds,
     print_json,
 )
 from simnmt.cli.terminal import describe_output, note
 
 if TYPE_CHECKING:
-    from simnmt.network.traces.readings import Trace
-    from simnmt.network.traces.summary import TraceSummary
+    from simnmt.network.traces.trace import Trace
 
 app = typer.Typer(help="Series of round-trip times and bandwidths.", no_args_is_help=True)
 
+ReplyName = Enum("ReplyName", {"min": "min", "mean": "mean"}, type=str)
+KindName = Enum("KindName", {"measured": "measured", "synthetic": "synthetic"}, type=str)
 
-ReplyName = Enum("ReplyName", {"min": "min", "mean": "mean", "first": "first"}, type=str)
-"""The value of a round of several replies."""
-
+File = Annotated[Path, argument("FILE", "RIPE Atlas results, output of ping, JSON of iperf3 or irtt, or a CSV log.")]
+Out = Annotated[Path, option("FILE", "CSV file to write; of several series each gets a word before .csv.")]
 Reply = Annotated[ReplyName, option(None, "Value of a round of several replies.", "--reply")]
 Probe = Annotated[int | None, option("ID", "Read this RIPE Atlas probe alone.", "--probe")]
-Measurement = Annotated[int | None, option("ID", "Read this RIPE Atlas measurement alone.", "--measurement")]
 Columns = Annotated[
     list[str] | None,
     option("ROLE=NAME[:UNIT]", "Column of a CSV file that holds time, rtt, downlink or uplink; repeatable.", "--column"),
 ]
-IdleBelow = Annotated[
-    float,
-    option(
-        "RATE",
-        "Count throughputs below this rate, such as 500kbit/s, as lost pauses. [default: 0bit/s]",
-        "--idle-below",
-        parser=parse_bit_rate,
-        show_default=False,
-    ),
+Interval = Annotated[
+    float | None,
+    option("TIME", "Time between the requests of a ping that printed no times. [default: 1s]", parser=parse_duration),
 ]
-PingInterval = Annotated[
-    float,
-    option(
-        "TIME",
-        "Time between the requests of a ping that printed no times. [default: 1s]",
-        "--interval",
-        parser=parse_seconds,
-        show_default=False,
-    ),
-]
-
-_MOST_OF_SOURCE = 48
-"""Characters of a trace's source that a list shows."""
 
 
 def _read_traces(context: typer.Context, file: Path) -> list[Trace]:
-    """Read a file by the options that `import` and `inspect` share."""
-    from simnmt.network.trace_options import ReadOptions, parse_columns
-    from simnmt.network.traces.trace_file import read_trace
+    """Read a file by the options of the verb."""
+    from simnmt.network.traces import read_trace
+    from simnmt.network.traces.measured_csv import parse_columns
+    from simnmt.network.traces.trace import ReadOptions
 
     given = context.params
-    how = chosen(
-        context,
-        ReadOptions,
-        reply=given["reply"].value,
-        columns=parse_columns(given["column"] or ()),
-        idle_below_bps=given["idle_below"],
-        interval_s=given["interval"],
-    )
-    return read_trace(file, how)
+    reply, interval_s = given["reply"].value if "reply" in given else None, given.get("interval")
+    columns = parse_columns(given["column"] or ())
+    return read_trace(file, chosen(context, ReadOptions, reply=reply, columns=columns, interval_s=interval_s))
 
 
-def _print_written(output: str, summary: TraceSummary) -> None:
+def _write(context: typer.Context, change: Callable[[Trace], Trace]) -> None:
+    """Read the verb's file, check its output, write the changed traces there, and print what was written."""
     from simnmt.network.traces.summary import format_facts, format_title
+    from simnmt.network.traces.trace import output_paths, write_traces
 
-    facts = dict(format_facts(summary))
-    print(f"{output}: {format_title(summary)}; {facts['samples']}; lost: {facts['lost']}")
-
-
-def _print_notes(notes: tuple[str, ...] | list[str]) -> None:
-    for remark in notes:
-        print(f"  note: {remark}")
+    file, out = context.params["file"], context.params["out"]
+    traces = _read_traces(context, file)
+    paths = output_paths(traces, out)
+    for path in paths:
+        check_output(path, context.params["force"], file)
+    outputs = [describe_output(path) for path in paths]
+    traces = [change(trace) for trace in traces]
+    write_traces(traces, out, f"simnmt trace {context.info_name}")
+    for output, trace in zip(outputs, traces, strict=True):
+        facts = dict(format_facts(trace))
+        print(f"{output}: {format_title(trace)}; {facts['samples']}; lost: {facts['lost']}")
+        for remark in trace.remarks:
+            print(f"  note: {remark}")
+        if trace.quantity == "rtt" and trace.lost.any():
+            print(f"  note: lost samples: {trace.lost_samples:,}; a run feels them only with outages: trace on the network")
 
 
 @app.command("list")
@@ -107,27 +92,20 @@ def list_(
 
     Example: simnmt trace list
     """
-    from simnmt.network.traces.readings import NOUN
-    from simnmt.network.traces.summary import format_duration, format_value, outline
-    from simnmt.network.traces.trace_file import read_trace
+    from simnmt.network.traces import read_trace
+    from simnmt.network.traces.summary import format_duration, format_value, summarise
+    from simnmt.network.traces.trace import NOUN
 
-    traces, left_out = outlines(["traces/rtt", "traces/bandwidth"], folder, lambda path: [*map(outline, read_trace(path))])
+    traces, left_out = outlines(["traces/rtt", "traces/bandwidth"], folder, lambda path: [*map(summarise, read_trace(path))])
     if as_json:
         print_json({"traces": traces, "left_out": left_out})
         return
-    rows = [
-        [
-            trace["name"],
-            NOUN[trace["quantity"]],
-            trace["kind"],
-            shorten_on_terminal(trace["source"], _MOST_OF_SOURCE),
-            f"{trace['points']:,}",
-            format_duration(trace["duration_s"]),
-            format_value(trace["quantity"], trace["mean"]),
-        ]
-        for trace in traces
-    ]
-    print(format_table(["trace", "quantity", "kind", "source", "points", "span", "mean"], rows, 4))
+    rows = []
+    for trace in traces:
+        source, span = shorten_on_terminal(trace["source"], 48), format_duration(trace["duration_s"])
+        names = [trace["name"], NOUN[trace["quantity"]], trace["kind"], source]
+        rows.append([*names, f"{trace['samples']:,}", span, format_value(trace["quantity"], trace["mean"])])
+    print(format_table(["trace", "quantity", "kind", "source", "samples", "span", "mean"], rows, 4))
     for fault in left_out:
         note(f"left out {fault}")
 
@@ -135,41 +113,20 @@ def list_(
 @app.command("import")
 def import_(
     context: typer.Context,
-    file: Annotated[Path, argument("FILE", "RIPE Atlas results, output of ping, JSON of iperf3 or irtt, or a CSV log.")],
-    out: Annotated[Path, option("FILE", "CSV file to write; of several series each gets a word before .csv.")],
+    file: File,
+    out: Out,
     reply: Reply = ReplyName.min,
     probe: Probe = None,
-    measurement: Measurement = None,
     column: Columns = None,
-    idle_below: IdleBelow = 0.0,
-    interval: PingInterval = 1.0,
-    kind: Annotated[str | None, option("KIND", "Where a CSV log does not name its kind: measured, synthetic.")] = None,
+    interval: Interval = None,
+    kind: Annotated[KindName | None, option(None, "Where a CSV log does not name its kind.")] = None,
     force: Force = False,
-    as_json: AsJson = False,
 ) -> None:
     """Turn measurements into series that a scenario reads, mended, each loss and oddity counted.
 
     Example: simnmt trace import ping.txt --out office.csv
     """
-    from simnmt.network.traces.summary import describe_use_of_losses, summarise
-    from simnmt.network.traces.trace_file import output_paths, with_kind, write_traces
-
-    traces = _read_traces(context, file)
-    if kind is not None:
-        traces = with_kind(traces, kind)
-    paths = output_paths(traces, out)
-    for path in paths:
-        check_output(path, force, file)
-    outputs = [describe_output(path) for path in paths]
-    write_traces(traces, out)
-    summaries = [summarise(trace) for trace in traces]
-    if as_json:
-        series = [{"file": str(path)} | summary.as_json() for path, summary in zip(paths, summaries, strict=True)]
-        print_json({"series": series})
-        return
-    for output, summary in zip(outputs, summaries, strict=True):
-        _print_written(output, summary)
-        _print_notes([*summary.remarks, *describe_use_of_losses(summary)])
+    _write(context, lambda trace: replace(trace, kind=kind.value) if kind and trace.kind == "unstated" else trace)
 
 
 @app.command()
@@ -178,10 +135,8 @@ def inspect(
     file: Annotated[str, argument("FILE|@NAME", "As for import, or a shipped RTT series.")],
     reply: Reply = ReplyName.min,
     probe: Probe = None,
-    measurement: Measurement = None,
     column: Columns = None,
-    idle_below: IdleBelow = 0.0,
-    interval: PingInterval = 1.0,
+    interval: Interval = None,
     as_json: AsJson = False,
     page: Page = None,
     force: Force = False,
@@ -196,28 +151,29 @@ def inspect(
     path = shipped_files.find("traces/rtt", file) if file.startswith("@") else Path(file)
     check_output(page, force, path)
     traces = _read_traces(context, path)
-    summaries = [summarise(trace) for trace in traces]
     if page is not None:
         from simnmt.report.input_pages import render_traces
         from simnmt.report.page_template import write_page
 
         write_page(page, render_traces(file if file.startswith("@") else path.name, traces))
     if as_json:
-        print_json({"file": file, "series": [summary.as_json() for summary in summaries]})
+        print_json({"file": file, "series": [summarise(trace) for trace in traces]})
         return
-    for summary in summaries:
-        print(f"{file}: {format_title(summary)}; {summary.source}")
-        print(format_pairs(format_facts(summary), "  "))
-        _print_notes(summary.remarks)
+    for trace in traces:
+        print(f"{file}: {format_title(trace)}; {trace.source}")
+        print(format_pairs(format_facts(trace), "  "))
+        for remark in trace.remarks:
+            print(f"  note: {remark}")
     if page is not None and not is_standard(page):
         print(f"page: {page}")
 
 
 @app.command()
 def resample(
-    file: Annotated[Path, argument("FILE", "As for import.")],
+    context: typer.Context,
+    file: File,
     hours: Annotated[float, option("H", "Length to draw.")],
-    out: Annotated[Path, option("FILE", "CSV file to write; of several series each gets a word before .csv.")],
+    out: Out,
     block: Annotated[
         float | None, option("TIME", "Mean length of a block. [default: a twentieth of the trace]", parser=parse_duration)
     ] = None,
@@ -229,17 +185,6 @@ def resample(
 
     Example: simnmt trace resample office.csv --hours 24 --out day.csv
     """
-    from simnmt.network.trace_options import ReadOptions, parse_columns
-    from simnmt.network.traces import resampling
-    from simnmt.network.traces.summary import summarise
-    from simnmt.network.traces.trace_file import output_paths, read_trace, write_traces
+    from simnmt.network.traces import trace
 
-    traces = read_trace(file, ReadOptions(columns=parse_columns(column or ())))
-    paths = output_paths(traces, out)
-    for path in paths:
-        check_output(path, force, file)
-    outputs = [describe_output(path) for path in paths]
-    drawn = [resampling.resample(trace, hours * 3600, seed, block) for trace in traces]
-    write_traces(drawn, out, made="simnmt trace resample")
-    for output, trace in zip(outputs, drawn, strict=True):
-        _print_written(output, summarise(trace))
+    _write(context, lambda measured: trace.resample(measured, hours * 3600, seed, block))

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simnmt.base.packages import named_if_missing
-from simnmt.base.text_tables import format_table
 from simnmt.cli.live import AnyModel
-from simnmt.cli.options import AsJson, Changes, argument, grouped, option, parse_share, print_result, prints_of_users
+from simnmt.cli.options import AsJson, Changes, argument, grouped, option, print_result, prints_of_users, share_option
 from simnmt.cli.terminal import note, warn
 
 if TYPE_CHECKING:
@@ -32,9 +31,7 @@ def validate(
     scenario: Annotated[str, argument("SCENARIO|@NAME", "Its first workload is replayed, by its own arrivals.")],
     policies: Annotated[str | None, option("LIST", "Policies of the scenario. [default: all that can be deployed]")] = None,
     any_model: AnyModel = False,
-    within: Annotated[
-        float | None, option("P%", "End with status 3 if a structural error of a mean is greater.", parser=parse_share)
-    ] = None,
+    within: Annotated[float | None, share_option("End with status 3 if a structural error of a mean is greater.")] = None,
     out: Annotated[Path | None, option("DIR", "Folder of the results. [default: a new one under reports/]")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -58,9 +55,9 @@ def validate(
         plan = read_inputs(source.scenario, Path.cwd(), source.document)
         names = policies.split(",") if policies else ()
         validation = run_validation(plan, policies=names, any_model=any_model, progress=note)
-    rows, sentences = list(_table_rows(validation)), list(_describe_validation(validation))
-    print_result(as_json, validation.document, lambda: "\n".join([format_table(_HEADER, rows, 2), "", *sentences]))
-    table = Table.of_texts("", _HEADER, rows, words=2, id="errors")
+    table = Table.of_texts("", _HEADER, list(_table_rows(validation)), words=2, id="errors")
+    sentences = list(_describe_validation(validation))
+    print_result(as_json, validation.document, lambda: "\n".join([table.to_text(), "", *sentences]))
     section = Section("Errors of the simulations", text=[LEGEND], tables=[table], notes=sentences)
     with nullcontext(out) if out is not None else reserved(Path("reports"), "validation") as folder:
         folder.mkdir(parents=True, exist_ok=True)

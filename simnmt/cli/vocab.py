@@ -43,9 +43,7 @@ def bench(
     vocab: Annotated[list[int] | None, option("V", "Target tokens; once for each. [default: 32000, 128000, 250000]")] = None,
     width: Annotated[list[int] | None, option("D", "Width of the hidden state; repeatable. [default: 512, 1024]")] = None,
     rows: Annotated[list[int] | None, option("R", "Sentences x beam; once for each. [default: 1, 8, 40]")] = None,
-    share: Annotated[
-        list[float] | None, option("PERCENT", "Share of the vocabulary active in a step; repeatable. [default: 2, 6, 12, 20]")
-    ] = None,
+    share: Annotated[list[float] | None, option("PERCENT", "Active share; repeatable. [default: 2, 6, 12, 20]")] = None,
     clusters: Annotated[int | None, option("R", "Clusters of contexts. [default: 2000]")] = None,
     rounds: Annotated[int | None, option("N", "Rounds in which the contestants take turns. [default: 5]")] = None,
     threads: Annotated[int | None, option("T", "CPU threads. [default: 1]")] = None,
@@ -89,42 +87,29 @@ def bench(
 def _bench_record(done: ProjectionBench) -> dict[str, Any]:
     """Return what the text shows of a bench: steps, shares above which dense is faster, and the error of the fitted costs."""
     errors = [abs(step.error) for step in done.steps if not step.fitted]
-    steps = [
-        {"V": step.vocab, "width": step.width, "rows": step.rows, "active_share": step.share, "fitted": step.fitted}
-        | {f"{name} us": 1e6 * seconds for name, seconds in step.stages_s.items()}
-        | {"dense us": 1e6 * step.dense_s, "columns us": 1e6 * step.columns_s, "predicted us": 1e6 * step.predicted_s}
-        | {"times as fast": step.ratio, "scattered": step.scattered_ratio}
-        for step in done.steps
-    ]
     limits = [
-        {"V": cost.vocab, "width": cost.width, "rows": rows}
-        | {f"{name}_share": cost.break_even(rows, done.setting.clusters, scatter=name == "scattered") for name in RUNS}
+        {"vocab": cost.vocab, "width": cost.width, "rows": rows}
+        | {f"{run}_share": cost.break_even(rows, done.setting.clusters, scatter=run == "scattered") for run in RUNS}
         for cost in done.costs
         for rows in done.setting.rows
     ]
-    setting = done.setting.model_dump(include={"clusters", "dtype", "threads", "device"})
-    mean_error = sum(errors) / len(errors) if errors else None
-    facts = {"box": done.box, "date": done.date, **setting, "error_of_predictions_share": mean_error}
-    return facts | {"others_cpus": done.others_cpus, "steps": steps, "dense_is_faster_above": limits}
+    record = done.model_dump(include={"box", "date", "others_cpus"}) | done.setting.model_dump(include={"clusters", "dtype"})
+    record["error_of_predictions_share"] = sum(errors) / len(errors) if errors else None
+    steps = [{"active_share": step.share, **step.model_dump(exclude={"columns"})} for step in done.steps]
+    return record | {"steps": steps, "dense_is_faster_above": limits}
 
 
 @app.command()
 def build(
     context: typer.Context,
     model: Annotated[Path, option("DIR", "Folder that simnmt nmt train wrote.")],
-    text: Annotated[
-        list[str], option("[LABEL=]FILE", "Source text, a sentence a line, plain or gzip; once for each direction.")
-    ],
+    text: Annotated[list[str], option("[LABEL=]FILE", "Source text, a sentence a line; once for each direction.")],
     out: Annotated[Path, option("FILE", "Bundle to write.")],
     clusters: Annotated[int | None, option("R", "Clusters of each direction. [default: 100]")] = None,
     top: Annotated[int | None, option("K", "Likeliest tokens of each context that are active. [default: 5]")] = None,
     pool: Annotated[str | None, option("LABEL", "One set of clusters of that label, for all texts together.")] = None,
-    sentences: Annotated[
-        int | None, option("N", "Lines taken of each text, evenly spread. [default: 30000; lists: all]", min=1)
-    ] = None,
-    targets: Annotated[
-        Path | None, option("FILE", "Build candidate lists instead: line i translates line i of --text.")
-    ] = None,
+    sentences: Annotated[int | None, option("N", "Lines of each text. [default: 30000; lists: all]", min=1)] = None,
+    targets: Annotated[Path | None, option("FILE", "Build candidate lists: line i translates line i of --text.")] = None,
     candidates: Annotated[int | None, option("N", "Target words listed for each source word. [default: 20]")] = None,
     always: Annotated[int | None, option("N", "Most frequent target words that every list holds. [default: 0]")] = None,
     beam: Annotated[int | None, option("B", "Beam that contexts are collected with. [default: 1]", min=1)] = None,

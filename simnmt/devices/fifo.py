@@ -13,7 +13,7 @@ import simpy
 
 from simnmt.devices.device import COMPLETES, FAILS, Arrival, Balancer, Box, ByNode, Clock, Execution, Kind
 from simnmt.devices.failures import MOST_RESTARTS, AvailableBoxes, Failures
-from simnmt.network.down_times import ALWAYS_UP, DownTimes
+from simnmt.network.outages import ALWAYS_UP, DownTimes
 from simnmt.policies.views import StateView
 from simnmt.results.columns import Recorder
 from simnmt.results.requests import Block

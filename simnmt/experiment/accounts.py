@@ -12,8 +12,8 @@ from simnmt.base.errors import InputError
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.cases import Case, Unit
 from simnmt.experiment.routes import Routes
-from simnmt.network.down_times import ALWAYS_UP, DownTimes
 from simnmt.network.link import bytes_per_token
+from simnmt.network.outages import ALWAYS_UP, DownTimes, outage_spans
 from simnmt.policies.decision import Resource
 from simnmt.profile.power import SECONDS_PER_HOUR, BoxPower, RequestCost
 from simnmt.results.columns import Array
@@ -93,7 +93,8 @@ def link_faults(unit: Unit, routes: Routes) -> Faults | None:
         for number, link in enumerate(hop.links):
             if link.outages is not None:
                 key = scenario.seed, unit.replication, f"{unit.network}/{device} link {number}/outages"
-                outages[-1][number] = DownTimes(link.outages.spans(key, link.rtt, hop.begin_s[number % len(hop.begin_s)]))
+                begin_s = hop.begin_s[number % len(hop.begin_s)]
+                outages[-1][number] = DownTimes(outage_spans(link.outages, key, link.rtt, begin_s))
     return Faults(outages, None if late is None else late.timeout_ms / 1e3)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from simnmt.experiment.targets import Target
@@ -12,9 +11,6 @@ from simnmt.results.requests import Engine
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.workload.arrivals import ArrivalProcess
 from simnmt.workload.length_table import LengthTable
-
-ShareDone = Callable[[float], None]
-"""Called with the share of a piece of work that is done."""
 
 
 @dataclass(frozen=True, slots=True)

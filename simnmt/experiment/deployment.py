@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain, groupby, islice, product
 from math import ceil, inf, isfinite, log, prod
-from pathlib import Path
 from statistics import mean
 from typing import Any, Literal, get_args
 
@@ -337,8 +336,5 @@ def _at_rate(scenario: ScenarioConfiguration, rate_rps: float) -> ScenarioConfig
     """Return a scenario with the rate in the keys of its arrivals, where such keys are known."""
     workloads = {}
     for name, workload in scenario.workloads.items():
-        # All paths of a checked scenario are absolute.
-        present_rps = known(workload.arrivals.process(Path()).mean_rate_rps)
-        arrivals = workload.arrivals.with_rate(rate_rps, present_rps) or workload.arrivals
-        workloads[name] = workload.model_copy(update={"arrivals": arrivals})
+        workloads[name] = workload.model_copy(update={"arrivals": workload.arrivals.at_rate(rate_rps)})
     return scenario.model_copy(update={"workloads": workloads})

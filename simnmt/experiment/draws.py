@@ -17,13 +17,14 @@ from simnmt.base import random_streams
 from simnmt.experiment.accounts import request_costs
 from simnmt.experiment.cases import Case, Unit
 from simnmt.experiment.routes import Routes, clock_pace_s, half_overheads_s, routes
-from simnmt.network.link import bytes_per_token
+from simnmt.network.link import MovingRoute, bytes_per_token
 from simnmt.policies.decision import Knowledge, Resource
 from simnmt.profile.cost import Plane
 from simnmt.profile.execution_fit import PlaneFit, fit_plane
 from simnmt.profile.power import RequestCost
 from simnmt.results.columns import Array
 from simnmt.results.requests import Requests, Truth
+from simnmt.workload.arrivals import RandomStream
 from simnmt.workload.length_regression import LengthFit, LengthRegression, fit_lengths
 from simnmt.workload.length_table import LengthTable
 from simnmt.world.inputs import Clients, Route
@@ -142,7 +143,7 @@ def draw(unit: Unit, learnt: Learnt) -> Drawn:
     """Draw the requests of a unit."""
     scenario, case, size = unit.scenario, unit.case, unit.scenario.requests
     arrivals = case.arrivals
-    issued_s = arrivals.times(size, *unit.stream("arrivals")) if arrivals.discipline == "open" else None
+    issued_s = arrivals.times(size, RandomStream(*unit.stream("arrivals"))) if arrivals.discipline == "open" else None
     token_bytes = tuple(bytes_per_token(profile.model.vocab) for profile in case.profiles)
     network_routes = routes(
         unit.links, tuple(scenario.devices), token_bytes, unit.nodes, scenario.seed, unit.replication, unit.network
@@ -158,8 +159,7 @@ def draw(unit: Unit, learnt: Learnt) -> Drawn:
         moments_s = issued_s
     columns: dict[str, Array] = {}
     for rows, block in _blocks(unit, learnt, network_routes, moments_s):
-        if not columns:
-            columns = {name: np.empty((*part.shape[:-1], size), part.dtype) for name, part in block.items()}
+        columns = columns or {name: np.empty((*part.shape[:-1], size), part.dtype) for name, part in block.items()}
         for name, part in block.items():
             columns[name][..., rows] = part
     truth: Truth = Requests(
@@ -170,36 +170,39 @@ def draw(unit: Unit, learnt: Learnt) -> Drawn:
         transfer_s=tuple(columns["transfer_s"]),
         rtt_time_s=columns["rtt_time_s"],
     )
-    requests, order = _order_by_decision(truth, columns, issued_s)
-    run_moments_s = None if clock == "time" else moments_s
-    looked_up = issued_s is None and (clock == "time" or arrivals.discipline == "closed")
-    half_overhead_s = tuple(columns.get(f"half_overhead_s {number}") for number in range(len(case.targets)))
-    route = None
-    if looked_up:
-        route = network_routes.route(columns["src_len"], columns["tgt_len"], run_moments_s, half_overhead_s)
-    clients = None
-    if arrivals.discipline == "closed":
-        think_s = arrivals.think_times(size + arrivals.clients, *unit.stream("thinking"))
-        clients = Clients(arrivals.clients, unit.nodes, think_s)
-    return Drawn(
-        truth=truth,
-        requests=requests,
-        decided_order=order,
-        issued_s=issued_s,
-        routes=network_routes,
-        route=route,
-        moments_s=run_moments_s,
-        pace_s=pace_s,
-        clients=clients,
-        half_overhead_s=half_overhead_s,
+    requests = replace(
+        truth,
+        uplink_s=tuple(columns["uplink_s"]),
+        downlink_s=tuple(columns["downlink_s"]),
+        arrival_s=issued_s,
+        access_s=columns.get("access_s") if issued_s is None else None,
     )
+    order = None
+    if issued_s is not None and "access_up_s" in columns:  # the deciders receive them behind the access link
+        decided_s = issued_s + columns["access_up_s"]
+        order = np.argsort(decided_s, kind="stable")
+        requests = requests.in_order(order, decided_s)
+    run_moments_s = None if clock == "time" else moments_s
+    half_overhead_s = tuple(columns.get(f"half_overhead_s {number}") for number in range(len(case.targets)))
+    clients = route = None
+    if issued_s is None and (clock == "time" or arrivals.discipline == "closed"):
+        hops = network_routes.access, network_routes.hops
+        route = MovingRoute(*hops, token_bytes, truth.src_len, columns["tgt_len"], run_moments_s, half_overhead_s)
+    if arrivals.discipline == "closed":
+        think_s = arrivals.think_times(size, RandomStream(*unit.stream("thinking")))
+        clients = Clients(len(think_s) - size, unit.nodes, think_s)
+    return Drawn(truth, requests, order, issued_s, network_routes, route, run_moments_s, pace_s, clients, half_overhead_s)
 
 
 def _blocks(unit: Unit, learnt: Learnt, network_routes: Routes, moments_s: Array) -> Iterator[tuple[slice, dict[str, Array]]]:
     """Yield each block of requests with its columns by name, with a row for each target where targets differ."""
     case, size = unit.case, unit.scenario.requests
-    ranks = case.arrivals.size_ranks(size, *unit.stream("arrivals"))
-    node_of = _nodes_of_engagements(unit)
+    ranks = case.arrivals.size_ranks(size, RandomStream(*unit.stream("arrivals")))
+    engagement = case.arrivals.engagements(size, RandomStream(*unit.stream("arrivals")))
+    node_of: NDArray[np.int32] | None = None
+    if engagement is not None:  # all turns of one come from the same end node
+        drawn = random_streams.uniform(*unit.stream("nodes"), int(engagement.max(initial=-1)) + 1)
+        node_of = (drawn * unit.nodes).astype(np.int32)[engagement]
     for block, rows in random_streams.blocks(size):
         count = rows.stop - rows.start
 
@@ -214,19 +217,16 @@ def _blocks(unit: Unit, learnt: Learnt, network_routes: Routes, moments_s: Array
             target.execution_s(src_len, tgt_len, stream(f"execution {target.device}").standard_normal(count), more)
             for target, more in zip(case.targets, more_s, strict=True)
         ]
+        overheads = {device: part.overhead for device, part in unit.scenario.devices.items()}
         half_s = half_overheads_s(
-            [
-                None if part.overhead is None else part.overhead.draw_s(stream(f"overhead {device}"), count)
-                for device, part in unit.scenario.devices.items()
-            ]
+            [None if of is None else of.draw_s(stream(f"overhead {device}"), count) for device, of in overheads.items()]
         )
-        met_s = moments_s[rows]
-        ways = network_routes.ways(met_s, node, src_len, tgt_len, half_s)
+        ways = network_routes.ways(moments_s[rows], node, src_len, tgt_len, half_s)
         columns: dict[str, Array] = {
             "node": node,
             "src_len": src_len,
             "tgt_len": tgt_len,
-            "rtt_time_s": np.mod(network_routes.begin_s + met_s, network_routes.lap_s),
+            "rtt_time_s": np.mod(network_routes.begin_s + moments_s[rows], network_routes.lap_s),
             "execution_s": np.stack(execution_s),
             "transfer_s": np.stack(ways.transfer_s),
             "uplink_s": np.reshape(ways.uplink_s, (-1, count)),
@@ -236,31 +236,3 @@ def _blocks(unit: Unit, learnt: Learnt, network_routes: Routes, moments_s: Array
         if ways.access_s is not None:
             columns |= {"access_up_s": ways.access_s[0], "access_s": ways.transfer_s[0]}
         yield rows, columns
-
-
-def _nodes_of_engagements(unit: Unit) -> NDArray[np.int32] | None:
-    """Return the end node of each request, the same for all turns of an engagement; None without engagements."""
-    engagement = unit.case.arrivals.engagements(unit.scenario.requests, *unit.stream("arrivals"))
-    if engagement is None:
-        return None
-    drawn = random_streams.uniform(*unit.stream("nodes"), int(engagement.max(initial=-1)) + 1)
-    node: NDArray[np.int32] = (drawn * unit.nodes).astype(np.int32)[engagement]
-    return node
-
-
-def _order_by_decision(
-    truth: Truth, columns: dict[str, Array], issued_s: Array | None
-) -> tuple[Truth, NDArray[np.int64] | None]:
-    """Return the requests as the deciders receive them, after the access link, and their order if it is another one."""
-    requests = replace(
-        truth,
-        uplink_s=tuple(columns["uplink_s"]),
-        downlink_s=tuple(columns["downlink_s"]),
-        arrival_s=issued_s,
-        access_s=columns.get("access_s") if issued_s is None else None,
-    )
-    if issued_s is None or "access_up_s" not in columns:
-        return requests, None
-    decided_s = issued_s + columns["access_up_s"]
-    order = np.argsort(decided_s, kind="stable")
-    return requests.in_order(order, decided_s), order

@@ -32,6 +32,7 @@ from simnmt.scenario.document import Document
 from simnmt.scenario.errors import Location, ScenarioError, format_location
 from simnmt.workload.arrivals import BackToBack
 from simnmt.workload.configuration import CustomLengths
+from simnmt.workload.corpus import dropped_warning
 from simnmt.workload.length_table import LengthTable
 from simnmt.workload.length_units import Fertility, Side, convert_units, counting_remedy
 
@@ -132,7 +133,7 @@ class _CaseReader:
             else:
                 key = lengths.model_dump_json(warnings=False), base
                 table = self.cache.get(key, partial(lengths.load, base))
-            warnings = lengths.warnings(table)
+            warning = dropped_warning(table.filtered)
             stated = lengths.fertility or Fertility()
             src_units = list(dict.fromkeys(profile.length_unit.src for profile in known))
             tgt_units = list(dict.fromkeys(profile.length_unit.tgt for profile in known))
@@ -149,7 +150,7 @@ class _CaseReader:
         targets = tuple(self.target(device, profile, table, stated) for device, profile in measured.items())
         with self.naming("workloads", name, "arrivals"):
             arrivals = scenario.workloads[name].arrivals.process(base)
-        return Case(name, table, targets, arrivals, warnings)
+        return Case(name, table, targets, arrivals, () if warning is None else (warning,))
 
     def draws(self, case: Case) -> DrawnProfiles:
         """Draw the profiles of the workload's devices. A profile has the same draws on all devices and workloads that use it.

@@ -24,7 +24,6 @@ from simnmt.results.run import format_sources, shown_kind
 from simnmt.results.summary import Row, by_cell, warm_up_notes
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.source import describe_separate_runs
-from simnmt.workload.arrivals.recording import RecordedProcess
 from simnmt.workload.configuration import SyntheticLengths
 
 if TYPE_CHECKING:
@@ -120,7 +119,7 @@ def describe_scope(plan: RunPlan) -> Iterator[str]:
     """Yield what a run of several workloads, and the intervals over replications of a recording, do not cover."""
     if separate := describe_separate_runs(plan.scenario):
         yield f"{separate[0].upper()}{separate[1:]}."
-    recorded = [case.name for case in plan.cases.values() if isinstance(case.arrivals, RecordedProcess)]
+    recorded = [name for name, part in plan.scenario.workloads.items() if part.arrivals.kind == "recorded"]
     if recorded and plan.scenario.replications > 1:
         yield (
             f"{format_list(recorded, 'and')}: all replications replay the same recording of arrivals, each from another moment "

@@ -20,7 +20,6 @@ from simnmt.policies.cnmt import TimesAlone
 from simnmt.policies.custom import CheckedPolicy, is_shown_view
 from simnmt.policies.decision import Estimation, PolicySettings
 from simnmt.results.requests import Block
-from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.world.deciders import Beliefs
 from simnmt.world.inputs import PolicySetup
 
@@ -52,20 +51,6 @@ Estimate = Callable[[int, int], TransferEstimate]
 """Returns a new estimate of the transfer time of (decider, target)."""
 
 
-def _simulated_estimate(unit: Unit, drawn: Drawn, estimation: Estimation) -> Estimate:
-    """Return the estimates of a policy whose network is simulated."""
-    devices = list(unit.scenario.devices.values())
-
-    def estimate(decider: int, target: int) -> TransferEstimate:
-        overheads = [device.overhead for device in devices[1 : target + 1] if device.overhead is not None]
-        initial_s = drawn.routes.rtt_s(decider, target, 0.0) + sum(overhead.mean_s for overhead in overheads)
-        if estimation.initial_transfer_ms is not None:
-            initial_s = estimation.initial_transfer_ms / 1e3
-        return estimation.transfer_estimate.estimate(initial_s)
-
-    return estimate
-
-
 def set_up_policy(
     unit: Unit,
     learnt: Learnt,
@@ -81,12 +66,18 @@ def set_up_policy(
     """
     case, estimation = unit.case, settings.estimation
     knows_states = case.streams and estimation.plan_state == "known"
-    if estimate is None:
+
+    def simulated_estimate(decider: int, target: int) -> TransferEstimate:
         assert drawn is not None, "a simulated network has drawn requests"
-        estimate = _simulated_estimate(unit, drawn, estimation)
+        overheads = [device.overhead for device in [*unit.scenario.devices.values()][1 : target + 1]]
+        initial_s = drawn.routes.rtt_s(decider, target, 0.0) + sum(of.mean_s for of in overheads if of is not None)
+        if estimation.initial_transfer_ms is not None:
+            initial_s = estimation.initial_transfer_ms / 1e3
+        return estimation.transfer_estimate.estimate(initial_s)
+
     policy = None if settings.knows_truth else settings.policy(learnt.knowledge(list(unit.scenario.devices)))
     beliefs = Beliefs(
-        estimate,
+        estimate or simulated_estimate,
         views=_views(unit, learnt, estimation) if case.queues and estimation.hears_batches else (),
         plan_views=tuple(
             None if streamed is None else partial(PlanView, streamed.lifecycle.next_state, len(streamed.states))
@@ -157,20 +148,12 @@ def _set_up_custom(
     return PolicySetup(decide_for, beliefs, expected_for if any(beliefs.views) else None, predicted_tgt_len=predict)
 
 
-def _servers(scenario: ScenarioConfiguration, workload: str, device: str) -> int:
-    """Return the number of boxes that a request of one decider may enter."""
-    servers = scenario.count_of(device, workload)
-    if scenario.balancer_of(device) == "attached":
-        # End node n, of decider n modulo deciders, enters server n modulo servers.
-        servers //= gcd(servers, scenario.count_of(next(iter(scenario.devices)), workload))
-    return servers
-
-
 def _views(unit: Unit, learnt: Learnt, estimation: Estimation) -> tuple[Callable[[], BacklogView | BatchView] | None, ...]:
     """Return, per target, the factory of the policy's view of its queue or batch; None if the policy has no view there.
 
     A policy that sees queues must not treat a device that batches as workers that are each as fast as one alone.
     """
+    scenario, workload = unit.scenario, unit.case.name
     steps, src_len = (max(round(mean), 1) for mean in (learnt.fit_pairs.mean_tgt_len, learnt.fit_pairs.mean_src_len))
 
     def batch_view(decoding: Decoding, servers: int) -> Callable[[], BatchView]:
@@ -188,11 +171,14 @@ def _views(unit: Unit, learnt: Learnt, estimation: Estimation) -> tuple[Callable
 
     views: list[Callable[[], BacklogView | BatchView] | None] = []
     for target in unit.case.targets:
-        servers = _servers(unit.scenario, unit.case.name, target.device)
+        servers = scenario.count_of(target.device, workload)
+        if scenario.balancer_of(target.device) == "attached":
+            # End node n, of decider n modulo deciders, enters server n modulo servers.
+            servers //= gcd(servers, scenario.count_of(next(iter(scenario.devices)), workload))
         if target.decoding is not None:
             views.append(batch_view(target.decoding, servers))
         else:
-            workers = unit.scenario.devices[target.device].workers
+            workers = scenario.devices[target.device].workers
             views.append(partial(BacklogView, servers * workers) if estimation.sees_backlog else None)
     return tuple(views)
 

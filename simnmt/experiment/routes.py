@@ -1,6 +1,6 @@
 """Compute transfer times over the links between an end node and every device, and the moments at which requests meet a network.
 
-A transfer time contains the overheads of the devices on the path (`simnmt.network.overhead`): half of each on the way there,
+A transfer time contains the overheads of the devices on the path (`simnmt.network.link`): half of each on the way there,
 half on the way back. The first device's overhead is part of the access path, since every request passes that device; those of
 the other devices are part of what a decider measures as its transfer time (CNMT-11).
 
@@ -23,9 +23,8 @@ from simnmt.base import random_streams
 from simnmt.base.arrays import Floats
 from simnmt.experiment.cases import Case
 from simnmt.network.configuration import Network
-from simnmt.network.link import Hop, Link, MovingRoute
+from simnmt.network.link import Hop, Link
 from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
-from simnmt.workload.length_table import LengthTable
 
 HalfOverheads = Sequence[Floats | None]
 """By target, half of the overhead that each request pays on its path, as it is paid one way; None where there is none. Of the
@@ -33,10 +32,7 @@ first target the decider's own overhead, of target k the sum of the overheads of
 
 
 def half_overheads_s(overhead_s: Sequence[Floats | None]) -> HalfOverheads:
-    """Return the part of the overheads that is paid one way; `overhead_s`: by device, of each request, None without one.
-
-    A request that is executed behind a device in the middle passes through that device, and pays its overhead as well.
-    """
+    """Return the part of the overheads that is paid one way; `overhead_s`: by device, of each request, None without one."""
     first, *others = overhead_s
     halves: list[Floats | None] = [None if first is None else first / 2.0]
     total_s: Floats | None = None
@@ -113,21 +109,6 @@ class Routes:
         transfer_s = (up_s + down_s + first_s for up_s, down_s in zip(uplink_s, downlink_s, strict=True))
         return TransferTimes(tuple(uplink_s), tuple(downlink_s), access_s, (first_s, *transfer_s))
 
-    def route(
-        self,
-        src_len: NDArray[np.int64],
-        tgt_len: NDArray[np.int64],
-        moments_s: Floats | None = None,
-        half_overhead_s: HalfOverheads = (),
-    ) -> MovingRoute:
-        """Return a function that looks up one request, for a world in which the moment depends on the answers before.
-
-        `moments_s`: when each request meets the links, whatever the time; None: when it is issued. `half_overhead_s`: empty
-        without overheads.
-        """
-        halves_s = tuple(half_overhead_s or (None,) * len(self.token_bytes))
-        return MovingRoute(self.access, self.hops, self.token_bytes, src_len, tgt_len, moments_s, halves_s)
-
     def rtt_s(self, node: int, target: int, at_s: float) -> float:
         """Return the round-trip seconds from an end node's decider to a target, at a moment of the run."""
         return sum(hop.rtt_s(at_s, node) for hop in self.hops[:target])
@@ -180,25 +161,18 @@ def clock_pace_s(scenario: ScenarioConfiguration, case: Case, network: str, netw
         return network_routes.lap_s / scenario.requests
     if (stated_s := scenario.networks[network].pace_s) is not None:
         return stated_s
-    overhead = next(iter(scenario.devices.values())).overhead
-    overhead_s = 0.0 if overhead is None else overhead.mean_s
-    return case.targets[0].mean_alone_s(case.table) + _mean_access_s(case.table, network_routes) + overhead_s
-
-
-def _mean_access_s(table: LengthTable, network_routes: Routes) -> float:
-    """Return the mean seconds of a mean pair from the end nodes to the first target and back, over one lap of each link."""
-    if network_routes.access is None:
-        return 0.0
+    overhead, table = next(iter(scenario.devices.values())).overhead, case.table
     src_len, tgt_len = (
         np.full(_ACCESS_SAMPLES, round(float(np.average(lengths, weights=table.count))))
         for lengths in (table.src_len, table.tgt_len)
     )
-    way_s = []
-    for link in network_routes.access.links:
+    access_s = []
+    for link in () if network_routes.access is None else network_routes.access.links:
         at_s = (np.arange(_ACCESS_SAMPLES) + 0.5) / _ACCESS_SAMPLES * link.rtt.duration_s
         up_s, down_s = link.ways_s(at_s, src_len, tgt_len, network_routes.token_bytes[0])
-        way_s.append(float((up_s + down_s).mean()))
-    return sum(way_s) / len(way_s)
+        access_s.append(float((up_s + down_s).mean()))
+    mean_access_s = sum(access_s) / len(access_s) if access_s else 0.0
+    return case.targets[0].mean_alone_s(table) + mean_access_s + (0.0 if overhead is None else overhead.mean_s)
 
 
 def estimate_age_s(arrival_s: Floats, decided_s: Floats, measured_at_s: Floats, moments_s: Floats | None) -> Floats:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import replace
 from itertools import product
 
-from simnmt.experiment.cases import RunPlan, ShareDone, Unit
+from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.draws import Learnt
 from simnmt.experiment.notes import describe_scope, fits, notes, warnings
-from simnmt.experiment.processes import run_in_processes, worthwhile_processes
+from simnmt.experiment.processes import answers_of, worthwhile_processes
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import UnitResult, devices, expected_s, known_misroutes, run_unit
 from simnmt.policies.cnmt import CNmtPolicy
-from simnmt.results.recommendation import Goal, Roles, describe_precision, next_replications, recommend
+from simnmt.results.recommendation import Goal, Roles, recommend
 from simnmt.results.requests import Engine, Misroutes, RequestLog
 from simnmt.results.run import Cell, Run
 from simnmt.results.stability import mark_unstable, with_stability
@@ -39,41 +38,20 @@ Progress = Callable[[float, int], None]
 _LOG = logging.getLogger("simnmt.experiment")
 
 
-def run_plan(
-    plan: RunPlan,
-    *,
-    jobs: int | None = 1,
-    progress: Progress | None = None,
-    until_precision: float | None = None,
-    engine: Engine | None = None,
-) -> Run:
+def run_plan(plan: RunPlan, *, jobs: int | None = 1, progress: Progress | None = None, engine: Engine | None = None) -> Run:
     """Run every unit of a plan. The result is the same for any number of processes.
 
     Args:
         plan: the scenario with its inputs.
         jobs: number of processes; None: as many as save time, at most one per processor.
-        progress: called with the number of finished units, a part of a unit included, and of all units.
-        until_precision: add replications until the 95 % interval of every policy's objective reaches no
-            further than this share of it, 100 replications at most; policies without a steady state are left out. The result
-            is that of a scenario with this number of replications; its `precision` states whether they sufficed.
+        progress: called with the number of finished units and of all units.
         engine: of the world; None: the compiled one where it covers a unit.
     """
-    units: list[Unit] = []
-    results: list[UnitResult] = []
-    while True:
-        units += units_of(plan, engine)[len(units) :]
-        results += _run(units, len(results), jobs, progress)
-        result = _result(plan, units, results)
-        for policy, engine_of_policy in result.engines.items():
-            _LOG.info("policy %s: the world ran in engine %s", policy, engine_of_policy)
-        if until_precision is None:
-            break
-        objective = plan.scenario.objective
-        replications = next_replications(result.summary_rows, objective, until_precision)
-        if replications <= plan.scenario.replications:
-            result = replace(result, precision=describe_precision(result.summary_rows, objective, until_precision))
-            break
-        plan = replace(plan, scenario=plan.scenario.model_copy(update={"replications": replications}))
+    units = units_of(plan, engine)
+    results = _run(units, 0, jobs, progress)
+    result = _result(plan, units, results)
+    for policy, engine_of_policy in result.engines.items():
+        _LOG.info("policy %s: the world ran in engine %s", policy, engine_of_policy)
     uncertainty = plan.scenario.profile_uncertainty
     if uncertainty is None or not plan.drawn:
         return result
@@ -101,7 +79,7 @@ def run_plan(
 
 
 def units_of(plan: RunPlan, engine: Engine | None, *, keeps_requests: bool = True) -> list[Unit]:
-    """Return the units of a plan, replication by replication, so that those of further replications come last."""
+    """Return the units of a plan, replication by replication."""
     return [
         Unit(plan.scenario, case, network, links, replication, engine=engine, keeps_requests=keeps_requests)
         for replication in range(plan.scenario.replications)
@@ -112,21 +90,15 @@ def units_of(plan: RunPlan, engine: Engine | None, *, keeps_requests: bool = Tru
 
 def _run(units: list[Unit], begin: int, jobs: int | None, progress: Progress | None) -> list[UnitResult]:
     """Run the units from number `begin` on, and return their results in order."""
-    waiting, results = units[begin:], dict[int, UnitResult]()
     library()  # warns here, and not in every process, if it cannot be used
     if jobs is None:
-        jobs = worthwhile_processes(sum(expected_s(unit.scenario, unit.engine) for unit in waiting))
+        jobs = worthwhile_processes(sum(expected_s(unit.scenario, unit.engine) for unit in units[begin:]))
 
-    def within(index: int) -> ShareDone | None:
-        return None if progress is None else lambda share: progress(begin + index + share, len(units))
+    def report(done: float, _: int) -> None:
+        if progress is not None:
+            progress(begin + done, len(units))
 
-    here = ((index, run_unit(unit, within(index))) for index, unit in enumerate(waiting))
-    with closing(run_in_processes(run_unit, waiting, jobs) if min(jobs, len(waiting)) > 1 else here) as finished:
-        for done, (index, result) in enumerate(finished, start=begin + 1):
-            results[index] = result
-            if progress is not None:
-                progress(done, len(units))
-    return [results[index] for index in range(len(waiting))]
+    return answers_of(run_unit, units[begin:], jobs, report)
 
 
 def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:

@@ -19,19 +19,18 @@ from simnmt.devices import KINDS, Fifo, Kind
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.devices.failures import Failures
 from simnmt.experiment.accounts import down_times, link_faults, refuse_without_answers, unit_energy, with_faults
-from simnmt.experiment.cases import Case, ShareDone, Unit
+from simnmt.experiment.cases import Case, Unit
 from simnmt.experiment.draws import Drawn, Learnt, draw, learn
 from simnmt.experiment.policy_setup import set_up_policy, truths_by_source
 from simnmt.experiment.routes import estimate_age_s
 from simnmt.experiment.targets import Decoding
-from simnmt.network.down_times import DownTimes
-from simnmt.policies import Decide
+from simnmt.network.outages import DownTimes
 from simnmt.results.device_accounts import BatchAccount, StreamAccount
-from simnmt.results.requests import Block, Engine, RequestLog, Trail, Truth, decision_regret_s, were_answered
+from simnmt.results.requests import Engine, RequestLog, Trail, Truth, decision_regret_s, were_answered
 from simnmt.results.summary import Device, Numbers, Place, known, measure
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.world.engine import decode_all, simulate
-from simnmt.world.inputs import DecideFor, PolicySetup, World
+from simnmt.world.inputs import PolicySetup, World
 from simnmt.world.structures import library
 
 
@@ -135,11 +134,8 @@ class UnitResult:
     """True if measured live, so that only the target that was taken has known times."""
 
 
-def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
-    """Draw the requests of a unit and run them under every policy of the scenario.
-
-    `progress`: called between blocks of requests with the share of the unit that is done.
-    """
+def run_unit(unit: Unit) -> UnitResult:
+    """Draw the requests of a unit and run them under every policy of the scenario."""
     scenario, case = unit.scenario, unit.case
     # Policies know the profiles as calibrated, also where the boxes have drawn ones.
     learnt = learn(unit.known)
@@ -149,10 +145,8 @@ def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
     judged_share = _judged_share(scenario, case) if unit.calibrated is None else 0.0
     cut = scenario.warm_up_requests
     trails, numbers = dict[str, Trail](), dict[Place, Numbers]()
-    for number, (name, settings) in enumerate(scenario.policies.items()):
+    for name, settings in scenario.policies.items():
         setup = set_up_policy(unit.known, learnt, drawn, settings)
-        if progress is not None:
-            setup = replace(setup, decide_for=_reporting(setup.decide_for, progress, number, scenario))
         trail = world.trail(setup, judged_share)
         refuse_without_answers(unit, name, trail.outcome, cut)
         trail = replace(trail, energy=unit_energy(unit, RequestLog.of(drawn.truth, trail).answered, trail))
@@ -182,16 +176,6 @@ def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
         truth=drawn.truth if unit.is_kept else None,
         trails=trails if unit.is_kept else {},
     )
-
-
-def _reporting(decide_for: DecideFor, progress: ShareDone, number: int, scenario: ScenarioConfiguration) -> DecideFor:
-    """Return `decide_for` of policy `number`, which first calls `progress` with the share that is done by then."""
-
-    def decide_and_report(block: Block) -> Decide:
-        progress((number + block.first / scenario.requests) / len(scenario.policies))
-        return decide_for(block)
-
-    return decide_and_report
 
 
 def expected_s(scenario: ScenarioConfiguration, engine: Engine | None) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.kernels.arrays import KernelError
+from simnmt.kernels.native_library import KernelError
 
 Ints = NDArray[np.int64]
 Step = Callable[[Ints, Ints], tuple[NDArray[np.floating[Any]], Ints]]

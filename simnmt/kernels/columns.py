@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simnmt.kernels.arrays import KernelError
-from simnmt.kernels.native_library import native
+from simnmt.kernels.native_library import KernelError, native
 from simnmt.kernels.output_layer import fused_argmax
 from simnmt.kernels.output_reference import ANY_SIZE, REAL_TYPES, check_beside, check_columns, check_tensor, refuse_column
 
@@ -202,13 +201,7 @@ GATHERED_FROM_ROWS = 128
 at 96, 1.03 to 1.04 at 128, 1.09 to 1.13 at 384; for 1,600 x 256: 1.02 at 32 and 1.19 at 128."""
 
 
-def gathered_products(
-    weight: Tensor,
-    hidden: Tensor,
-    columns: Tensor,
-    *,
-    out: Tensor | None = None,
-) -> Tensor:
+def gathered_products(weight: Tensor, hidden: Tensor, columns: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Return products of each row of `hidden` with the `columns` of the vocabulary, without bias, float32 [rows, n] (FVP-07).
 
     Compiled kernels compute them on the CPU in float32 with one thread, torch elsewhere.
@@ -246,13 +239,7 @@ def gathered_products(
     return out
 
 
-def scatter(
-    products: Tensor,
-    columns: Tensor,
-    vocab: int,
-    bias: Tensor | None = None,
-    out: Tensor | None = None,
-) -> Tensor:
+def scatter(products: Tensor, columns: Tensor, vocab: int, bias: Tensor | None = None, out: Tensor | None = None) -> Tensor:
     """Return `products` [rows, n] plus the `bias` [V] of their `columns`, and -inf elsewhere, float32 [rows, V] (FVP-07).
 
     `columns`: int32 [n], ascending, within V; `out` receives the result. Raises `KernelError` for other tensors and

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from simnmt.kernels.arrays import KernelError
+from simnmt.kernels.native_library import KernelError
 
 REAL_TYPES = (torch.float32, torch.float16, torch.bfloat16)
 ANY_SIZE = None

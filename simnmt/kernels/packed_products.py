@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simnmt.kernels.arrays import KernelError, checked, checked_out, huge_pages
-from simnmt.kernels.native_library import compiled
+from simnmt.kernels.native_library import KernelError, checked, checked_out, compiled, huge_pages
 from simnmt.profile.doubts import clipped_weights_message
 
 WEIGHT_LIMIT = 1.0

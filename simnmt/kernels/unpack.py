@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.kernels.arrays import KernelError, checked, checked_out
-from simnmt.kernels.native_library import at_once, native
+from simnmt.kernels.native_library import KernelError, at_once, checked, checked_out, native
 from simnmt.kernels.registry import Case, Kernel, Run, one_after_another
 
 if TYPE_CHECKING:

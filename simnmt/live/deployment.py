@@ -98,13 +98,7 @@ def expected_hash(target: Target) -> str | None:
 
 
 def check_engine(place: str, running: object, expected: str | None) -> None:
-    """Raise `InputError` if another engine runs at a place than the profile was measured with.
-
-    Args:
-        place: what runs it: the address of a service, or its name.
-        running: the hash that is stated there; empty or None for a service that states none.
-        expected: the hash by the profile; None: any.
-    """
+    """Raise `InputError` if the hash of the engine that runs at a place is not the expected one (None: any)."""
     if expected not in (None, running):
         what = f"{place} runs engine {running or 'unknown'}, the profile is of engine {expected}"
         remedy = "start the model that the profile was measured with, name the profile of this one, or give --any-model"
@@ -112,19 +106,14 @@ def check_engine(place: str, running: object, expected: str | None) -> None:
 
 
 def recommended_policy(directory: Path, unit: Unit) -> str:
-    """Return the policy that a run recommends for a workload.
-
-    Raises `InputError` if it recommends none, or another one on each network.
-    """
+    """Return the policy that a run recommends for a workload. Raises `InputError` without one that all networks share."""
     rows = json.loads(read_bounded(directory / SUMMARY)).get("recommendations", [])
     policies = {row["network"]: row["policy"] for row in rows if row["workload"] == unit.case.name}
-    if not policies or None in policies.values():
-        what = f"the run recommends no policy for workload {unit.case.name}"
-        raise InputError(what, path=directory, remedy="give --policy")
-    if len(set(policies.values())) > 1:
-        by_network = ", ".join(f"{policy} on {network}" for network, policy in policies.items())
-        raise InputError(f"the run recommends {by_network}", path=directory, remedy="give --policy")
-    return str(next(iter(policies.values())))
+    recommended = set(policies.values())
+    if len(recommended) == 1 and None not in recommended:
+        return str(recommended.pop())
+    what = ", ".join(f"{policy or 'no policy'} on {network}" for network, policy in policies.items()) or "no policy"
+    raise InputError(f"the run recommends {what} for workload {unit.case.name}", path=directory, remedy="give --policy")
 
 
 def batching_of(target: Target) -> Batching:

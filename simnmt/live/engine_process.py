@@ -18,7 +18,7 @@ from multiprocessing.context import SpawnProcess
 from typing import Any
 
 from simnmt.base.errors import SimnmtError
-from simnmt.live.engine import EngineSettings, Execution, Reference, TextCodec, serve_engine
+from simnmt.live.engine import EngineSettings, Execution, Reference, TextCodec, receive, send, serve_engine
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.profile.origin import EngineBlock
@@ -192,14 +192,14 @@ class EngineProcess:
     def _send(self, *message: Any) -> None:
         if self._connection is not None:
             try:
-                self._connection.send(message)
+                send(self._connection, *message)
             except OSError:
                 self._lose()
 
     def _receive(self, connection: Connection) -> None:
         """Take a message of the process, or its end."""
         try:
-            kind, *content = connection.recv()
+            kind, *content = receive(connection)
         except (EOFError, OSError):
             self._lose()
             return

@@ -6,10 +6,12 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any, TextIO
+
+from prometheus_client import Counter, Gauge
 
 from simnmt.base import VERSION
 from simnmt.base.configuration import end_tokens
@@ -96,7 +98,7 @@ class _Drift:
 
     def __init__(self, targets: Sequence[Target], metrics: Metrics) -> None:
         what = "Measured over predicted execution of recent requests that were decoded alone, by device."
-        self._gauge = metrics.gauge("simnmt_execution_over_predicted", what, "device")
+        self._gauge = Gauge("simnmt_execution_over_predicted", what, ["device"], registry=metrics)
         self._profiles = {target.device: target.profile for target in targets}
         self._sums_s: dict[str, tuple[float, float]] = {}
 
@@ -139,7 +141,8 @@ class LiveGateway(LiveService):
         super().__init__(self.devices[0], engine, settings.front, settings.access, settings.limits, log, on_error, keeps_engine)
         self._settings, self._batches = settings, targets[0].decoding is not None
         self._drift = _Drift(targets, self.metrics)
-        self._decided = self.metrics.counter("simnmt_decisions", "Requests by device and outcome.", "device", "outcome")
+        what, labels = "Requests by device and outcome.", ["device", "outcome"]
+        self._decided = Counter("simnmt_decisions", what, labels, registry=self.metrics)
         self._servers: list[_Server] = []
         self.transports: list[DelayedTransport] = []
         """Of the servers, if delays are slept here."""
@@ -186,7 +189,7 @@ class LiveGateway(LiveService):
         hashes = dict(zip(self.devices, [running, *(server.hash for server in self._servers)], strict=True))
         name, first = unit.scenario.name, tuple(initial_s.values())
         self.write(BeginRecord(settings.policy, tuple(self.devices), name, hashes, begin_s=self.begin_s, initial_s=first))
-        await self.front.service.start()
+        await self.http.start()
 
     async def close(self) -> None:
         """End the connections, and the engine unless it outlives the gateway."""
@@ -197,12 +200,12 @@ class LiveGateway(LiveService):
         await super().close()
 
     def health(self) -> Mapping[str, Any]:
-        """See `Translator`."""
+        """See `Front`."""
         servers = {server.target.device: "ok" if server.reachable else server.why for server in self._servers}
         facts = {"service": "gateway", "simnmt": VERSION, "policy": self._settings.policy, "servers": servers}
         if self.transports:
             facts["delays"] = self._settings.unit.network
-        return {**facts, **self.engine.describe(), "waiting": self.front.waiting}
+        return {**facts, **self.engine.describe(), "waiting": self.waiting}
 
     async def execute(self, trip: Trip, line: SourceLine) -> Result:
         """Decide, translate at the chosen target, and here if that fails."""
@@ -291,7 +294,7 @@ class LiveGateway(LiveService):
             f"target={target};estimate_s={decision.estimate_s:.9f};age_s={age_s:.6f};"
             f"tgt_len={predicted};fallback={int(trip.fell_back)}"
         )
-        return replace(result, decision=account)
+        return Result(result.text, result.queue_s, result.execution_s, result.report, result.lengths, account)
 
     def _note_failure(self, trip: Trip, server: _Server, error: ServiceError) -> None:
         """Take a server out of use until it answers again, unless it only refused this request or had little time for it."""

@@ -1,20 +1,21 @@
 """The live server: one model behind LibreTranslate's API, batched as in the simulation; and all that a gateway has in common.
 
-`Front` speaks the API before a `Translator`; `LiveService` joins it with an engine, metrics and a log.
+`Front` speaks the API; `LiveService` joins it with an engine, metrics and a log.
 """
 
 from __future__ import annotations
 
 import asyncio
+import collections
 import time
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from aiohttp import web
+from prometheus_client import Counter, Gauge, Histogram
 
 from simnmt.base import VERSION
 from simnmt.live.decider import Decision
@@ -25,7 +26,7 @@ from simnmt.live.service_engine import ServiceEngine
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.results.live_log import BeginRecord, Outcome, Record, ReferenceRecord, RequestRecord, format_record
 from simnmt.service import messages
-from simnmt.service.http_server import Access, HttpService, Limits, Metrics, json_response
+from simnmt.service.http_server import BUCKETS_S, Access, HttpService, Limits, Metrics, timeout
 from simnmt.service.messages import ServiceError, Times, TranslateRequest
 
 Engine = EngineProcess | ServiceEngine
@@ -88,32 +89,15 @@ class Result:
         )
 
 
-class Translator(Protocol):
-    """Translates the texts of a front."""
+class Front(ABC):
+    """A service with LibreTranslate's API: its routes, admission and answers."""
 
-    async def translate(self, task: Task) -> Result:
-        """Return the translation. Raises `ServiceError`; is cancelled at the task's deadline."""
-
-    def health(self) -> Mapping[str, Any]:
-        """Return what clients may know of the service."""
-
-
-class Front:
-    """A translation service: routes, admission and answers before a `Translator`."""
-
-    def __init__(
-        self,
-        translator: Translator,
-        settings: FrontSettings,
-        access: Access,
-        limits: Limits,
-        metrics: Metrics,
-        on_error: Callable[[str], None],
-    ) -> None:
-        self._translator, self._settings = translator, settings
+    def __init__(self, settings: FrontSettings, access: Access, limits: Limits, on_error: Callable[[str], None]) -> None:
+        """`on_error`: called with a line about a fault of the service."""
+        self._front, self.metrics = settings, Metrics()
         self.waiting = 0
         """Texts under way."""
-        self.outcomes: Counter[Outcome] = Counter()
+        self.outcomes = collections.Counter[Outcome]()
         """Texts by how they ended."""
         self._number = 0
         routes = [
@@ -122,14 +106,22 @@ class Front:
             web.post("/detect", self._detect),
             web.get("/health", self._health),
         ]
-        self.service = HttpService(routes, access, limits, metrics, on_error=on_error)
+        self.http = HttpService(routes, access, limits, self.metrics, on_error=on_error)
+
+    @abstractmethod
+    async def translate(self, task: Task) -> Result:
+        """Return the translation. Raises `ServiceError`; is cancelled at the task's deadline."""
+
+    @abstractmethod
+    def health(self) -> Mapping[str, Any]:
+        """Return what clients may know of the service."""
 
     async def _translate(self, request: web.Request) -> web.Response:
-        settings = self._settings
-        content = await self.service.read_content(request)
+        settings = self._front
+        content = await self.http.read_content(request)
         ingress_s = time.monotonic()
         asked = messages.parse_request(content, request.headers, most_texts=settings.texts)
-        self.service.check_token(request, asked.api_key)
+        self.http.check_token(request, asked.api_key)
         self._check(asked)
         count = len(asked.texts)
         if self.waiting + count > settings.waiting:
@@ -150,7 +142,7 @@ class Front:
         return self._response(asked, results, ingress_s)
 
     def _check(self, asked: TranslateRequest) -> None:
-        settings = self._settings
+        settings = self._front
         if asked.source not in (settings.source, "auto") or asked.target != settings.target:
             pair = f"{asked.source} to {asked.target}"
             raise ServiceError(400, f"{pair} is not translated here, only {settings.source} to {settings.target}")
@@ -163,7 +155,8 @@ class Front:
     async def _one(self, task: Task) -> Result:
         outcome: Outcome = "failed"  # also of a text that is given up, since another one of the request failed
         try:
-            result = await asyncio.wait_for(self._translator.translate(task), max(task.deadline_s - time.monotonic(), 1e-3))
+            async with timeout(max(task.deadline_s - time.monotonic(), 1e-3)):
+                result = await self.translate(task)
             outcome = "done"
         except asyncio.TimeoutError:
             outcome = "timeout"
@@ -185,24 +178,24 @@ class Front:
             headers[messages.REPORT] = ",".join(map(str, longest.report))
         if longest.decision:
             headers[messages.DECISION] = longest.decision
-        detected = self._settings.source if asked.source == "auto" else None
+        detected = self._front.source if asked.source == "auto" else None
         body = messages.answer_body([result.text for result in results], asked.is_list, detected)
         return web.Response(body=body, content_type="application/json", headers=headers)
 
     async def _languages(self, request: web.Request) -> web.Response:
-        source, target = self._settings.source, self._settings.target
-        return json_response(
+        source, target = self._front.source, self._front.target
+        return web.json_response(
             [{"code": source, "name": source, "targets": [target]}, {"code": target, "name": target, "targets": []}]
         )
 
     async def _detect(self, request: web.Request) -> web.Response:
         # One language is translated here, so nothing is detected: no confidence.
-        return json_response([{"language": self._settings.source, "confidence": 0}])
+        return web.json_response([{"language": self._front.source, "confidence": 0}])
 
     async def _health(self, request: web.Request) -> web.Response:
         if "Authorization" in request.headers:  # a client that has a token learns whether it is the right one
-            self.service.check_token(request, "")
-        return json_response({"status": "ok", "needs_token": self.service.needs_token, **self._translator.health()})
+            self.http.check_token(request, "")
+        return web.json_response({"status": "ok", "needs_token": self.http.needs_token, **self.health()})
 
 
 def outcome_of(error: ServiceError) -> Outcome:
@@ -241,8 +234,8 @@ class Trip:
     """Whether a server had less than the usual time to answer."""
 
 
-class LiveService(ABC):
-    """A live server or gateway. `start` it, then `front.service.serve_until_stopped`, then `close`."""
+class LiveService(Front):
+    """A live server or gateway. `start` it, then `http.serve_until_stopped`, then `close`."""
 
     def __init__(
         self,
@@ -256,20 +249,18 @@ class LiveService(ABC):
         keeps_engine: bool,
     ) -> None:
         """`name`: of its own device; `log`: buffered by lines; `keeps_engine`: whether the engine outlives the service."""
+        super().__init__(front, access, limits, on_error)
         self.name, self.engine, self._keeps_engine = name, engine, keeps_engine
-        self._log, self._on_error = log, on_error
+        self._log, self._on_error, metrics = log, on_error, self.metrics
         engine.on_reference, engine.on_error = self._note_reference, on_error
-        self.metrics = metrics = Metrics()
-        self.front = Front(self, front, access, limits, metrics, on_error)
-        waiting = metrics.gauge("simnmt_sentences_waiting", "Sentences under way.")
-        waiting.set_function(lambda: self.front.waiting)
-        tokens = metrics.counter("simnmt_tokens", "Tokens, by side.", "side")
+        waiting = Gauge("simnmt_sentences_waiting", "Sentences under way.", registry=metrics)
+        waiting.set_function(lambda: self.waiting)
+        tokens = Counter("simnmt_tokens", "Tokens, by side.", ["side"], registry=metrics)
         self._tokens = tokens.labels("source"), tokens.labels("target")
-        self._queue = metrics.histogram("simnmt_queue_seconds", "Wait before execution.")
-        self._execution = metrics.histogram("simnmt_execution_seconds", "Execution.")
-        self._batch = metrics.histogram(
-            "simnmt_batch_sentences", "Most sentences decoded together.", buckets=(1, 2, 4, 8, 16, 32, 64)
-        )
+        self._queue = Histogram("simnmt_queue_seconds", "Wait before execution.", buckets=BUCKETS_S, registry=metrics)
+        self._execution = Histogram("simnmt_execution_seconds", "Execution.", buckets=BUCKETS_S, registry=metrics)
+        what, sizes = "Most sentences decoded together.", (1, 2, 4, 8, 16, 32, 64)
+        self._batch = Histogram("simnmt_batch_sentences", what, buckets=sizes, registry=metrics)
 
     async def close(self) -> None:
         """End the engine, unless it outlives the service."""
@@ -287,15 +278,11 @@ class LiveService(ABC):
                 self._on_error(f"the log cannot be written any more: {getattr(error, 'strerror', None) or error}")
 
     @abstractmethod
-    def health(self) -> Mapping[str, Any]:
-        """See `Translator`."""
-
-    @abstractmethod
     async def execute(self, trip: Trip, line: SourceLine) -> Result:
         """Translate a line, and note how in the trip. Raises `ServiceError`."""
 
     async def translate(self, task: Task) -> Result:
-        """See `Translator`."""
+        """See `Front`."""
         trip = Trip(task)
         result: Result | None = None
         outcome: Outcome = "failed"
@@ -370,7 +357,7 @@ class LiveServer(LiveService):
         running = await self.engine.ready()
         check_engine("this server", running, self._expected_hash)
         self.write(BeginRecord("server", (self.name,), None, {self.name: running}))
-        await self.front.service.start()
+        await self.http.start()
 
     async def execute(self, trip: Trip, line: SourceLine) -> Result:
         """See `LiveService`."""
@@ -378,5 +365,5 @@ class LiveServer(LiveService):
         return Result.of(line, *await self.engine.execute(line, trip.task.forced_len))
 
     def health(self) -> Mapping[str, Any]:
-        """See `Translator`."""
+        """See `Front`."""
         return {"service": "server", "simnmt": VERSION, **self.engine.describe()}

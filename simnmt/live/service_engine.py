@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -84,16 +83,18 @@ class ServiceEngine:
 
     async def _read_health(self) -> Mapping[str, Any]:
         """Return what the service says of itself; nothing for one that only lists its languages, as foreign ones do."""
+        health: Mapping[str, Any] = {}
         try:
             health, _ = await self._client.health()
         except ServiceError as error:
             # 502: nobody answers, which the languages show too, or `/health` is no object of JSON.
             if error.status not in (404, 405, 502):
                 raise
+        try:
             await self._client.check_languages(*self._languages)
-            return {}
-        with suppress(ServiceError):  # a service that answers `/health` need not list its languages
-            await self._client.check_languages(*self._languages)
+        except ServiceError:
+            if not health:  # a service that answers `/health` need not list its languages
+                raise
         return health
 
     def line(self, text: str) -> SourceLine:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import asdict, astuple, dataclass, replace
 from itertools import combinations, product
 from pathlib import Path
@@ -109,8 +110,7 @@ class LiveRun:
     @property
     def valid(self) -> NDArray[np.bool_]:
         """Requests that were answered where the policy sent them."""
-        valid: NDArray[np.bool_] = self.log.answered & ~self.log.fell_back
-        return valid
+        return self.log.answered & ~self.log.fell_back
 
     @property
     def figures(self) -> Figures:
@@ -132,7 +132,8 @@ class LiveRun:
     @property
     def waiting_s(self) -> Floats:
         """Wait for an execution, without the handover to the engine."""
-        waiting_s: Floats = np.maximum(self.log.queue_s - np.take(self.handover_s, np.maximum(self.log.target, 0)), 0.0)
+        handover_s = np.array(self.handover_s)[np.maximum(self.log.target, 0)]
+        waiting_s: Floats = np.maximum(self.log.queue_s - handover_s, 0.0)
         return waiting_s
 
     def overhead_s(self, number: int) -> Floats:
@@ -213,9 +214,7 @@ class Validation:
 
     def document(self) -> dict[str, Any]:
         """Return the result as JSON."""
-        facts = {name: getattr(self, name) for name in ("scenario", "replications", "requests")}
-        rows, rankings = [row.document() for row in self.rows], [asdict(ranking) for ranking in self.rankings]
-        return {"simnmt": VERSION, **facts, "rows": rows, "rankings": rankings}
+        return {"simnmt": VERSION} | asdict(self) | {"rows": [row.document() for row in self.rows]}
 
 
 def validate(
@@ -256,11 +255,10 @@ def validate(
     for target in unit.case.targets:
         seconds = np.concatenate([run.references_s[target.device] for run in runs])
         usual_s[target.device] = float(np.median(seconds)) if seconds.size else np.nan
-    rows = []
-    for network in plan.networks:
-        for policy in names:
-            chosen = [run for run in runs if (run.unit.network, run.policy) == (network, policy)]
-            rows.append(_compared(chosen, runs, predicted, usual_s))
+    rows = [
+        _compared([run for run in runs if (run.unit.network, run.policy) == cell], runs, predicted, usual_s)
+        for cell in product(plan.networks, names)
+    ]
     rankings = [_ranked(network, [row for row in rows if row.network == network and not row.void]) for network in plan.networks]
     return Validation(scenario.name, scenario.replications, scenario.requests, rows, rankings)
 
@@ -326,40 +324,36 @@ async def _live_run(
     unit: Unit, policy: str, engines: Sequence[EngineProcess], folder: Path, any_model: bool, progress: Progress
 ) -> LiveRun:
     front = FrontSettings(forced_lengths=True, deadline_s=120.0, waiting=100_000)
-    devices = [target.device for target in unit.case.targets]
+    devices, requests = [target.device for target in unit.case.targets], replayed_requests(unit)
     paths = [folder / f"{number}.jsonl" for number in range(len(devices))]
-    logs = [path.open("w", encoding="utf-8") for path in paths]
-    started: list[LiveServer | LiveGateway] = []
-    try:
-        urls = {}
-        for device, engine, log in list(zip(devices, engines, logs, strict=True))[1:]:
-            server = LiveServer(engine, front, Access(), Limits(), log=log, on_error=progress, keeps_engine=True)
-            started.append(server)
-            await server.start()
-            urls[device] = server.front.service.url
-        of_gateway = GatewaySettings(unit, policy, urls, front, any_model=any_model, offload_s=60.0, delays=True)
-        gateway = LiveGateway(of_gateway, engines[0], log=logs[0], on_error=progress, keeps_engine=True)
-        started.append(gateway)
-        await gateway.start()
-        requests = replayed_requests(unit)
-        settings = ReplaySettings(gateway.front.service.url, timeout_s=180.0, connections=1_000)
-        load = await send(requests, settings, lambda: None, None, *gateway.transports)
-    finally:
-        for service in reversed(started):
-            await service.front.service.stop()
-            await service.close()
-        for log in logs:
-            log.close()
+    async with AsyncExitStack() as stack:
+        options: list[dict[str, Any]] = [
+            {"log": stack.enter_context(path.open("w", encoding="utf-8")), "on_error": progress, "keeps_engine": True}
+            for path in paths
+        ]
+
+        async def url_of(service: LiveServer | LiveGateway) -> str:
+            stack.push_async_callback(service.close)
+            stack.push_async_callback(service.http.stop)
+            await service.start()
+            return service.http.url
+
+        urls = {
+            devices[number]: await url_of(LiveServer(engines[number], front, Access(), Limits(), **options[number]))
+            for number in range(1, len(devices))
+        }
+        settings = GatewaySettings(unit, policy, urls, front, any_model=any_model, offload_s=60.0, delays=True)
+        gateway = LiveGateway(settings, engines[0], **options[0])
+        replay = ReplaySettings(await url_of(gateway), timeout_s=180.0, connections=1_000)
+        load = await send(requests, replay, lambda: None, None, *gateway.transports)
     read = [read_live_log(path) for path in paths]
     assert read[0].begin is not None
     events, initial_s = read[0].decider_events, dict(enumerate(read[0].begin.initial_s, start=1))
     decided = [event.target for event in events if isinstance(event, DecisionRecord)]
     decides_again = replayed_targets(unit, policy, initial_s, events) == decided
-    references_s = {
-        device: np.array([one.execution_s for one in log.references]) for device, log in zip(devices, read, strict=True)
-    }
-    names = [devices[0], *("server" for _ in devices[1:])]
-    gaps_s = [_engine_gaps_s(log.requests, name) for log, name in zip(read, names, strict=True)]
+    seconds = [np.array([one.execution_s for one in log.references]) for log in read]
+    references_s = dict(zip(devices, seconds, strict=True))
+    gaps_s = [_engine_gaps_s(log.requests, "server" if number else devices[0]) for number, log in enumerate(read)]
     handover_s, turnaround_s = zip(*gaps_s, strict=True)
     return LiveRun(unit, policy, requests, load, handover_s, turnaround_s, references_s, decides_again)
 

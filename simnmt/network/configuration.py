@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    Field,
-    SerializerFunctionWrapHandler,
-    TypeAdapter,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
-    model_serializer,
-)
+import numpy as np
+from pydantic import BeforeValidator, Discriminator, Field, SerializerFunctionWrapHandler, Tag, model_serializer
 
-from simnmt.base.configuration import Configuration, InputFile
-from simnmt.base.extension import Extensible
-from simnmt.network.custom import CustomBandwidth, CustomRtt
+from simnmt.base.configuration import Configuration, InputFile, form_by_key
+from simnmt.base.extension import Extended, Extensible, Extension, ExtensionError
 from simnmt.network.link import Link
-from simnmt.network.outages import OutageConfiguration, TraceOutages
-from simnmt.network.series import BPS_PER, BandwidthSeries, RttSeries, constant_rtt
-from simnmt.network.series_csv import RateUnit, read_bandwidth_csv, read_rtt_csv
+from simnmt.network.outages import OutageConfiguration, outage_spans
+from simnmt.network.series import BPS_PER, SECONDS_PER, BandwidthSeries, RttSeries, constant_rtt
+from simnmt.network.series_csv import RateUnit, SeriesKind, read_series
 
 _RTT_FILE, _BANDWIDTH_FILE = InputFile("traces/rtt"), InputFile("traces/bandwidth")
 
@@ -42,8 +35,9 @@ class _SeriesFile(Configuration):
     def _shortest(self, handler: SerializerFunctionWrapHandler) -> Any:
         return self.csv if self.model_fields_set == {"csv"} else handler(self)
 
-    def _columns(self) -> dict[str, Any]:
-        return {key: getattr(self, key) for key in type(self).model_fields if key != "csv"}
+    def _read(self, kind: type[SeriesKind], path: Path, name: str, column: str, unit: str | None) -> SeriesKind:
+        times = {"time_column": self.time_column, "time_unit": self.time_unit}
+        return read_series(kind, path, name=name, column=column, unit=unit, **times)
 
 
 class CsvRtt(_SeriesFile):
@@ -58,7 +52,7 @@ class CsvRtt(_SeriesFile):
 
     def series(self, base: Path, name: str) -> RttSeries:
         """Read the series, which gets the name `name`. Raises `TraceError` or, for an unknown `@name`, `InputError`."""
-        return read_rtt_csv(_RTT_FILE.path(self.csv, base), name=name, **self._columns())
+        return self._read(RttSeries, _RTT_FILE.path(self.csv, base), name, self.rtt_column, self.rtt_unit)
 
 
 class ConstantRtt(Configuration):
@@ -84,73 +78,97 @@ class CsvBandwidth(_SeriesFile):
 
     def series(self, base: Path, name: str) -> BandwidthSeries:
         """Read the series, which gets the name `name`. Raises `TraceError` or, for an unknown `@name`, `InputError`."""
-        return read_bandwidth_csv(_BANDWIDTH_FILE.path(self.csv, base), name=name, **self._columns())
+        return self._read(BandwidthSeries, _BANDWIDTH_FILE.path(self.csv, base), name, self.column, self.unit)
 
 
-# A plain union reports an error for each form; these validators pick the form first, so that only its errors are reported.
+class CustomRtt(Extended):
+    """An RTT series that a user brings: an `RttSeries`, an array or a table."""
+
+    def series(self, base: Path, name: str) -> RttSeries:
+        """Return the series. Raises `ExtensionError`, or `TraceError` for values that make no series."""
+        return _custom_series(RttSeries, self.extension, name, {"rtt_s": "s", "rtt_ms": "ms"})
 
 
-def _one_rtt(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
-    if isinstance(value, str):
-        return CsvRtt(csv=_file_name(value))
-    if isinstance(value, Mapping):
-        form = ConstantRtt if "constant_ms" in value else CsvRtt
-        return form.model_validate(value)
-    if isinstance(value, (CsvRtt, ConstantRtt)):
+class CustomBandwidth(Extended):
+    """A bandwidth series that a user brings: a `BandwidthSeries`, an array or a table."""
+
+    def series(self, base: Path, name: str) -> BandwidthSeries:
+        """Return the series. Raises `ExtensionError`, or `TraceError` for values that make no series."""
+        return _custom_series(BandwidthSeries, self.extension, name, {unit: unit for unit in ("mbps", "gbps", "kbps", "bps")})
+
+
+def _custom_series(kind: type[SeriesKind], extension: Extension, name: str, units: dict[str, str]) -> SeriesKind:
+    """Return the series of an object; `units`: of a column of values by its name, an array is in the first."""
+    value, label = extension.value, extension.label
+    if isinstance(value, kind):
         return value
-    raise ValueError('give "@name", a path, {csv: path} or {constant_ms: number}')
+    try:
+        if hasattr(value, "columns"):
+            column = next(name for name in units if name in value.columns)
+            times, values = value["time_s"], value[column]
+        else:
+            column, is_pair = next(iter(units)), isinstance(value, tuple) and len(value) == 2
+            times, values = value if is_pair else np.asarray(value, np.float64).T
+        time_s, numbers = (
+            np.asarray(times, np.float64),
+            np.asarray(values, np.float64) * {**SECONDS_PER, **BPS_PER}[units[column]],
+        )
+    except (KeyError, StopIteration, TypeError, ValueError):
+        shape = f"(times in seconds, values in {next(iter(units.values()))})"
+        remedy = f"give {shape}, an array of shape (samples, 2), or a table with time_s and {' or '.join(units)}"
+        raise ExtensionError(f"{label} is no series of {kind.quantity}s", remedy=remedy) from None
+    if kind is BandwidthSeries:
+        numbers[numbers == 0.0] = np.nan
+    if np.isnan(numbers).all():
+        raise ExtensionError(f"{label} holds no sample that arrived", remedy="give at least one")
+    if doubt := kind.doubt_unit(numbers, units[column], is_stated=True):
+        raise ExtensionError(f"{label}: {doubt}", remedy="give the unit that is meant")
+    return kind.of_samples(name, "unstated", f"given in Python as {label}", time_s, numbers)
 
 
-def _one_bandwidth(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
-    if isinstance(value, str):
-        if quantity := _QUANTITY.fullmatch(value.strip()):
-            mbps = float(quantity[1]) * _MBPS_PER[quantity[2].lower()]
-            message = f"expected a number, got the text {value!r}; the unit stands in the key's name (write {mbps:.12g})"
-            raise ValueError(message)
-        return CsvBandwidth(csv=_file_name(value))
-    if isinstance(value, Mapping):
-        return CsvBandwidth.model_validate(value)
-    if isinstance(value, CsvBandwidth):
+def _as_file(value: Any) -> Any:
+    if not isinstance(value, str):
         return value
-    if isinstance(value, (int, float)):
-        return _MBPS.validate_python(value)
-    raise ValueError('give a number of Mbit/s, "@name", a path or {csv: path}')
-
-
-def _file_name(value: str) -> str:
     if not value.strip():
         raise ValueError("name a file, or a shipped series as @name")
-    return value
+    return {"csv": value}
 
 
+def _as_file_of_rates(value: Any) -> Any:
+    if isinstance(value, str) and re.match(_QUANTITY, value):
+        raise ValueError(f"expected a number, got the text {value!r}; the unit stands in the key's name (write Mbit/s as 12.5)")
+    return _as_file(value)
+
+
+_QUANTITY = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*([kKmMgG]?(bps|bit/s))?\s*$"
 # Only for the JSON Schema: the validators above report these faults in their own words.
-_FILE = {"pattern": r"\S"}
-_FILE_OF_RATES = {**_FILE, "not": {"pattern": r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*([kKmMgG]?(bps|bit/s))?\s*$"}}
+_File = Annotated[str, Field(json_schema_extra={"pattern": r"\S"})]
+_FileOfRates = Annotated[str, Field(json_schema_extra={"pattern": r"\S", "not": {"pattern": _QUANTITY}})]
 _Mbps = Annotated[float, Field(ge=1e-6, le=1e9, strict=True, allow_inf_nan=False)]
-_MBPS: TypeAdapter[float] = TypeAdapter(_Mbps)
-_MBPS_PER = {"": 1.0, **{unit: bps / 1e6 for unit, bps in BPS_PER.items()}}
-_MBPS_PER |= {"bit/s": 1e-6, "kbit/s": 1e-3, "mbit/s": 1.0, "gbit/s": 1e3}
-_QUANTITY = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*((?:[kKmMgG]?(?:bps|bit/s))?)")
 
 RttConfiguration = Annotated[
-    CsvRtt | ConstantRtt,
-    WrapValidator(_one_rtt, json_schema_input_type=Annotated[str, Field(json_schema_extra=_FILE)] | CsvRtt | ConstantRtt),
+    Annotated[CsvRtt, Tag("CsvRtt")] | Annotated[ConstantRtt, Tag("ConstantRtt")],
+    Discriminator(
+        form_by_key(CsvRtt, constant_ms=ConstantRtt),
+        custom_error_type="no_rtt",
+        custom_error_message='give "@name", a path, {csv: path} or {constant_ms: number}',
+    ),
+    BeforeValidator(_as_file, json_schema_input_type=_File | CsvRtt | ConstantRtt),
     Extensible(CustomRtt.of, takes_lists=True),
 ]
 """`"@cp1"`, `"my.csv"`, `{csv: my.csv, rtt_column: ...}` or `{constant_ms: 50}`."""
+_form_of_mapping = form_by_key(CsvBandwidth)
 BandwidthConfiguration = Annotated[
-    _Mbps | CsvBandwidth,
-    WrapValidator(
-        _one_bandwidth,
-        json_schema_input_type=_Mbps | Annotated[str, Field(json_schema_extra=_FILE_OF_RATES)] | CsvBandwidth,
+    Annotated[_Mbps, Tag("number")] | Annotated[CsvBandwidth, Tag("CsvBandwidth")],
+    Discriminator(
+        lambda value: "number" if isinstance(value, (int, float)) else _form_of_mapping(value),
+        custom_error_type="no_bandwidth",
+        custom_error_message='give a number of Mbit/s, "@name", a path or {csv: path}',
     ),
+    BeforeValidator(_as_file_of_rates, json_schema_input_type=_Mbps | _FileOfRates | CsvBandwidth),
     Extensible(CustomBandwidth.of, takes_lists=True),
 ]
 """A number of Mbit/s, `"@name"`, `"my.csv"` or `{csv: my.csv, column: ...}`."""
-
-
-def _bandwidth_bps(mbps: float | CsvBandwidth, base: Path, name: str) -> float | BandwidthSeries:
-    return mbps * 1e6 if isinstance(mbps, (int, float)) else mbps.series(base, name)
 
 
 class LinkConfiguration(Configuration):
@@ -172,19 +190,15 @@ class LinkConfiguration(Configuration):
     """When nothing crosses the link: `trace` (where samples of the RTT were lost), a process or a list of intervals."""
 
 
-def _one_or_many(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
-    if isinstance(value, list) and value:
-        return _MANY.validate_python(value)
-    if isinstance(value, LinkConfiguration):
-        return value
-    if isinstance(value, Mapping):
-        return LinkConfiguration.model_validate(value)
-    raise ValueError("give a link {rtt: ...}, or a list of them")
-
-
-_MANY = TypeAdapter(list[LinkConfiguration])
+_form_of_link = form_by_key(LinkConfiguration)
 HopConfiguration = Annotated[
-    LinkConfiguration | Annotated[list[LinkConfiguration], Field(min_length=1)], WrapValidator(_one_or_many)
+    Annotated[LinkConfiguration, Tag("LinkConfiguration")]
+    | Annotated[list[LinkConfiguration], Field(min_length=1), Tag("list")],
+    Discriminator(
+        lambda value: "list" if isinstance(value, list) else _form_of_link(value),
+        custom_error_type="no_link",
+        custom_error_message="give a link {rtt: ...}, or a list of them",
+    ),
 ]
 """One link for all end nodes, or several that are dealt to the end nodes in rotation."""
 
@@ -241,14 +255,18 @@ def load_network(
             uplink_bps = _bandwidth_bps(part.uplink_mbps, base, f"{label}, uplink")
         with named_by(*key, "downlink_mbps"):
             downlink_bps = _bandwidth_bps(part.downlink_mbps, base, f"{label}, downlink")
+        costs = part.joules_per_byte or 0.0, part.price_per_gb or 0.0
         into = hops.setdefault(str(key[1]), []) if key else main
-        costs = (part.joules_per_byte or 0.0, part.price_per_gb or 0.0)
         into.append(Link(rtt, uplink_bps, downlink_bps, part.outages, *costs))
-        if isinstance(part.outages, TraceOutages) and not rtt.lost_spans_s:
+        if part.outages == "trace":
             with named_by(*key, "outages"):
-                part.outages.spans((0, 0, ""), rtt, 0.0)
+                outage_spans("trace", (0, 0, ""), rtt, 0.0)  # raises if no sample is lost
     per_node_devices = frozenset(device for device, parts in config.hops.items() if isinstance(parts, list))
     return Network(main[0], {device: tuple(links) for device, links in hops.items()}, per_node_devices)
+
+
+def _bandwidth_bps(mbps: float | CsvBandwidth, base: Path, name: str) -> float | BandwidthSeries:
+    return mbps * 1e6 if isinstance(mbps, (int, float)) else mbps.series(base, name)
 
 
 def links_of(config: NetworkConfiguration) -> Iterator[tuple[tuple[str | int, ...], LinkConfiguration]]:

@@ -1,33 +1,36 @@
-"""A link: transfer time of a request to the cloud and of its translation back (CNMT-03)."""
+"""Times on the way of a request: a link between two tiers (CNMT-03), hops over several, and the overhead of a device.
+
+A service reads the request, counts its tokens, decides, passes it from process to process, and writes the answer. The times
+vary from request to request and have a tail, so an overhead is a distribution, whose mean is known in closed form.
+"""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from itertools import pairwise
+from math import exp, log1p, sqrt
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator
+from pydantic_core import PydanticCustomError
 
-from simnmt.network.errors import TraceError
-from simnmt.network.outages import DrawnOutages, ListedOutages, TraceOutages
+from simnmt.base.configuration import Configuration, form_by_key
+from simnmt.network.outages import Outages
 from simnmt.network.series import BandwidthSeries, RttSeries
 
 Seconds = NDArray[np.float64]
 Tokens = NDArray[np.integer]
 
-_TWO_BYTES = 1 << 16
-
 
 def bytes_per_token(vocab: int) -> int:
     """Return the bytes of one token id: two for up to 65,536 words, else the fewest whole bytes that hold the largest id.
 
-    Source: CNMT-03; the paper's two bytes do not hold the 85,000 and 250,000 words of other papers. Raises `TraceError` for
-    fewer than one word.
+    Source: CNMT-03; the paper's two bytes do not hold the 85,000 and 250,000 words of other papers.
     """
-    if vocab < 1:
-        raise TraceError(f"a vocabulary of {vocab} words", remedy="give at least 1")
     # Bits of the largest id instead of log2: no rounding at powers of two.
-    return 2 if vocab <= _TWO_BYTES else ((vocab - 1).bit_length() + 7) // 8
+    return max(2, ((vocab - 1).bit_length() + 7) // 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ class Link:
     """The connection of two tiers: an RTT that changes with time, and a bandwidth in each direction that may change too.
 
     Each direction takes half the RTT. Both directions of a request use the values at the moment `at_s` at which it meets the
-    network. Each series repeats after its own lap. Raises `TraceError` for a bandwidth that is not positive.
+    network. Each series repeats after its own lap.
     """
 
     rtt: RttSeries
@@ -43,17 +46,12 @@ class Link:
     """Bandwidth towards the cloud, bit/s."""
     downlink_bps: float | BandwidthSeries
     """Bandwidth from the cloud, bit/s."""
-    outages: ListedOutages | DrawnOutages | TraceOutages | None = None
+    outages: Outages | None = None
     """Outages, of which the times of `ways_s` know nothing; None without any."""
     j_per_byte: float = 0.0
     """Energy that each byte takes, in either direction."""
     price_per_gb: float = 0.0
     """Money for 10**9 bytes, in either direction."""
-
-    def __post_init__(self) -> None:
-        for key, rate_bps in (("uplink_bps", self.uplink_bps), ("downlink_bps", self.downlink_bps)):
-            if not isinstance(rate_bps, BandwidthSeries) and not (math.isfinite(rate_bps) and rate_bps > 0.0):
-                raise TraceError(f"{key} is {rate_bps}", remedy="give a positive bandwidth")
 
     def ways_s(self, at_s: Seconds, src_len: Tokens, tgt_len: Tokens, token_bytes: int) -> tuple[Seconds, Seconds]:
         """Return the seconds to the cloud for `src_len` tokens and back for `tgt_len`; all arrays have one shape.
@@ -71,10 +69,6 @@ class Link:
         up_bps = self.uplink_bps.at_one(at_s) if isinstance(self.uplink_bps, BandwidthSeries) else self.uplink_bps
         down_bps = self.downlink_bps.at_one(at_s) if isinstance(self.downlink_bps, BandwidthSeries) else self.downlink_bps
         return half_s + 8 * token_bytes * src_len / up_bps, half_s + 8 * token_bytes * tgt_len / down_bps
-
-    def rtt_one_s(self, at_s: float) -> float:
-        """Return the seconds of an empty probe to the cloud and back."""
-        return self.rtt.at_one(at_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +99,8 @@ class Hop:
         return link.ways_one_s(at_s + self.begin_s[node % len(self.begin_s)], src_len, tgt_len, token_bytes)
 
     def rtt_s(self, at_s: float, node: int) -> float:
-        """Return the round-trip seconds of a probe."""
-        return self.links[node % len(self.links)].rtt_one_s(at_s + self.begin_s[node % len(self.begin_s)])
+        """Return the round-trip seconds of an empty probe."""
+        return self.links[node % len(self.links)].rtt.at_one(at_s + self.begin_s[node % len(self.begin_s)])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,6 +124,7 @@ class MovingRoute:
         """Return the seconds up and down per target but the first, and from the end node to its decider and back."""
         at_s = now_s if self.moments_s is None else float(self.moments_s[request])
         lengths = int(self.src_len[request]), int(self.tgt_len[request])
+        half_s = [0.0 if column is None else float(column[request]) for column in self.half_overhead_s]
         ups: list[float] = []
         downs: list[float] = []
         for target, token_bytes in enumerate(self.token_bytes[1:], start=1):
@@ -137,15 +132,112 @@ class MovingRoute:
             for hop in self.hops[1:target]:
                 further_up_s, further_down_s = hop.ways_one_s(at_s, node, *lengths, token_bytes)
                 up_s, down_s = up_s + further_up_s, down_s + further_down_s
-            if (beyond_s := self.half_overhead_s[target]) is not None:
-                half_s = float(beyond_s[request])
-                up_s, down_s = up_s + half_s, down_s + half_s
-            ups.append(up_s)
-            downs.append(down_s)
+            ups.append(up_s + half_s[target])
+            downs.append(down_s + half_s[target])
         there_s, back_s = 0.0, 0.0
         if self.access is not None:
             there_s, back_s = self.access.ways_one_s(at_s, node, *lengths, self.token_bytes[0])
-        if (own_s := self.half_overhead_s[0]) is not None:
-            half_s = float(own_s[request])
-            there_s, back_s = there_s + half_s, back_s + half_s
-        return tuple(ups), tuple(downs), there_s, back_s
+        return tuple(ups), tuple(downs), there_s + half_s[0], back_s + half_s[0]
+
+
+Milliseconds = Annotated[float, Field(ge=0.0, le=1e6)]
+
+
+class ConstantOverhead(Configuration):
+    """The same overhead for every request; in a scenario also a plain number of milliseconds."""
+
+    constant_ms: Milliseconds
+    """The overhead, ms."""
+
+    @property
+    def mean_s(self) -> float:
+        """Mean, seconds."""
+        return self.constant_ms / 1e3
+
+    def draw_s(self, generator: np.random.Generator, count: int) -> Seconds:
+        """Return the overhead of each request, shape (count,), seconds."""
+        return np.full(count, self.mean_s)
+
+    def describe(self) -> str:
+        """Return the distribution as text."""
+        return f"{self.constant_ms:.4g} ms a request"
+
+
+class LognormalOverhead(Configuration):
+    """A lognormal overhead: positive and skewed to the right."""
+
+    mean_ms: Annotated[float, Field(ge=1e-6, le=1e6)]
+    """Mean, ms."""
+    sd_ms: Milliseconds
+    """Standard deviation, ms."""
+
+    @property
+    def mean_s(self) -> float:
+        """Mean, seconds."""
+        return self.mean_ms / 1e3
+
+    def draw_s(self, generator: np.random.Generator, count: int) -> Seconds:
+        """Draw the overhead of each request, shape (count,), seconds."""
+        variance = log1p((self.sd_ms / self.mean_ms) ** 2)
+        median_s = self.mean_s * exp(-variance / 2.0)
+        drawn_s: Seconds = median_s * np.exp(sqrt(variance) * generator.standard_normal(count))
+        return drawn_s
+
+    def describe(self) -> str:
+        """Return the distribution as text."""
+        return f"lognormal with mean {self.mean_ms:.4g} ms and standard deviation {self.sd_ms:.4g} ms"
+
+
+class EmpiricalOverhead(Configuration):
+    """A measured overhead, as its quantiles at evenly spaced shares from 0 to 1; linear in between.
+
+    Such are `numpy.quantile(measured_ms, numpy.linspace(0, 1, 101))`, and the sorted measurements themselves.
+    """
+
+    quantiles_ms: Annotated[list[Milliseconds], Field(min_length=2, max_length=100_000)]
+    """The least, the greatest, and those between them in steps of the same share; never decreasing. Few quantiles make the
+    tail too heavy; 101 or more keep the mean of a heavy tail."""
+
+    @field_validator("quantiles_ms")
+    @classmethod
+    def _do_not_decrease(cls, quantiles_ms: list[float]) -> list[float]:
+        if any(after < before for before, after in pairwise(quantiles_ms)):
+            raise PydanticCustomError("quantiles_decrease", "quantiles must not decrease (sort them)")
+        return quantiles_ms
+
+    @property
+    def mean_s(self) -> float:
+        """Mean, seconds."""
+        first, *between, last = self.quantiles_ms
+        return (first / 2.0 + sum(between) + last / 2.0) / (len(between) + 1) / 1e3
+
+    def draw_s(self, generator: np.random.Generator, count: int) -> Seconds:
+        """Draw the overhead of each request, shape (count,), seconds."""
+        shares = np.linspace(0.0, 1.0, len(self.quantiles_ms))
+        drawn_s: Seconds = np.interp(generator.random(count), shares, np.array(self.quantiles_ms) / 1e3)
+        return drawn_s
+
+    def describe(self) -> str:
+        """Return the distribution as text."""
+        least, *_, most = self.quantiles_ms
+        ends = f"{least:.4g} to {most:.4g} ms with mean {self.mean_s * 1e3:.4g} ms"
+        return f"drawn from {len(self.quantiles_ms):,} quantiles of a measurement, {ends}"
+
+
+def _constant(value: Any) -> Any:
+    return {"constant_ms": value} if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+Overhead = ConstantOverhead | LognormalOverhead | EmpiricalOverhead
+OverheadConfiguration = Annotated[
+    Annotated[ConstantOverhead, Tag("ConstantOverhead")]
+    | Annotated[LognormalOverhead, Tag("LognormalOverhead")]
+    | Annotated[EmpiricalOverhead, Tag("EmpiricalOverhead")],
+    Discriminator(
+        form_by_key(LognormalOverhead, constant_ms=ConstantOverhead, quantiles_ms=EmpiricalOverhead),
+        custom_error_type="no_overhead",
+        custom_error_message="give a number of ms without a unit, {mean_ms: 0.8, sd_ms: 0.2} or {quantiles_ms: [0.5, 0.7]}",
+    ),
+    BeforeValidator(_constant, json_schema_input_type=Milliseconds | Overhead),
+]
+"""`0.8` (ms), `{constant_ms: 0.8}`, `{mean_ms: 0.8, sd_ms: 0.2}` or `{quantiles_ms: [0.5, 0.7, 1.9]}`."""

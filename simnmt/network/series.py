@@ -5,9 +5,6 @@ Each sample holds until the next one. A series also knows which values are plaus
 
 from __future__ import annotations
 
-import math
-import os
-from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -15,38 +12,27 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Self
 
 from simnmt.base.arrays import Floats
-from simnmt.network.errors import TraceError
-
-LAN_MEDIAN_S = 0.5e-3
-"""A median RTT below this is that of a local cable, or of seconds read as milliseconds."""
+from simnmt.base.errors import InputError
 
 SECONDS_PER: Mapping[str, float] = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 BPS_PER: Mapping[str, float] = {"gbps": 1e9, "mbps": 1e6, "kbps": 1e3, "bps": 1.0}
-
-
-def like_seconds_read_as_ms(rtt_s: NDArray[np.float64]) -> str | None:
-    """Return why a series that was read as milliseconds may hold seconds; None if it need not. NaN is ignored."""
-    known = rtt_s[~np.isnan(rtt_s)]
-    median_s = float(np.median(known)) if known.size else LAN_MEDIAN_S
-    if median_s >= LAN_MEDIAN_S:
-        return None
-    return f"the median would be {median_s * 1e3:.3g} ms, as across a room: these look like seconds read as milliseconds"
-
-
 Kind = Literal["measured", "synthetic", "constant", "unstated"]
 
-_LONE_SAMPLE_LAP_S = 1.0
+
+class TraceError(InputError):
+    """An RTT series, a bandwidth or a link that cannot be used as given."""
 
 
 # eq=False: a generated __eq__ would compare arrays, which raises.
 @dataclass(frozen=True, slots=True, eq=False)
-class Series(ABC):
+class Series:
     """Samples over one lap, each held until the next; the lap repeats for ever, also before time 0.
 
     A lost sample has no meaning for a request: the value before it holds on, and the loss is counted. Raises `TraceError` for
-    columns of different shapes, times that do not increase from 0, and values that are not positive and finite.
+    columns of different shapes, times that do not increase from 0, and values that are not positive, or larger than `most`.
     """
 
     name: str
@@ -74,8 +60,8 @@ class Series(ABC):
     """Name of the column in a file, which ends with the unit."""
     most: ClassVar[float]
     """Greatest credible sample, seconds or bit/s; sums of much greater ones would overflow."""
-    plausible_median: ClassVar[float]
-    """A median above this, in the unit of the series, shows a wrong unit."""
+    plausible_medians: ClassVar[Mapping[str, tuple[float, float]]]
+    """Least and greatest plausible median, in the unit of the series, by the unit in which the values were read."""
 
     def __post_init__(self) -> None:
         time_s, value = np.array(self.time_s, dtype=np.float64), np.array(self.value, dtype=np.float64)
@@ -83,13 +69,25 @@ class Series(ABC):
             raise self._wrong("needs as many times as values, and at least one")
         if time_s[0] != 0.0 or not np.isfinite(time_s).all() or not (np.diff(time_s) > 0.0).all():
             raise self._wrong("times must start at 0 and increase from sample to sample")
-        if not (np.isfinite(value).all() and (value > 0.0).all()):
-            raise self._wrong("every value must be positive and finite")
+        if not ((value > 0.0) & (value <= self.most)).all():
+            raise self._wrong(f"every value must be positive and at most {self.most:,.0f}")
         time_s.flags.writeable = value.flags.writeable = False
-        lap_s = float(time_s[-1] + np.median(np.diff(time_s))) if len(time_s) > 1 else _LONE_SAMPLE_LAP_S
+        lap_s = float(time_s[-1] + np.median(np.diff(time_s))) if len(time_s) > 1 else 1.0
         built = {"time_s": time_s, "value": value, "duration_s": lap_s}
         for key, content in {**built, "_times": time_s.tolist(), "_values": value.tolist()}.items():
             object.__setattr__(self, key, content)
+
+    @classmethod
+    def of_samples(cls, name: str, kind: Kind, source: str, time_s: Floats, value: Floats, least_lost: int = 0) -> Self:
+        """Return the series of samples, of which those with the value NaN were lost; time 0 is the first that arrived.
+
+        `least_lost`: a count of losses, of which some may have no sample.
+        """
+        is_lost = np.isnan(value)
+        first = int(np.argmin(is_lost))
+        latest = np.maximum.accumulate(np.where(is_lost, 0, np.arange(len(value))))[first:]
+        lost = max(int(is_lost.sum()), least_lost)
+        return cls(name, kind, source, time_s[first:] - time_s[first], value[latest], lost, is_lost[first:])
 
     def at(self, time_s: Floats) -> Floats:
         """Return the value at each time, of any sign and any number of laps away; same shape.
@@ -111,7 +109,7 @@ class Series(ABC):
         """Begin and end of each time in which samples were lost, from the first of them to the next that was not, in a lap."""
         if self.is_lost is None:
             return []
-        edges = np.flatnonzero(np.diff(np.concatenate(([False], self.is_lost, [False])).astype(np.int8)))
+        edges = np.flatnonzero(np.diff(self.is_lost.astype(np.int8), prepend=0, append=0))
         bounds_s = np.append(self.time_s, self.duration_s)[edges].tolist()
         return list(zip(bounds_s[::2], bounds_s[1::2], strict=True))
 
@@ -120,26 +118,23 @@ class Series(ABC):
         """Mean over time, which requests spread evenly meet: each sample weighs as long as it holds."""
         return float(np.average(self.value, weights=np.diff(self.time_s, append=self.duration_s)))
 
-    @property
-    @abstractmethod
-    def csv_values(self) -> Floats:
-        """Values in the unit of `csv_column`."""
-
     @classmethod
-    def check_unit(cls, value: Floats, unit: str, what: str, path: str | os.PathLike[str] | None, remedy: str) -> None:
-        """Raise `TraceError` if the median shows that `what` was not in `unit`; NaN is ignored."""
+    def doubt_unit(cls, value: Floats, unit: str, is_stated: bool = False) -> str | None:
+        """Return why values that were read in a unit may be in another, by their median; None if they need not. Ignores NaN.
+
+        A median that is too small is accepted if the unit `is_stated`.
+        """
+        least, most = cls.plausible_medians.get(unit, (0.0, np.inf))
         median = float(np.nanmedian(value))
-        if median > cls.plausible_median:
-            message = f"the median {what} would be {cls.wrong_unit(median, unit)}"
-            raise TraceError(message, path=path, remedy=remedy)
+        if median > most or (median < least and not is_stated):
+            size = f"{median:.4g} s" if cls is RttSeries else f"{median / 1e9:.4g} Gbit/s"
+            return (
+                f"the median would be {size}, which looks like a {'smaller' if median > most else 'larger'} unit read as {unit}"
+            )
+        return None
 
-    @staticmethod
-    @abstractmethod
-    def wrong_unit(median: float, unit: str) -> str:
-        """Describe an implausible median and the slip that explains it."""
-
-    def _wrong(self, what: str, remedy: str | None = None) -> TraceError:
-        return TraceError(f"{self.quantity} series {self.name}: {what}", remedy=remedy)
+    def _wrong(self, what: str) -> TraceError:
+        return TraceError(f"{self.quantity} series {self.name}: {what}")
 
 
 class RttSeries(Series):
@@ -155,39 +150,19 @@ class RttSeries(Series):
     quantity = "RTT"
     csv_column = "rtt_ms"
     most = 86_400.0
-    plausible_median = 10.0
-
-    def __post_init__(self) -> None:
-        if np.size(self.value) and np.nanmax(self.value) > self.most:
-            what = f"a round trip of {np.nanmax(self.value):.3g} s, where {self.most:,.0f} s is the most"
-            raise self._wrong(what, "correct the sample, or leave it out")
-        super().__post_init__()
+    # Below 0.5 ms lies a local cable, or seconds that were read as milliseconds.
+    plausible_medians = dict.fromkeys(SECONDS_PER, (0.0, 10.0)) | {"ms": (0.5e-3, 10.0)}
 
     @property
     def rtt_s(self) -> Floats:
         """Round-trip times, seconds; shape (samples,)."""
         return self.value
 
-    @property
-    def csv_values(self) -> Floats:
-        """Round-trip times in milliseconds."""
-        return self.value * 1e3
-
-    @staticmethod
-    def wrong_unit(median: float, unit: str) -> str:
-        """Describe an implausible median in seconds and the slip that explains it."""
-        slips = {"s": "milliseconds read as seconds", "ms": "microseconds read as milliseconds"}
-        return f"{median:.4g} s; these look like {slips.get(unit, 'numbers of a smaller unit')}"
-
-    @property
-    def mean_s(self) -> float:
-        """Mean over time, seconds."""
-        return self.mean
+    mean_s = Series.mean
+    """Mean over time, seconds."""
 
     def scaled_to_mean(self, mean_s: float) -> RttSeries:
         """Return the series with every RTT times one factor, so that `mean_s` is its mean; `source` states the factor."""
-        if not (math.isfinite(mean_s) and mean_s > 0.0):
-            raise self._wrong(f"cannot be scaled to a mean of {mean_s} s, which is not positive")
         factor = mean_s / self.mean_s
         note = f"every RTT times {factor:.4g} for a mean of {mean_s * 1e3:.6g} ms"
         return replace(self, value=self.value * factor, source=f"{self.source}; {note}" if self.source else note)
@@ -213,19 +188,4 @@ class BandwidthSeries(Series):
     quantity = "bandwidth"
     csv_column = "mbps"
     most = 1e15
-    plausible_median = 1e12
-
-    @property
-    def rate_bps(self) -> Floats:
-        """Bits per second; shape (samples,)."""
-        return self.value
-
-    @property
-    def csv_values(self) -> Floats:
-        """Bandwidths in Mbit/s."""
-        return self.value / 1e6
-
-    @staticmethod
-    def wrong_unit(median: float, unit: str) -> str:
-        """Describe an implausible median in bit/s and the slip that explains it."""
-        return f"{median / 1e9:.4g} Gbit/s; these look like a smaller unit read as {unit}"
+    plausible_medians = dict.fromkeys(BPS_PER, (0.0, 1e12))

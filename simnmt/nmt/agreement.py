@@ -73,13 +73,7 @@ def _is_tie(model: StepModel, source: Sequence[int], pair: tuple[Tokens, Tokens]
 
 @torch.inference_mode()
 def decode_alone(
-    model: StepModel,
-    source: Sequence[int],
-    beam: int = 1,
-    max_len: int = 200,
-    *,
-    favoured: Tokens = (),
-    bonus: float = 0.0,
+    model: StepModel, source: Sequence[int], beam: int = 1, max_len: int = 200, *, favoured: Tokens = (), bonus: float = 0.0
 ) -> Hypothesis:
     """Decode one sentence by the search in numpy: slow, and independent of the searches in torch, which it checks.
 

@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from simnmt.kernels.sharp.model import RELU_LIMIT
+from simnmt.kernels.sharp_model import RELU_LIMIT
 from simnmt.nmt.architecture import AttentionalArchitecture
 from simnmt.nmt.recurrent_model import CELLS, Kept, RecurrentDecoder
 from simnmt.nmt.step_model import Memory

@@ -58,7 +58,7 @@ class Decoder(SentenceDecoder):
         observer: Observer | None = None,
     ) -> None:
         super().__init__(batching)
-        self._model, self._observer = model, observer
+        self._model, self._observer, self._lap = model, observer, output.lap
         self._new_search: Callable[[], SlotSearch] = lambda: (BeamSearch if search.beam > 1 else GreedySearch)(
             model, search, output
         )
@@ -165,7 +165,9 @@ class Decoder(SentenceDecoder):
     def _advance(self) -> Finished:
         search, slots, keys = self._search, self._slots, self._keys
         assert slots is not None, "no sentence has joined"
+        self._lap("between steps")
         hidden = slots.body(search.tokens)
+        self._lap("body")
         projected = search.project(hidden)
         if self._observer is not None:
             self._observer(keys, hidden, projected)

@@ -14,16 +14,18 @@ alone many numbers at a time: `amax` first finds the blocks that can hold the la
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
+from time import perf_counter
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.columns import gathered_products
+from simnmt.kernels.native_library import KernelError
 from simnmt.kernels.output_layer import fused_argmax, fused_best
 from simnmt.kernels.output_reference import Best
 from simnmt.nmt.errors import NmtError
@@ -149,6 +151,24 @@ def _block_columns(blocks: Tensor) -> Tensor:
     return blocks * _BLOCK + torch.arange(_BLOCK, device=blocks.device)
 
 
+class Laps:
+    """Seconds of the parts of decoding: each call ends a part, which began at the call before."""
+
+    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        """By part: body, project (the plain product with its bias), softmax, search, fused_product, fused, and others."""
+        self._clock, self._before_s = clock, clock()
+
+    def __call__(self, part: str) -> None:
+        now_s = self._clock()
+        self.seconds[part] += now_s - self._before_s
+        self._before_s = now_s
+
+
+def untimed(part: str) -> None:
+    """Take no time of a part, see `Laps`."""
+
+
 Projected = Any
 """The input of the search; only the output layer that made it knows its type, and uses it up."""
 
@@ -161,12 +181,14 @@ class Output:
     """Whether bias, softmax and search are one pass (FNI-03 to 06); of no effect with a `vocabulary`, whose search is fused."""
     vocabulary: RestrictedVocabulary | None = None
     """The only columns that are multiplied; None: all."""
+    lap: Callable[[str], None] = untimed
+    """Called at the end of each part of a step, such as `Laps`; the parts of a `vocabulary` are in its account."""
 
     def layer(self, model: StepModel, banned: BannedTokens) -> PlainOutput:
         """Return the output layer of a new decoder."""
         if self.vocabulary is not None:
-            return SubsetOutput(model, banned, self.vocabulary)
-        return (FusedOutput if self.fused else PlainOutput)(model, banned)
+            return SubsetOutput(model, banned, self.vocabulary, self.lap)
+        return (FusedOutput if self.fused else PlainOutput)(model, banned, self.lap)
 
 
 class PlainOutput:
@@ -175,8 +197,8 @@ class PlainOutput:
     Torch's own operations over all logits, one after the other: the baseline of the fused layer.
     """
 
-    def __init__(self, model: StepModel, banned: BannedTokens) -> None:
-        self._model, self._banned = model, banned
+    def __init__(self, model: StepModel, banned: BannedTokens, lap: Callable[[str], None] = untimed) -> None:
+        self._model, self._banned, self._lap = model, banned, lap
 
     def join(self, keys: Sequence[int], sources: Sequence[Sequence[int]]) -> None:
         """Append sentences with these source tokens; `keys`: the caller's names of them."""
@@ -190,7 +212,9 @@ class PlainOutput:
         `best`: the number of tokens of each row that will be asked for with their log-probabilities; 0: only the likeliest
         token, without its log-probability.
         """
-        return self._model.project(hidden)
+        logits = self._model.project(hidden)
+        self._lap("project")
+        return logits
 
     def likeliest(self, projected: Projected, scored: bool) -> tuple[Tensor, Tensor | None]:
         """Return the token with the largest logit of each row, the first of equals, int64 [rows] (FNI-06).
@@ -199,7 +223,12 @@ class PlainOutput:
         """
         self._banned.ban(projected)
         tokens = largest(projected)
-        return tokens, log_softmax_(projected).gather(1, tokens[:, None])[:, 0] if scored else None
+        self._lap("search")
+        if not scored:
+            return tokens, None
+        log_probs = log_softmax_(projected).gather(1, tokens[:, None])[:, 0]
+        self._lap("softmax")
+        return tokens, log_probs
 
     def largest_sums(self, projected: Projected, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return for each sentence the largest sums of row score and token log-probability, in descending order.
@@ -208,7 +237,12 @@ class PlainOutput:
         If `project` was asked for fewer tokens of each row, these are the best sums of those tokens.
         """
         self._banned.ban(projected)
-        return largest_sums(log_softmax_(projected), scores, count)
+        self._lap("search")
+        log_probs = log_softmax_(projected)
+        self._lap("softmax")
+        sums = largest_sums(log_probs, scores, count)
+        self._lap("search")
+        return sums
 
 
 _LEAST_COLUMNS, _BLOCK_VALUES = 8_192, 2**20
@@ -225,18 +259,18 @@ class FusedOutput(PlainOutput):
 
     def project(self, hidden: Tensor, best: int) -> Best:
         bias, ends, eos, blocks = self._banned.bias, self._banned.ends, self._banned.eos, list[Best]()
-        for first, products in self._products(hidden):
+        for first, products in self._model.products(hidden, _block(hidden)):
+            self._lap("fused_product")
             columns = products.shape[1]
             if ends is not None and 0 <= eos - first < columns:
                 products[:, eos - first].masked_fill_(ends, NEVER)
             block = _best_of(products, bias[first : first + columns], best, valued=columns < len(bias))
             blocks.append(Best(block.columns + first, block.values, block.log_total) if first else block)
+            self._lap("fused")
         return blocks[0] if len(blocks) == 1 else _merge_blocks(blocks, best)
 
-    def _products(self, hidden: Tensor) -> Iterator[tuple[int, Tensor]]:
-        return self._model.products(hidden, _block(hidden))
-
     def likeliest(self, projected: Best, scored: bool) -> tuple[Tensor, Tensor | None]:
+        self._lap("fused")
         return projected.columns[:, 0], projected.log_probs[:, 0] if scored else None
 
     def largest_sums(self, projected: Best, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -249,6 +283,7 @@ class FusedOutput(PlainOutput):
         else:
             sums, places = sums.topk(count, dim=1)
         tokens = projected.columns.view(sentences, -1).gather(1, places)
+        self._lap("fused")
         return sums, places.div(columns_per_row, rounding_mode="floor"), tokens
 
 
@@ -292,8 +327,10 @@ class SubsetOutput(FusedOutput):
     a row without a token to choose, and for logits that are not numbers.
     """
 
-    def __init__(self, model: StepModel, banned: BannedTokens, vocabulary: RestrictedVocabulary) -> None:
-        super().__init__(model, banned)
+    def __init__(
+        self, model: StepModel, banned: BannedTokens, vocabulary: RestrictedVocabulary, lap: Callable[[str], None] = untimed
+    ) -> None:
+        super().__init__(model, banned, lap)
         self._vocabulary, self._subset, self._account = vocabulary, vocabulary.begin(), vocabulary.account
         self._weight = model.weight.detach()
         if vocabulary.account is not None:

@@ -19,8 +19,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from simnmt.nmt.architecture import AttentionalArchitecture, RecurrentArchitecture
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.linear_layers import HalfLinear
-from simnmt.nmt.step_model import Memory, Slots, StepModel
+from simnmt.nmt.step_model import HalfLinear, Memory, Slots, StepModel
 
 Kept = tuple[Tensor, ...]
 """The state of a recurrent layer between steps, each [rows, width]: h, and c of an LSTM."""

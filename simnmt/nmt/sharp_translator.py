@@ -14,13 +14,13 @@ import numpy as np
 from torch import Tensor, nn
 
 from simnmt.batching import Batching, mini
+from simnmt.kernels import sharp_model as sharp
 from simnmt.kernels.beam_search import Ints, SharpTranslation
 from simnmt.kernels.native_library import native
 from simnmt.kernels.packed_products import Clipping, clipping_of
-from simnmt.kernels.sharp import model as sharp
-from simnmt.kernels.sharp.decoder import MOST_MEMBERS, SharpDecoder, SourceEncoder, decode_ensemble
-from simnmt.kernels.sharp.model import Float32
-from simnmt.kernels.sharp.reference import ReferenceMember, reference_decode, reference_forced, source_states
+from simnmt.kernels.sharp_decoder import MOST_MEMBERS, SharpDecoder, SourceEncoder, decode_ensemble
+from simnmt.kernels.sharp_model import Float32
+from simnmt.kernels.sharp_reference import ReferenceMember, reference_decode, reference_forced, source_states
 from simnmt.nmt.attentional_model import AttentionalModel, DenseBlock, RecurrentLayer
 from simnmt.nmt.errors import NmtError, within_memory
 from simnmt.nmt.sentence_decoder import MOST_TARGET_TOKENS, DecodeRequest, Hypothesis, WholeBatchDecoder

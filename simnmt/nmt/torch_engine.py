@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
@@ -18,13 +18,12 @@ from simnmt.nmt.decoder import Decoder
 from simnmt.nmt.devices import has_bfloat16, torch_device
 from simnmt.nmt.engine import EngineAccount, EngineRequest, Timing, Work, random_sources
 from simnmt.nmt.errors import NmtError, within_memory
-from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.models import LoadedModel, TranslationModel, load_model
-from simnmt.nmt.output_layer import BannedTokens, FusedOutput, Limit, Output, PlainOutput, largest, largest_sums, log_softmax_
+from simnmt.nmt.output_layer import BannedTokens, FusedOutput, Laps, Limit, Output, PlainOutput
 from simnmt.nmt.pretrained_tokenizer import load_pretrained
 from simnmt.nmt.search import Search
 from simnmt.nmt.sentence_decoder import DecodeRequest
-from simnmt.nmt.step_model import StepModel, check_lengths
+from simnmt.nmt.step_model import StepModel, check_lengths, has_half_weights
 
 HALF_WEIGHTS = "float16_weights"
 """Weights in float16, activations in float32: the fastest on an x86 CPU at small batches."""
@@ -259,59 +258,30 @@ def stage_timer(model: StepModel, batch: int, beam: int, *, src_len: int = SRC_L
     slots.join(model.encode(src, torch.full((batch,), src_len, device=model.device)), range(batch), [src_len] * batch, beam)
     banned = BannedTokens(model)
     banned.update([Limit(MOST_CALLS, True)] * batch, beam)
-    plain, fused = PlainOutput(model, banned), _TimedFusedOutput(model, banned)
-    fused.clock = clock
+    laps = Laps(clock)
+    plain, fused = PlainOutput(model, banned, laps), FusedOutput(model, banned, laps)
     tokens = torch.full((batch * beam,), model.eos_token, device=model.device)
     scores = torch.zeros((batch, beam), device=model.device)
 
+    def search(layer: PlainOutput, hidden: Tensor) -> None:
+        projected = layer.project(hidden, best)  # released at the end, as in the decoder, which never holds two
+        if beam > 1:
+            layer.largest_sums(projected, scores, 2 * beam)
+        else:
+            layer.likeliest(projected, scored=False)
+
     @torch.inference_mode()
     def once() -> dict[str, float]:
-        before_s = clock()
-
-        def lap() -> float:
-            nonlocal before_s
-            now_s = clock()
-            took_s, before_s = now_s - before_s, now_s
-            return took_s
-
+        laps("between steps")
+        laps.seconds.clear()
         hidden = slots.body(tokens)
-        seconds = {"body": lap()}
+        laps("body")
         next(model.products(hidden))
-        seconds["product"] = lap()
-        logits = plain.project(hidden, best)
-        seconds["bias"] = lap() - seconds["product"]
-        logits = log_softmax_(logits) if best else logits
-        seconds["softmax"] = lap() if best else 0.0
-        banned.ban(logits)
-        if beam > 1:
-            largest_sums(logits, scores, 2 * beam)
-        else:
-            largest(logits)
-        seconds["search"] = lap()
-        del logits  # the decoder never holds two of them
-        fused.product_s = 0.0
-        lap()
-        projected = fused.project(hidden, best)
-        if beam > 1:
-            fused.largest_sums(projected, scores, 2 * beam)
-        fused_s = lap()
-        return seconds | {"fused_product": fused.product_s, "fused": fused_s - fused.product_s}
+        laps("product")
+        search(plain, hidden)
+        laps("between layers")
+        search(fused, hidden)
+        taken = laps.seconds
+        return {stage: taken["project"] - taken["product"] if stage == "bias" else taken[stage] for stage in STAGES}
 
     return once
-
-
-class _TimedFusedOutput(FusedOutput):
-    """A fused output layer that sums up the seconds of its products."""
-
-    clock: Clock
-    product_s = 0.0
-
-    def _products(self, hidden: Tensor) -> Iterator[tuple[int, Tensor]]:
-        blocks = super()._products(hidden)
-        while True:
-            begin_s = self.clock()
-            block = next(blocks, None)
-            self.product_s += self.clock() - begin_s
-            if block is None:
-                return
-            yield block

@@ -15,8 +15,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from simnmt.nmt.architecture import CONFIG_KEYS, FAMILIES, TransformerArchitecture
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.linear_layers import HalfLinear
-from simnmt.nmt.step_model import Memory, Moves, Slots, StepModel
+from simnmt.nmt.step_model import HalfLinear, Memory, Moves, Slots, StepModel
 
 _ROWS, _COLUMNS = 2, 4
 _FIRST_CAPACITY = 32

@@ -23,14 +23,7 @@ from simnmt.base.arrays import Floats
 from simnmt.profile.blocks import CellSample, EncoderBlock, StepBlock, overheads_times
 from simnmt.profile.cost import Plane
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.execution_fit import (
-    LEAST,
-    LEAST_CELLS,
-    Cells,
-    PlaneOfMeans,
-    bounded_least_squares,
-    fit_plane_of_means,
-)
+from simnmt.profile.execution_fit import LEAST, LEAST_CELLS, Cells, PlaneOfMeans, bounded_least_squares, fit_plane_of_means
 
 Block = TypeVar("Block", StepBlock, EncoderBlock)
 

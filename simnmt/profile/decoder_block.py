@@ -68,6 +68,21 @@ class ActiveShare(Block):
         return f"{100 * self.mean:.3g} % of {self.vocab:,} tokens active"
 
 
+def memory_account(vocab: int, width: int, clusters: int, columns: int, bytes_per_number: int = 2) -> dict[str, int]:
+    """Return the bytes of clusters with so many active `columns` in all sets together, by part (FVP-12, FVP-13).
+
+    The parts are the centroids; their squared norms and their mean in float32, computed beforehand (FVP-05); the indices of the
+    active columns; the begins of the sets, which the paper's sum leaves out; and a flag per column for making a union (FVP-06).
+    """
+    return {
+        "centroids": clusters * width * bytes_per_number,
+        "norms": 4 * (clusters + width),
+        "indices": 4 * columns,
+        "starts": 8 * (clusters + 1),
+        "flags": vocab,
+    }
+
+
 STAGES = ("body_s", "product_s", "search_s")
 """Stages of a decode step; their seconds add up to those of the step."""
 

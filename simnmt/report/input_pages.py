@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.arrays import Floats
-from simnmt.network.traces.readings import NOUN, Trace
-from simnmt.network.traces.summary import format_facts, format_title, lost_runs, summarise, time_unit
+from simnmt.network.traces.summary import format_facts, format_title, lost_runs, time_unit
+from simnmt.network.traces.trace import NOUN, Trace
 from simnmt.profile.blocks import EncoderBlock, StepBlock
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import heldout_errors, profile_doubts
@@ -172,9 +172,8 @@ def render_traces(name: str, traces: Sequence[Trace]) -> str:
     """Return the page as text; the same traces give the same text, and every name that came with the input is escaped."""
     sections = []
     for place, trace in enumerate(traces):
-        summary = summarise(trace)
-        text, facts = [summary.source, *summary.remarks], format_facts(summary)
-        sections.append(Section(format_title(summary), f"series-{place}", text, facts, trace_panels(trace)))
+        text, facts = [trace.source, *trace.remarks], format_facts(trace)
+        sections.append(Section(format_title(trace), f"series-{place}", text, facts, trace_panels(trace)))
     return render_page("simnmt trace", name, sections)
 
 

@@ -82,16 +82,12 @@ class Column:
     """Running text: set to the left."""
     kind: bool = False
     """The value is a kind such as `measured`, which the page shows as a badge."""
-    cell: Callable[[Any], TableCell] | None = None
-    """The page's cell, where value and small print do not suffice."""
     on_terminal: bool = True
     key: str = ""
     """Name for programs that read the page; empty: `value`, or the head if that is a function."""
 
     def page_cell(self, row: Any) -> TableCell:
         """Return the cell of the page."""
-        if self.cell is not None:
-            return self.cell(row)
         value = self._value(row)
         if self.kind and value:
             return TableCell("", kind=str(value))

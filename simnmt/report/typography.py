@@ -6,8 +6,6 @@ import math
 import re
 from typing import TypeGuard
 
-from simnmt.results.number_text import Signs, format_interval
-
 MINUS, THIN, DASH = "\u2212", "\u202f", "\u2013"
 _RAISED = str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")
 
@@ -21,12 +19,6 @@ def number(value: float, decimals: int) -> str:
     """Return a number with fixed decimals as the page sets it; never a negative zero."""
     text = f"{value:,.{decimals}f}"
     return typeset(text if text.strip("-0.,") else text.lstrip("-"))
-
-
-def signed(value: float, decimals: int = 2) -> str:
-    """Return `number` with a plus sign for positive numbers."""
-    text = number(value, decimals)
-    return f"+{text}" if text.strip("0.") and not text.startswith(MINUS) else text
 
 
 def significant(value: float, digits: int = 4) -> str:
@@ -51,16 +43,3 @@ def typeset(text: str) -> str:
     if text == "-":
         return DASH
     return re.sub(r"(?<![^\s(\[])-(?=\.?\d)|(?<=\d )-(?= \d)", MINUS, re.sub(r"(?<=\d),(?=\d{3}(?!\d))", THIN, text))
-
-
-def typeset_interval(
-    value: float, low: float | None, high: float | None, *, signs: Signs = "both", most: int = 2
-) -> tuple[str, str]:
-    """Return `format_interval`'s texts as the page sets numbers; without two finite ends there is no interval.
-
-    >>> typeset_interval(-12.34, -15.1, -9.6)
-    ('\u221212.3', '[\u221215.1, \u22129.6]')
-    """
-    bounded = is_number(low) and is_number(high)
-    text, interval = format_interval(value, low if bounded else None, high if bounded else None, signs=signs, most=most)
-    return typeset(text), typeset(interval)

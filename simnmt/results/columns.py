@@ -1,6 +1,6 @@
 """The columns of requests: name and type of each array in the world, name in requests.parquet, unit and meaning.
 
-The table in `docs/reference/results.md` repeats names, units and meanings; `tests/results/test_columns.py` compares them. The
+The table in `docs/reference/results.md` repeats names, units and meanings; `tests/results/test_requests.py` compares them. The
 compiled engine declares the arrays that it fills a second time, in `world/compiled/settings.h`.
 """
 
@@ -26,7 +26,6 @@ class RequestColumn:
     name: str
     """Of the array and of the attribute of a `Trail`."""
     dtype: str
-    """Of numpy, such as `f8`."""
     unit: str
     doc: str
     log: str = ""
@@ -35,7 +34,6 @@ class RequestColumn:
     """`always`: by the world in every run. `on_request`: by the world, if an execution kind names it in `records`, or the run
     judges decisions or has faults. `later`: when the world has ended."""
     unset: float = 0
-    """Value of a request for which nothing is known."""
 
     def array(self, requests: int) -> Array:
         """Return the column of so many requests, nothing of which is known."""
@@ -75,7 +73,7 @@ COLUMNS = {
         RequestColumn("estimate_age_s", "f8", "s", "age of the estimate at the decision", "rtt_estimate_age_s"),
         RequestColumn(
             "outcome", "i1", "",
-            "0: answered, always in a simulation without [faults](faults.md#results); other values there and in a live replay "
+            "0: answered, always in a simulation without [faults](scenario.md#faults); other values there and in a live replay "
             "([live.md](live.md))",
             "outcome", "on_request",
         ),
@@ -100,9 +98,7 @@ COLUMNS = {
         RequestColumn("deadline_missed", "?", "", "likewise: true if it missed its deadline", "deadline_missed", "on_request"),
     )
 }  # fmt: skip
-"""By name, in the order of requests.parquet."""
 STREAMED_COLUMNS = ("state", "stall_s", "deadline_missed")
-"""Columns of a run in which a device streams its model."""
 
 
 def recorder(requests: int, wanted: Collection[str] = ()) -> Recorder:

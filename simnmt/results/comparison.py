@@ -16,10 +16,12 @@ from simnmt.results.number_text import percent
 from simnmt.results.run import Run
 from simnmt.results.run_directory import RESOLVED, SUMMARY, check_unchanged
 from simnmt.results.statistics import change_columns, change_percent, unpaired_change_percent
-from simnmt.results.summary import Row, judge_change
+from simnmt.results.summary import Row, by_cell, judge_change
 
 if TYPE_CHECKING:
     import pandas as pd
+
+NOTHING = "no workload, network and policy in common"
 
 
 @dataclass(frozen=True, repr=False)
@@ -57,10 +59,7 @@ class Comparison:
     @property
     def best_by_place(self) -> dict[tuple[str, str], dict[str, Row]]:
         """The recommendations by workload and network, then by run."""
-        by_place: dict[tuple[str, str], dict[str, Row]] = {}
-        for row in self.best:
-            by_place.setdefault((row["workload"], row["network"]), {})[row["run"]] = row
-        return by_place
+        return {place: {row["run"]: row for row in of_cell} for place, of_cell in by_cell(self.best).items()}
 
     def document(self) -> Row:
         """Return the comparison as plain data."""
@@ -76,9 +75,6 @@ class Comparison:
         return self.rows.to_html(index=False, float_format="{:.4g}".format) + notes
 
 
-NOTHING = "no workload, network and policy in common"
-
-
 def describe_value(value: Any) -> str:
     """Return the value of a key of a scenario as text: a dash for one that is missing or null, a mapping's kind first.
 
@@ -88,8 +84,7 @@ def describe_value(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, dict):
-        keys = sorted(value, key=lambda key: key != "kind")
-        value = {key: value[key] for key in keys if value[key] is not None}
+        value = {key: value[key] for key in sorted(value, key=lambda key: key != "kind") if value[key] is not None}
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -98,43 +93,49 @@ def compare_runs(runs: Sequence[Run]) -> Comparison:
 
     A change is that of the mean latency, which for a run that loses requests is that of its answered ones. It is the ratio of
     the means over the replications, paired where both runs issue the same requests (`unpaired_reasons`), which then hold their
-    common noise. Raises `InputError` for one run alone, one that is given twice, or with files that
-    have changed.
+    common noise. Raises `InputError` for one run alone, one that is given twice, or with files that have changed.
     """
     if len(runs) < 2:
         raise InputError("there is nothing to compare", remedy="give two runs or more")
-    first = runs[0]
     for at, run in enumerate(runs):
         _check(run, runs[:at])
-    by_name = dict(zip(_labels(runs), runs, strict=True))
-    names = list(by_name)
-    rows = [row for name, run in [*by_name.items()][1:] for row in _changes((names[0], first), (name, run))]
-    differing = [
-        {"key": key, **dict(zip(names, values, strict=True))} for key, values in differences([run.scenario for run in runs])
-    ]
-    facts = [
-        {
-            "run": name,
-            "directory": None if run.directory is None else str(run.directory),
-            **{key: run.scenario.get(key) for key in ("seed", "replications", "requests")},
-            "live": run.live is not None,
-        }
-        for name, run in by_name.items()
-    ]
+    names = [run.name for run in runs]
+    if len({*names}) < len(names):
+        names = [run.name if run.directory is None else run.directory.resolve().name for run in runs]
+    if len({*names, "key"}) <= len(names):  # "key" is a column of the differences
+        names = [f"{name} ({number})" for number, name in enumerate(names, 1)]
+    by_name = dict(zip(names, runs, strict=True))
+    changes = [row for name in names[1:] for row in _changes((names[0], runs[0]), (name, by_name[name]))]
+    best = ("policy", "objective", "objective_value", "objective_value_low", "objective_value_high", "unstable")
     not_in_all = list(_not_in_all(by_name))
-    notes = [
-        *_pairing_notes(rows),
-        *(
-            f"{one['part']} {one['name']}: in {format_list(one['runs'])}, not in {format_list(one['missing_in'])}."
-            for one in not_in_all
-        ),
-        *_origin_notes(by_name),
-    ]
-    return Comparison(names, rows, differing, facts, list(_best(by_name)), not_in_all, notes)
+    return Comparison(
+        names,
+        changes,
+        [{"key": key, **dict(zip(names, values, strict=True))} for key, values in differences([run.scenario for run in runs])],
+        [
+            {"run": name, "directory": None if run.directory is None else str(run.directory)}
+            | {key: run.scenario.get(key) for key in ("seed", "replications", "requests")}
+            | {"live": run.live is not None}
+            for name, run in by_name.items()
+        ],
+        [
+            {"workload": record["workload"], "network": record["network"], "run": name} | {key: record[key] for key in best}
+            for name, run in by_name.items()
+            for record in run.recommendations
+        ],
+        not_in_all,
+        [
+            *_pairing_notes(changes),
+            *(
+                f"{of['part']} {of['name']}: in {format_list(of['runs'])}, not in {format_list(of['missing_in'])}."
+                for of in not_in_all
+            ),
+            *_origin_notes(by_name),
+        ],
+    )
 
 
 def _check(run: Run, others: Sequence[Run]) -> None:
-    """Raise `InputError` for a run that cannot be compared, or that is among others."""
     for other in others:
         same_folder = run.directory and other.directory and run.directory.resolve() == other.directory.resolve()
         # A directory may have been given to a later run since.
@@ -145,26 +146,13 @@ def _check(run: Run, others: Sequence[Run]) -> None:
         check_unchanged(digests, "a file", run.directory.joinpath, f"run {run.directory / RESOLVED} anew")
 
 
-def _labels(runs: Sequence[Run]) -> list[str]:
-    """Return names that differ: that of the scenario, of the directory where several have that one, else with a number."""
-    names = [run.name for run in runs]
-    if len({*names}) < len(names):
-        names = [run.name if run.directory is None else run.directory.resolve().name for run in runs]
-    # "key" is a column of the differences.
-    if len({*names, "key"}) <= len(names):
-        names = [f"{name} ({number})" for number, name in enumerate(names, 1)]
-    return names
-
-
 def _changes(baseline: tuple[str, Run], compared: tuple[str, Run]) -> Iterator[Row]:
     """Yield a row per place of both runs; each is given by its name and itself."""
     (first_name, first), (name, run) = baseline, compared
     keys = ("workload", "network", "policy")
     of_run, of_first = ({tuple(row[key] for key in keys): row for row in one.summary_rows} for one in (run, first))
     reasons = {workload: list(unpaired_reasons(first, run, workload)) for workload, _, _ in first.totals_s}
-    for place, theirs in first.totals_s.items():
-        if place not in run.totals_s:
-            continue
+    for place in [place for place in first.totals_s if place in run.totals_s]:
         paired = not reasons[place[0]]
         # Means count the answered requests after the warm-up, of which two runs may have different numbers.
         means_s = [cast(list[float], one.replicated[place]["mean_latency_s"]) for one in (run, first)]
@@ -179,7 +167,7 @@ def _changes(baseline: tuple[str, Run], compared: tuple[str, Run]) -> Iterator[R
             "paired": paired,
             "unpaired_because": reasons[place[0]],
             "unstable_in": [label for label, rows in ((first_name, of_first), (name, of_run)) if rows[place].get("unstable")],
-            "effect": judge_change(change, paired and run.totals_s[place] == theirs),
+            "effect": judge_change(change, paired and run.totals_s[place] == first.totals_s[place]),
         }
 
 
@@ -192,15 +180,18 @@ def unpaired_reasons(first: Run, second: Run, workload: str) -> Iterator[str]:
         theirs, ours = (scenario[key] for scenario in scenarios)
         if ours != theirs:
             yield f"{key} {ours} instead of {theirs}"
-    yield from (f"another {key}" for key, _ in differences(shares, "fit.share"))
-    yield from (f"another {key}" for key, _ in differences(drawn, f"workloads.{workload}"))
-    yield from (f"{key} is an object of Python" for key in objects_in(drawn[1], f"workloads.{workload}"))
-    ours, others = (
+    for key, _ in [*differences(shares, "fit.share"), *differences(drawn, f"workloads.{workload}")]:
+        yield f"another {key}"
+    read, read_by_others = (
         json.dumps(part, ensure_ascii=False)
         for part in (drawn[1], second.scenario | {"workloads": second.scenario["workloads"] | {workload: None}})
     )
+    if f'{{"{OBJECT}": ' in read:
+        yield "the workload has an object of Python, of which the class alone is recorded"
     # A file that only devices, networks or other workloads read leaves the requests as they are.
-    yield from (f"another content of {file}" for file in changed_inputs(first, second) if file in ours or file not in others)
+    for file in changed_inputs(first, second):
+        if file in read or file not in read_by_others:
+            yield f"another content of {file}"
     if (first.live and first.live.texts_digest) != (second.live and second.live.texts_digest):
         yield "other texts sent live"
 
@@ -209,14 +200,6 @@ def changed_inputs(first: Run, second: Run) -> list[str]:
     """Return the files that two runs read by the same name and with another content."""
     before = first.input_digests
     return [name for name, digest in second.input_digests.items() if before.get(name, digest) != digest]
-
-
-def _best(runs: Mapping[str, Run]) -> Iterator[Row]:
-    columns = ("policy", "objective", "objective_value", "objective_value_low", "objective_value_high", "unstable")
-    for name, run in runs.items():
-        for record in run.recommendations:
-            place = {"workload": record["workload"], "network": record["network"], "run": name}
-            yield place | {column: record[column] for column in columns}
 
 
 def _not_in_all(runs: Mapping[str, Run]) -> Iterator[Row]:
@@ -241,31 +224,20 @@ def _pairing_notes(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _origin_notes(runs: Mapping[str, Run]) -> Iterator[str]:
-    """Yield sentences on objects, changed files, versions of simnmt, live runs and lost requests."""
     (first, baseline), *_ = runs.items()
     for name, run in runs.items():
-        for place in objects_in(run.scenario):
-            yield f"{place} is an object of Python in {name}: its class is recorded, its content may differ unseen."
         for file in changed_inputs(baseline, run):
             yield f"{file} has another content in {name} than in {first}."
         ours, theirs = (one.manifest.get("simnmt", VERSION) for one in (run, baseline))
         if ours != theirs:
             yield f"{name} is of simnmt {ours}, {first} of {theirs}."
+        lost = max((row.get("lost_share") or 0.0 for row in run.summary_rows), default=0.0)
         if run.live is not None:
             yield f"{name} is measured live; its latencies are of the answered requests."
             if run.live.late_ms is not None:
                 yield f"The load generator of {name} was {run.live.late_ms:.1f} ms late at p99, which is part of its latencies."
-        elif lost := max((row.get("lost_share") or 0.0 for row in run.summary_rows), default=0.0):
+        elif lost:
             yield f"{name} loses up to {percent(lost)} of its requests under a policy; its latencies are of the answered ones."
-
-
-def objects_in(content: Any, key: str = "") -> list[str]:
-    """Return the places of a scenario that objects of Python had, of which a run records the class alone."""
-    if not isinstance(content, dict):
-        return []
-    if content.keys() == {OBJECT}:
-        return [key]
-    return [place for name, part in content.items() for place in objects_in(part, f"{key}.{name}" if key else str(name))]
 
 
 def differences(contents: Sequence[Any], key: str = "") -> Iterator[tuple[str, Sequence[Any]]]:

@@ -55,15 +55,11 @@ class BatchAccount:
     encode_s: float = 0.0
     refill_s: float = 0.0
     encodings: int = 0
-    """Calls of the encoder."""
     refills: int = 0
-    """Number of times that sentences joined a batch."""
     src_tokens: int = 0
-    """Source tokens encoded."""
     padded_tokens: int = 0
     """Source tokens plus the padding to the longest sentence of each call."""
     sentences: int = 0
-    """Sentences translated."""
 
     @classmethod
     def empty(cls, size: int) -> BatchAccount:
@@ -123,18 +119,20 @@ class BatchAccount:
         columns = {"steps": self.steps.tolist(), "step_s": self.step_s.tolist()}
         return asdict(self) | columns | {"tokens": self.tokens, "busy_s": self.busy_s}
 
+    @classmethod
+    def of_json(cls, record: Mapping[str, Any]) -> BatchAccount:
+        """Return the account of a record of summary.json."""
+        counts = {field.name: record[field.name] for field in fields(cls)}
+        arrays = {"steps": np.asarray(record["steps"], np.int64), "step_s": np.asarray(record["step_s"], np.float64)}
+        return cls(**counts | arrays)
+
 
 def batch_columns(
     device: str, servers: int, account: BatchAccount | None, makespan_s: float, queue_s: Array, first_s: Array
 ) -> Numbers:
     """Return the summary columns of one batched device; None without an account or if a number is unknown.
 
-    Args:
-        device: its name, with which each column begins.
-        servers: boxes of the device.
-        account: its batches.
-        makespan_s: duration of the run.
-        queue_s, first_s: waiting time, and time to the first token, of the requests executed there.
+    `makespan_s`: duration of the run. `queue_s`, `first_s`: waiting time, and time to the first token, of the requests there.
     """
     batches = account or BatchAccount.empty(1)
     begun_s = first_s[~np.isnan(first_s)]
@@ -154,11 +152,7 @@ def batch_columns(
 
 
 def state_name(state: int, states: int) -> str:
-    """Return the name of a state: state 0 is cold, state k is turn k, and the last one also all later turns.
-
-    >>> [state_name(state, 4) for state in range(4)]
-    ['cold', 'turn 1', 'turn 2', 'turn 3 on']
-    """
+    """Return the name of a state: state 0 is cold, state k is turn k, and the last one also all later turns."""
     return f"turn {state}{' on' * (state == states - 1)}" if state else "cold"
 
 
@@ -168,23 +162,16 @@ class PlannedState:
 
     name: str
     layers: int
-    """Bottom layers of the encoder."""
     decoder_layers: int
-    """Bottom layers of the decoder; 0 without a decoder."""
     slices: int
-    """Slices per layer."""
     bits: tuple[tuple[int, int], ...]
     """(Bitwidth, shards with that bitwidth), rising."""
     held_bytes: int
-    """Bytes in memory when the request comes."""
     read_bytes: int
-    """Bytes read from the disk during the request."""
     latency_s: float
     stall_s: float
     load: tuple[tuple[float, float], ...]
-    """Begin and end of the reads of each layer's shards."""
     compute: tuple[tuple[float, float], ...]
-    """Begin and end of each layer's computation."""
     before_s: float = 0.0
     """When the embedding is done and the first layer can begin. A cold start first reads what is in no shard."""
     short_of_io: bool = False
@@ -199,7 +186,6 @@ class PlannedChange:
     deadline_s: float
     preload_bytes: int
     plans: int
-    """Different plans among the turns of an engagement."""
     states: tuple[PlannedState, ...]
 
 
@@ -209,28 +195,23 @@ class PlannedDevice:
 
     deadline_s: float
     src_len: int
-    """Source tokens that the plans are made for."""
     tgt_len: int
-    """Target tokens; 0 without a decoder."""
     preload_bytes: int
     cache_bytes: int
     cold_read_bytes: int | None
     """Bytes that a cold start reads in addition to shards, such as embeddings; None if unknown, and then counted as 0."""
     working_bytes: int
-    """Size of the buffer for one unpacked layer, in addition to the other buffers."""
     plans: int
     """Different plans among the turns of an engagement, at the start of the run."""
     kind: str
     """How the numbers of the profile's block `sti` are known, such as `measured`."""
     model: str
     all_layers: int
-    """Layers of the whole model's encoder."""
     all_decoder_layers: int
     all_slices: int
     states: tuple[PlannedState, ...]
     """The first is cold; the last stands for all further turns."""
     changes: tuple[PlannedChange, ...] = ()
-    """Changes during the run, in order of time."""
 
     @property
     def short(self) -> str:
@@ -252,14 +233,12 @@ class BoxesAccount:
     compute_s: float
     """Seconds of computing, without stalls for reads and without the slowing by reads."""
     read_s: float
-    """Seconds in which a disk read."""
     read_bytes: int
     peak_buffer_bytes: int
     """Largest size of the buffer of preloaded and cached shards at one box, without the working buffer (STI-23)."""
     peak_shard_bytes: int
     """Most packed shards that one box held, in the buffer and read for requests, if the latter are freed with their request."""
     working_bytes: int
-    """Size of the working buffer during a request, in addition to the buffer."""
     buffer_byte_s: float = 0.0
     """Bytes held in these buffers, integrated over time, byte-seconds."""
 
@@ -274,7 +253,6 @@ class StreamAccount:
 
     requests: NDArray[np.int64]
     execution_s: Floats
-    """Total execution time of these requests, stalls included."""
     stall_s: Floats
     missed: NDArray[np.int64]
     """Requests that the box answered after the deadline, waiting time included."""
@@ -309,10 +287,7 @@ class StreamAccount:
 
 
 def stream_columns(device: str, account: StreamAccount | None, makespan_s: float) -> Numbers:
-    """Return the summary columns of one streamed device; None without an account or if a number is unknown.
-
-    `makespan_s`: duration of the run.
-    """
+    """Return the summary columns of one streamed device; None without an account or if a number is unknown."""
     none = np.zeros(1, np.int64)
     streams = account or StreamAccount(none, np.zeros(1), np.zeros(1), none, BoxesAccount(1, 0.0, 0.0, 0, 0, 0, 0))
     requests, boxes, regret_s = int(streams.requests.sum()), streams.boxes, streams.decision_regret_s
@@ -344,7 +319,6 @@ class FaultAccount:
     """The faults of one run under one policy: the executions that answered no request."""
 
     failed_executions: int
-    """Requests that a failing box dropped."""
     extra_work: tuple[Floats, ...]
     """By target and box, the work of executions that answered no request: seconds, or target tokens with the end of the
     sentence if the target batches."""

@@ -2,7 +2,8 @@
 
 The events are `begin` (what serves), `request` (one for each request that ended), `reference` (a fixed execution that shows
 the speed of the box), and all that a gateway's decider did and learnt, in that order: `decision`, `heard`, `lost` and
-`handshake`. The reader ignores unknown keys and events, so that a log of a later version can be read.
+`handshake`. The reader ignores unknown keys and events, so that a log of a later version can be read. None stands for what did
+not happen or is not known. Times are seconds of one monotonic clock; `at_s` of a decider is of its own clock.
 """
 
 from __future__ import annotations
@@ -44,7 +45,6 @@ class BeginRecord:
     """Names of the targets, the gateway first; `RequestRecord.target` is an index into them."""
     scenario: str | None = None
     model_hashes: Mapping[str, str] = field(default_factory=dict)
-    """Hash of the model by device."""
     clock: str = "monotonic"
     begin_s: Clock = 0.0
     """The moment that the decider's clock counts from."""
@@ -54,46 +54,39 @@ class BeginRecord:
 
 @dataclass(frozen=True, slots=True)
 class RequestRecord:
-    """One request that ended; None for what did not happen or is not known. Times are seconds of one monotonic clock."""
+    """One request that ended: read by the gateway at `ingress_s`, decided at `decision_s`, handed over at `egress_s`.
+
+    Lengths count the end of the sentence. `target` is the policy's choice, `device` where the answer was computed, `batch` the
+    most sentences with which it was decoded at once, and `sender` the client's number of the request.
+    """
 
     event: Literal["request"] = field(default="request", kw_only=True)
     request: Whole
     ingress_s: Clock
-    """The gateway had read the request."""
     decision_s: Clock | None
-    """The policy had chosen."""
     src_len: Whole | None
-    """Source tokens, the end of the sentence included."""
     tgt_len: Whole | None
-    """Decode steps, the one of the end-of-sentence token included."""
     target: Whole | None
-    """The policy's choice."""
     device: str | None
-    """Where the answer was computed."""
     queue_s: Seconds | None
     execution_s: Seconds | None
     transfer_s: Seconds | None
     egress_s: Clock
-    """The gateway had handed its answer over."""
     outcome: Outcome
     batch: Annotated[Whole, Field(ge=1)] = 1
-    """Most sentences with which this one was decoded at once."""
     sender: str = ""
-    """The client's number of the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionRecord:
-    """A decision; `at_s` is of the decider's clock, as in the next three."""
+    """A decision: the targets that did not answer at that time, the delays that the policy was shown, and its choice."""
 
     event: Literal["decision"] = field(default="decision", kw_only=True)
     request: Whole
     at_s: Clock
     src_len: Whole
     unreachable: tuple[Whole, ...]
-    """Targets that did not answer at that time."""
     delay_s: tuple[float, ...]
-    """The delays that the policy was shown, by target."""
     target: Whole
 
 
@@ -130,14 +123,16 @@ class HandshakeRecord:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceRecord:
-    """One execution of the fixed reference work of a device."""
+    """One execution of the fixed reference work of a device.
+
+    `busy_s`: from `at_s` on, with what the engine executed before and did not measure; 0 if unknown.
+    """
 
     event: Literal["reference"] = field(default="reference", kw_only=True)
     device: str
     at_s: Clock
     execution_s: Seconds
     busy_s: Seconds = 0.0
-    """From `at_s` on, with what the engine executed before and did not measure; 0 if unknown."""
 
 
 DeciderRecord = DecisionRecord | HeardRecord | LostRecord | HandshakeRecord
@@ -166,7 +161,6 @@ class LiveLog:
     requests: list[RequestRecord] = field(default_factory=list)
     references: list[ReferenceRecord] = field(default_factory=list)
     decider_events: list[DeciderRecord] = field(default_factory=list)
-    """What a gateway's decider did and learnt, in that order."""
     begin: BeginRecord | None = None
     """The last one; a restarted gateway may append to its log."""
 
@@ -182,6 +176,7 @@ def read_live_log(path: str | os.PathLike[str]) -> LiveLog:
     except OSError as error:
         raise LiveLogError(f"cannot read the log: {error.strerror}", path=path) from None
     log = LiveLog()
+    lists: dict[str, list[Any]] = {"request": log.requests, "reference": log.references}
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -193,14 +188,10 @@ def read_live_log(path: str | os.PathLike[str]) -> LiveLog:
             if is_torn or fault["type"] == "union_tag_invalid":
                 continue
             raise LiveLogError(_describe(fault), path=path, line=number) from None
-        if isinstance(record, RequestRecord):
-            log.requests.append(record)
-        elif isinstance(record, ReferenceRecord):
-            log.references.append(record)
-        elif isinstance(record, BeginRecord):
+        if isinstance(record, BeginRecord):
             log.begin = record
         else:
-            log.decider_events.append(record)
+            lists.get(record.event, log.decider_events).append(record)
     return log
 
 

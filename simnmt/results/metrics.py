@@ -32,13 +32,11 @@ class Metric:
     column: str
     """The column of a run's summary that holds it, in SI units."""
     unit: str
-    """Unit of values and limits; empty for a share."""
     comparison: Comparison
     """The comparison of a useful limit: `<=` if less is better."""
     per_si_unit: float = 1.0
     """Factor from the column to the unit, such as 1000 for milliseconds."""
     most: float | None = None
-    """Greatest possible value; None if there is none."""
     sample: Sample | None = None
     """The sample that it summarises by `quantile`, or by its mean; None if it has a computation of its own."""
     quantile: float | None = None
@@ -96,7 +94,6 @@ SPENDINGS = _metrics(
     Metric("cost_per_request", "mean_cost", "", "<=", label="mean cost"),
     Metric(*("cost_per_thousand_tokens",) * 2, "", "<=", label="mean cost per thousand tokens"),
 )
-"""Metrics of energy and money, which a run knows only with powers and prices."""
 PLAIN_METRICS: Mapping[str, Metric] = SPENDINGS | _metrics(
     Metric("mean_ms", "mean_latency_s", "ms", "<=", 1e3, sample="latency"),
     Metric("first_token_ms", "mean_first_token_s", "ms", "<=", 1e3, sample="first_token"),
@@ -114,11 +111,7 @@ _STANDARD = (
 
 
 def metric(name: str) -> Metric:
-    """Return the metric of a name. Raises `InputError` for an unknown one.
-
-    >>> metric("p95_ms").column, metric("p99.9_ms").least_requests
-    ('p95_latency_s', 10000)
-    """
+    """Return the metric of a name. Raises `InputError` for an unknown one."""
     if name in PLAIN_METRICS:
         return PLAIN_METRICS[name]
     if match := _PERCENTILE.fullmatch(name):
@@ -136,11 +129,7 @@ def metric(name: str) -> Metric:
 
 @cache
 def metric_of_column(column: str) -> Metric | None:
-    """Return the metric that a column of a run's summary holds; None for a column that is none.
-
-    >>> metric_of_column("p95_latency_s").name, metric_of_column("p999_latency_s").name
-    ('p95_ms', 'p99.9_ms')
-    """
+    """Return the metric that a column of a run's summary holds; None for a column that is none."""
     if match := _COLUMN.fullmatch(column):
         percent, tenths, sample = match.groups()
         return metric(f"{'first_token_' * (sample == 'first_token')}p{percent}{f'.{tenths}' * bool(tenths)}_ms")
@@ -152,11 +141,7 @@ Objective = str
 
 
 def objective_metric(objective: Objective) -> Metric:
-    """Return the metric of an objective. Raises `InputError`.
-
-    >>> objective_metric("p99.9").column, objective_metric("cost_per_thousand_tokens").label
-    ('p999_latency_s', 'mean cost per thousand tokens')
-    """
+    """Return the metric of an objective. Raises `InputError`."""
     if objective in SPENDINGS:
         return SPENDINGS[objective]
     if re.fullmatch(r"mean|p[\d.]+", objective):
@@ -172,15 +157,12 @@ class Criteria:
     """What the runs of a workload are judged by, beyond the numbers that every run has."""
 
     metrics: tuple[Metric, ...] = ()
-    """Metrics to be measured beside the standard ones."""
     deadline_s: float | None = None
-    """Deadline of the workload's requests; None if it has none."""
     good_within_s: float | None = None
     """Time within which an answer counts for the goodput; None if every answer does."""
 
 
 STANDARD_METRICS = tuple(map(metric, _STANDARD))
-"""Metrics that every run has of which it knows the numbers."""
 
 
 def columns_of(metrics: Iterable[Metric]) -> tuple[str, ...]:
@@ -199,7 +181,6 @@ class Requirement:
 
     metric: Metric
     limit: float
-    """In the metric's unit."""
 
     @property
     def comparison(self) -> Comparison:
@@ -256,11 +237,8 @@ class Requirement:
         """Return whether the mean over replications meets the requirement, with its interval and the single replications.
 
         Without a steady state, or if the metric is infinite since requests are lost, no requirement is met. Raises `InputError`
-        if the run does not have the metric.
-
-        Args:
-            values: the metric's column of each replication, in SI units.
-            unstable, lost, about: fields of the `Assessment`.
+        if the run does not have the metric. `values`: the metric's column of each replication, in SI units. `unstable`, `lost`,
+        `about`: fields of the `Assessment`.
         """
         known = [value for value in values if isinstance(value, (int, float))]
         if not known or len(known) < len(values):
@@ -309,9 +287,7 @@ class Assessment:
 
     requirement: Requirement
     value: float
-    """Mean over the replications."""
     low: float | None
-    """Ends of the 95 % interval over replications; None with one replication."""
     high: float | None
     met: bool
     sure: bool
@@ -380,7 +356,6 @@ class Assertion:
 
     requirement: Requirement
     policy: str | None = None
-    """None: the recommended one."""
 
     @classmethod
     def parse(cls, text: str, policies: Iterable[str]) -> Assertion:

@@ -13,14 +13,9 @@ def duration(seconds: float, low_s: float | None = None, high_s: float | None = 
     """Return a duration in a convenient unit, with as many digits as its interval allows, or three without one.
 
     `interval`: True to show the interval too.
-
-    >>> duration(0.0682), duration(8.0), duration(9000.0), duration(0.0682, 0.051, 0.089)
-    ('68.2 ms', '8 s', '2.5 h', '68 ms')
-    >>> duration(0.0682, 0.051, 0.089, interval=True)
-    '68 ms [51, 89]'
     """
     units = (("ms", 1e-3, 1.0), ("s", 1.0, 120.0), ("min", 60.0, 7200.0), ("h", 3600.0, inf))
-    unit, length_s = next((unit, length_s) for unit, length_s, below_s in units if _rounded(seconds) < below_s)
+    unit, length_s = next((unit, length_s) for unit, length_s, below_s in units if float(f"{seconds:.3g}") < below_s)
     if low_s is None or high_s is None:
         return f"{digits(seconds / length_s)} {unit}"
     text, ends = format_interval(seconds / length_s, low_s / length_s, high_s / length_s, signs="minus")
@@ -28,12 +23,8 @@ def duration(seconds: float, low_s: float | None = None, high_s: float | None = 
 
 
 def digits(value: float) -> str:
-    """Return a number with three digits, but never fewer than those before the point.
-
-    >>> digits(999.6), digits(5e-5)
-    ('1,000', '0.00005')
-    """
-    shown = _rounded(value)
+    """Return a number with three digits, but never fewer than those before the point."""
+    shown = float(f"{value:.3g}")
     if abs(shown) >= 1000.0:
         return f"{value:,.0f}"
     decimals = 2 - floor(log10(abs(shown))) if shown else 0
@@ -42,13 +33,7 @@ def digits(value: float) -> str:
 
 
 def percent(share: float, *, signed: bool = False) -> str:
-    """Return a share or relative change in percent with two decimals at most, whole from 10 % on; never rounded to 0 or 100.
-
-    >>> percent(0.0043), percent(0.129), percent(0.9996), percent(-0.0814, signed=True)
-    ('0.43 %', '13 %', '99.96 %', '-8.1 %')
-    >>> percent(-0.00003), percent(0.999999)
-    ('less than 0.01 %', 'more than 99.99 %')
-    """
+    """Return a share or relative change in percent with two decimals at most, whole from 10 % on; never rounded to 0 or 100."""
     value = 100.0 * share
     size = abs(value)
     if 0.0 < size < 0.01:
@@ -64,13 +49,8 @@ def format_interval(
 ) -> tuple[str, str]:
     """Return a number and its interval as texts, with so many decimals that the interval's width has two digits.
 
-    There are more if the bound next to zero would otherwise be rounded to zero. Zero has no sign.
-
-    Args:
-        value: the number.
-        low, high: the ends of its interval, in the same unit; None for no interval, whose text is then empty.
-        signs: signs to show.
-        most: decimals at most, and those of a number without an interval.
+    There are more if the bound next to zero would otherwise be rounded to zero. Zero has no sign. Without an interval its text
+    is empty. `most`: decimals at most, and those of a number without an interval.
 
     >>> format_interval(100.54, 90.92, 110.63), format_interval(9.0, 0.31, 24.8)
     (('+101', '[+91, +111]'), ('+9.0', '[+0.3, +24.8]'))
@@ -89,9 +69,6 @@ def percent_interval(value: float, low: float | None, high: float | None, *, uni
     """Return a change in percent with its interval for a sentence; a number other than 0 is not shown as 0.
 
     `unit`: text after the number, such as `points` for a difference of percentages.
-
-    >>> percent_interval(1.234, 1.11, 1.36), percent_interval(0.04, -0.9, 0.9), percent_interval(2.5, None, None)
-    ('+1.23 % [+1.11, +1.36]', 'less than 0.1 % [-0.9, +0.9]', '+2.50 %')
     """
     text, interval = format_interval(value, low, high)
     if value != 0.0 and not text.strip("0."):
@@ -102,7 +79,3 @@ def percent_interval(value: float, low: float | None, high: float | None, *, uni
 def _fixed(value: float, decimals: int, signs: Signs) -> str:
     text = f"{value:{'+' if signs == 'both' else ''},.{decimals}f}"
     return text if text.strip("+-0.") else text.lstrip("+-")
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.3g}")

@@ -9,23 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import ceil, inf
+from math import inf
 
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import format_list
 from simnmt.results.metrics import Assessment, Objective, Requirement, objective_metric
 from simnmt.results.statistics import Estimate, change_percent, interval_columns, is_tie, over_replications
-from simnmt.results.summary import Row, Runs, known, objective_name
+from simnmt.results.summary import Row, Runs, by_cell, known
 
 TRIVIAL_SPREAD = 0.05
 """Relative spread between the worst and the best deployable policy below which the choice is nearly trivial."""
 WORTHLESS_GAIN = 0.01
 """Relative gain over the best fixed policy below which routing each request is not worthwhile, even if the gain is no
 chance."""
-MOST_REPLICATIONS = 100
-"""Number at which a run stops adding replications, even if its intervals are wide."""
-FEWEST_REPLICATIONS = 5
-"""Fewer replications estimate their spread too badly to conclude that they suffice."""
 LEAST_TAIL = 20
 """Requests beyond a quantile from which 95 % intervals of its change hold the truth 92 times of 100 or more.
 
@@ -62,12 +58,8 @@ def recommend(rows: Sequence[Row], runs: Runs, roles: Roles, goal: Goal, reason:
     another, and those that miss the service level. Of the policies that are as good as the best of the others (`is_tie`), one
     that sends every request to one device is recommended, else the first of the scenario.
 
-    Args:
-        rows: the rows of the workload and network in the summary, judged for stability (`stability.with_stability`).
-        runs: the numbers of each replication.
-        roles: the policies by role.
-        goal: the objective and the service level.
-        reason: facts behind the decisions, for the words on the recommendation.
+    `rows`: of the workload and network, judged for stability (`stability.with_stability`). `reason`: facts behind the
+    decisions, for the words on the recommendation.
     """
     cell = _Cell(rows, runs, roles, goal)
     by_policy = cell.by_policy
@@ -194,7 +186,6 @@ class _Cell:
 
 
 def _is_small(change: Estimate) -> bool:
-    """Return whether a change with its whole interval is smaller, in either direction, than the spread that matters."""
     ends = (change.mean, change.low or 0.0, change.high or 0.0)
     return max(map(abs, ends)) < 100.0 * TRIVIAL_SPREAD
 
@@ -211,15 +202,13 @@ def _matters_little(gain: Estimate) -> bool:
 
 def by_objective(rows: Sequence[Row], recommendations: Sequence[Row]) -> list[Row]:
     """Return the rows of each workload and network by the objective; those that lose requests last, and then unstable ones."""
-    places = {(row["workload"], row["network"]): number for number, row in reversed([*enumerate(rows)])}
     columns = {(row["workload"], row["network"]): objective_metric(row["objective"]).column for row in recommendations}
 
-    def rank(row: Row) -> tuple[int, bool, float, float]:
-        place = (row["workload"], row["network"])
-        value = row.get(columns.get(place, "mean_latency_s"))
-        return places[place], bool(row.get("unstable")), row.get("lost_share") or 0.0, inf if value is None else value
+    def rank(row: Row) -> tuple[bool, float, float]:
+        value = row.get(columns.get((row["workload"], row["network"]), "mean_latency_s"))
+        return bool(row.get("unstable")), row.get("lost_share") or 0.0, inf if value is None else value
 
-    return sorted(rows, key=rank)
+    return [row for of_cell in by_cell(rows).values() for row in sorted(of_cell, key=rank)]
 
 
 def best_row(recommendations: Sequence[Row], rows: Sequence[Row], workload: str | None, network: str | None) -> Row:
@@ -230,7 +219,8 @@ def best_row(recommendations: Sequence[Row], rows: Sequence[Row], workload: str 
     for recommended in recommendations:
         if workload in (None, recommended["workload"]) and network in (None, recommended["network"]):
             place = {key: recommended[key] for key in ("workload", "network", "policy")}
-            if (best := next((row for row in rows if place.items() <= row.items()), None)) is not None:
+            best = next((row for row in rows if place.items() <= row.items()), None)
+            if best is not None:
                 return best
             break
     places = format_list((f"{row['workload']} on {row['network']}" for row in recommendations), ",")
@@ -238,50 +228,8 @@ def best_row(recommendations: Sequence[Row], rows: Sequence[Row], workload: str 
     raise InputError(what, remedy=f"the run has {places}" if places else None)
 
 
-def half_width(row: Row, key: str) -> float:
-    """Return how far the interval of a row's number reaches from it, relative to it; infinite if it is unknown."""
-    value, low, high = row.get(key), row.get(f"{key}_low"), row.get(f"{key}_high")
-    if value is None or low is None or high is None or value <= 0.0:
-        return inf
-    return max(float(high / value - 1.0), float(1.0 - low / value))
-
-
-def next_replications(rows: Sequence[Row], objective: Objective, wanted: float) -> int:
-    """Return how many replications to run next so that all intervals of the objective become as narrow as `wanted`.
-
-    The present number is returned if those of all stable rows are so already, or if it is the most. It is at most doubled,
-    since few replications estimate their spread badly.
-    """
-    count: int = rows[0]["replications"]
-    key = objective_metric(objective).column
-    if count < FEWEST_REPLICATIONS:
-        return FEWEST_REPLICATIONS
-    widest = max((half_width(row, key) for row in rows if not row.get("unstable")), default=0.0)
-    if widest <= wanted or count >= MOST_REPLICATIONS:
-        return count
-    return min(ceil(count * min((widest / wanted) ** 2, 2.0)), MOST_REPLICATIONS)
-
-
-def describe_precision(rows: Sequence[Row], objective: Objective, wanted: float) -> str:
-    """Describe how wide the intervals of the objective are after how many replications, beside what was wanted."""
-    key, stable = objective_metric(objective).column, [row for row in rows if not row.get("unstable")]
-    if not stable:
-        return f"{rows[0]['replications']} replications: no policy is stable, so none has a {objective_name(objective)}"
-    widest = max(stable, key=lambda row: half_width(row, key))
-    half = half_width(widest, key)
-    return (
-        f"{rows[0]['replications']} replications {'suffice' if half <= wanted else 'do not suffice'} for intervals within "
-        f"{100.0 * wanted:g} % of the {objective_name(objective)}: the widest reaches {100.0 * half:.2g} % from it "
-        f"({widest['policy']} for {widest['workload']} on {widest['network']})"
-    )
-
-
 def reliable_requests(objective: Objective) -> int:
-    """Return the least requests in a replication for which the intervals of an objective's changes are reliable.
-
-    >>> reliable_requests("mean"), reliable_requests("p95"), reliable_requests("p99")
-    (1, 400, 2000)
-    """
+    """Return the least requests in a replication for which the intervals of an objective's changes are reliable."""
     quantile = objective_metric(objective).quantile
     return 1 if quantile is None else round(LEAST_TAIL / (1.0 - quantile))
 

@@ -8,8 +8,9 @@ the true execution and transfer times.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from operator import itemgetter
 from typing import Any, Literal
 
@@ -40,9 +41,7 @@ class Requests:
     """
 
     src_len: Array
-    """Tokens."""
     execution_s: tuple[Array, ...]
-    """Execution on each target."""
     uplink_s: tuple[Array, ...] = ()
     """From the decider to each target but the first; unused if a `Route` looks links up during the run."""
     downlink_s: tuple[Array, ...] = ()
@@ -54,7 +53,6 @@ class Requests:
     access_s: Array | None = None
     """Back to back, the time from end node to decider and back; None if that is free."""
     first: int = 0
-    """Number of the first request in the run."""
     tgt_len: Array | None = None
     """Tokens, 0 or more; None if no box needs them."""
     transfer_s: tuple[Array, ...] = ()
@@ -111,9 +109,7 @@ class Requests:
 
 
 Block = Requests
-"""Consecutive requests."""
 Truth = Requests
-"""The requests of a run with all their true times."""
 Engine = Literal["compiled", "reference"]
 
 
@@ -130,15 +126,11 @@ class Trail:
     them."""
     faults: FaultAccount | None = None
     batches: tuple[BatchAccount | None, ...] = ()
-    """Account of each target's batches; None if it does not batch. Empty if no target does."""
     streamed: tuple[BoxesUntil | None, ...] = ()
     """Totals of each streamed target's boxes, as the world returns them; None for other targets. Empty if no target streams."""
     streams: tuple[StreamAccount | None, ...] = ()
-    """Account of each target's streamed model with its requests. Empty if no target streams."""
     energy: RunEnergy | None = None
-    """Joules and money of the run; None if they are not accounted for."""
     engine: Engine = "reference"
-    """The engine of the world that ran it; both make the same choices."""
     engine_reason: str = ""
     """Why the compiled engine did not run it; empty if it did, or if the reference was chosen."""
 
@@ -150,15 +142,10 @@ class Trail:
     @classmethod
     def recorded(cls, columns: Mapping[str, Array], accounts: tuple[BatchAccount | BoxesUntil | None, ...]) -> Trail:
         """Return the trail of a run from its columns; `accounts`: of each target's boxes."""
-        batches = tuple(account if isinstance(account, BatchAccount) else None for account in accounts)
-        streamed = tuple(
-            None if isinstance(account, BatchAccount) or not callable(account) else account for account in accounts
-        )
-        return cls(
-            {**columns, "decided_s": columns["arrival_s"]},
-            batches=batches if any(batches) else (),
-            streamed=streamed if any(streamed) else (),
-        )
+        batches = tuple(of if isinstance(of, BatchAccount) else None for of in accounts)
+        streamed = tuple(None if isinstance(of, BatchAccount) else of for of in accounts)
+        known = {**columns, "decided_s": columns["arrival_s"]}
+        return cls(known, batches=batches if any(batches) else (), streamed=streamed if any(streamed) else ())
 
     def with_columns(self, **columns: Array | None) -> Trail:
         """Return the trail with other columns; None leaves one out."""
@@ -178,7 +165,6 @@ def _known(column: Array | None) -> Array:
 
 
 def _on_target(columns: tuple[Array, ...], trail: Trail) -> Floats:
-    """Return the number of each request on its own target."""
     chosen = np.array(columns[0])
     for number, column in enumerate(columns[1:], start=1):
         np.copyto(chosen, column, where=trail.target == number)
@@ -214,30 +200,38 @@ _DERIVED: dict[str, Callable[[Truth, Trail], Array]] = {
     "rtt_time_s": lambda truth, _: _known(truth.rtt_time_s),
     "outcome": lambda truth, trail: _unless_recorded(trail.outcome, truth, DONE, "i1"),
     "energy_j": lambda truth, trail: _unless_recorded(
-        None if trail.energy is None else trail.energy.request_j(RunColumns(truth, trail)), truth, np.nan
+        None if trail.energy is None else trail.energy.request_j(run_columns(truth, trail)), truth, np.nan
     ),
 }
 """Columns of the log that are more than a column of the trail; unknown energy is NaN, never 0."""
 
 
-class RunColumns(Log):
-    """The columns of one policy's run, each computed on access: all of them take 111 bytes a request."""
+class Columns(Log):
+    """Columns by name, each computed or read on access: all of them take 111 bytes a request."""
 
-    def __init__(self, truth: Truth, trail: Trail) -> None:
-        self.truth, self.trail = trail.truth or truth, trail
+    def __init__(self, names: Callable[[], Iterable[str]], read: Callable[[str], Array]) -> None:
+        self._names, self._read = names, read
 
     def __getitem__(self, name: str) -> Array:
-        if name in _DERIVED:
-            return _DERIVED[name](self.truth, self.trail)
-        recorded = next((column.name for column in COLUMNS.values() if column.log == name), name)
-        return self.trail.columns[recorded]
+        return self._read(name)
 
     def __iter__(self) -> Iterator[str]:
-        known = self.trail.columns
-        return (column.log for column in COLUMNS.values() if column.log in _DERIVED or (column.log and column.name in known))
+        return iter(self._names())
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+
+def run_columns(truth: Truth, trail: Trail) -> Columns:
+    """Return the columns of one policy's run."""
+    truth = trail.truth or truth
+    recorded = {column.log: column.name for column in COLUMNS.values() if column.log}
+    names = [log for log, name in recorded.items() if log in _DERIVED or name in trail.columns]
+
+    def read(name: str) -> Array:
+        return _DERIVED[name](truth, trail) if name in _DERIVED else trail.columns[recorded.get(name, name)]
+
+    return Columns(lambda: names, read)
 
 
 class RequestLog(Log):
@@ -252,7 +246,7 @@ class RequestLog(Log):
     @classmethod
     def of(cls, truth: Truth, trail: Trail, rows: slice = slice(None)) -> RequestLog:
         """Return the log of some requests of a run."""
-        return cls(RunColumns(truth, trail), rows)
+        return cls(run_columns(truth, trail), rows)
 
     def __getitem__(self, name: str) -> Array:
         values: Array = self.columns[name][self._rows]
@@ -294,19 +288,9 @@ READ_ONCE_UP_TO = 1 << 18
 """Requests of the longest log whose columns are kept: the eight that a summary reads take 64 bytes a request."""
 
 
-class _ReadOnce(dict[str, Array]):
-    def __init__(self, log: Log) -> None:
-        super().__init__()
-        self._log = log
-
-    def __missing__(self, name: str) -> Array:
-        self[name] = self._log[name]
-        return self[name]
-
-
 def read_once(log: Log) -> Log:
     """Return a log that computes each column once; the log itself if it is too long to keep columns."""
-    return _ReadOnce(log) if len(log["target"]) <= READ_ONCE_UP_TO else log
+    return Columns(log.keys, cache(log.__getitem__)) if len(log["target"]) <= READ_ONCE_UP_TO else log
 
 
 ROUNDING_S = 1e-9

@@ -62,11 +62,11 @@ class Cell:
     workload: str
     network: str
     devices: tuple[Device, ...]
-    """In the order of the targets."""
+    """In the order of the targets, as are the other tuples."""
     logs: Mapping[str, RequestLog]
-    """Policy -> request log."""
+    """By policy, as are the other mappings."""
     batches: Mapping[str, tuple[BatchAccount | None, ...]] = field(default_factory=dict)
-    """Policy -> batches of each target, None for one that did not batch; without policies for which no target batched."""
+    """None for a target that did not batch; without policies for which no target batched."""
     lengths: LengthTable | Any = None
     series: RttSeries | Any = None
     """Of a run that was just made; of a run directory, these two are None."""
@@ -78,14 +78,13 @@ class Cell:
     """How the numbers of each target's profile are known."""
     profile_names: tuple[str, ...] = ()
     misroutes: Mapping[str, Misroutes] = field(default_factory=dict)
-    """Policy -> how its decisions were judged; empty if misroutes are unknown."""
+    """How the decisions of each policy were judged; empty if misroutes are unknown."""
     streams: Mapping[str, tuple[StreamAccount | None, ...]] = field(default_factory=dict)
-    """Policy -> account of each target's streamed model, None for a model in memory; without policies for which no target
-    streamed."""
+    """None for a model in memory; without policies for which no target streamed."""
     planned: tuple[PlannedDevice | None, ...] = ()
     """Plans of each target's streamed model, None for a model in memory; empty if no target streams."""
     energies: Mapping[str, RunEnergy] = field(default_factory=dict)
-    """Policy -> its joules and money; empty if they are not accounted for."""
+    """Joules and money; empty if they are not accounted for."""
     profile_warnings: tuple[tuple[str, ...], ...] = ()
     """Effects on the numbers of what is doubtful about each target's profile; empty if they were not determined."""
 
@@ -127,8 +126,7 @@ def format_sources(profiles: Sequence[tuple[str, str]], series: Sequence[tuple[s
 def group_doubts(uses: Iterable[tuple[str, str, str, tuple[str, ...]]]) -> list[dict[str, Any]]:
     """Return each doubtful profile once, with the devices that use it: `profile`, `kind`, `devices`, `warnings`.
 
-    `uses`: device, its profile, how the profile's numbers are known, and the profile's warnings. Profiles without warnings are
-    left out.
+    `uses`: device, its profile, how the profile's numbers are known, and the profile's warnings.
     """
     devices: dict[tuple[str, str, tuple[str, ...]], dict[str, None]] = {}
     for device, profile, kind, messages in uses:
@@ -173,11 +171,9 @@ class Run:
     replicated: dict[Place, dict[str, list[float | None]]] = field(default_factory=dict)
     """Value of each replication by column, by which runs are compared and judged; in the manifest of a run directory."""
     scenario: dict[str, Any] = field(default_factory=dict)
-    """The resolved scenario."""
     live: LiveMeasurement | None = None
     """How the numbers were measured live; None if they are simulated."""
     directory: Path | None = None
-    """The run directory; None if none was written."""
     input_digests: dict[str, str] = field(default_factory=dict)
     """SHA-256 of every file that the run read, by its name in the scenario."""
     manifest: dict[str, Any] = field(default_factory=dict)
@@ -185,11 +181,9 @@ class Run:
     warnings: list[str] = field(default_factory=list)
     """Suspicious input, such as languages in the wrong order or a doubtful profile; also among the notes.
 
-    This and the next four are not part of a run directory."""
+    This and the next three are not part of a run directory."""
     scope: list[str] = field(default_factory=list)
     """Notes on what the run covers, which the console prints too; also among the notes."""
-    precision: str = ""
-    """Whether the replications sufficed for the precision asked for; empty if none was."""
     engines: dict[str, str] = field(default_factory=dict)
     """The engine of the world by policy."""
     engine_reasons: dict[str, str] = field(default_factory=dict)
@@ -247,8 +241,7 @@ class Run:
 
         Args:
             text: a requirement of the recommended policy, or of another one, as in `"cnmt: p95_ms<=300"`.
-            workload: the workload judged; None: all.
-            network: the network judged; None: all.
+            workload, network: the ones judged; None: all.
 
         Raises `InputError` for an unknown metric, policy or place, and for a metric that the run does not have.
         """
@@ -271,13 +264,12 @@ class Run:
         parts: dict[str, list[Row]] = {"batches": [], "plans": [], "streams": [], "energy": []}
         for cell in self.cells:
             place = {"workload": cell.workload, "network": cell.network}
-            for policy, device, batched in cell.accounts("batches"):
-                parts["batches"].append({**place, "policy": policy, "device": device, **batched.as_json()})
+            for kind in ("batches", "streams"):
+                for policy, device, account in cell.accounts(kind):
+                    parts[kind].append({**place, "policy": policy, "device": device, **account.as_json()})
             for of_device, planned in zip(cell.devices, cell.planned, strict=False):
                 if planned is not None:
                     parts["plans"].append({**place, "device": of_device.name, **planned.as_json()})
-            for policy, device, streamed in cell.accounts("streams"):
-                parts["streams"].append({**place, "policy": policy, "device": device, **streamed.as_json()})
             for policy, energy in cell.energies.items():
                 parts["energy"] += [{**place, "policy": policy, **part} for part in energy.parts]
         known = {name: records for name, records in parts.items() if records or name == "batches"}

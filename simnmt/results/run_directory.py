@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timezone
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +21,22 @@ import numpy as np
 from simnmt.base import files
 from simnmt.base.errors import InputError
 from simnmt.results.columns import Array, arrow_array
-from simnmt.results.device_accounts import BatchAccount, Log
-from simnmt.results.requests import RequestLog
+from simnmt.results.device_accounts import BatchAccount
+from simnmt.results.requests import Columns, RequestLog
 from simnmt.results.run import Cell, LiveMeasurement, Run
 from simnmt.results.summary import Device, Place, Row, by_cell
 
 MANIFEST, RESOLVED, INPUT = "manifest.json", "scenario.resolved.yaml", "scenario.input.yaml"
 SUMMARY, TABLE, REQUESTS, PAGE = "summary.json", "summary.csv", "requests.parquet", "report.html"
-REPLICATIONS, DEVICES = "replications", "devices"
-"""Keys of the manifest that hold the numbers of each replication, and the devices of each workload."""
-PACKAGES = "packages"
-"""Key of the manifest that holds the versions of the installed packages whose kinds the scenario names."""
+REPLICATIONS, DEVICES, PACKAGES = "replications", "devices", "packages"
+"""Keys of the manifest: numbers of each replication, devices of each workload, and versions of the installed packages whose
+kinds the scenario names."""
 REPRODUCTION = "reproduction.json"
 """The document of `simnmt reproduce`."""
 OUTPUTS = frozenset({RESOLVED, INPUT, SUMMARY, TABLE, REQUESTS, PAGE})
 """Names that a manifest may list; another name could lead anywhere."""
-
+REMEDY = "run the scenario anew"
+_PLACE = ("workload", "network", "policy")
 _ELSEWHERE = "give another output folder"
 
 
@@ -52,17 +52,13 @@ def reserved(folder: Path, stem: str) -> Iterator[Path]:
     """
     # File systems take names of 255 bytes; a scenario's may have 80 characters of any script.
     short = stem.encode()[:100].decode(errors="ignore")
-    path = first = folder / f"{short}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}"
-    with ExitStack() as stack:
-        try:
-            made = stack.enter_context(files.made_folder(folder))
-            for number in itertools.count(2):
-                with suppress(FileExistsError):
-                    path.mkdir()
-                    break
-                path = first.with_name(f"{first.name}-{number}")
-        except OSError as error:
-            raise _unwritable(folder, error) from None
+    name = f"{short}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}"
+    with _written(folder), files.made_folder(folder) as made:
+        for number in itertools.count(1):
+            path = folder / (name if number == 1 else f"{name}-{number}")
+            with suppress(FileExistsError):
+                path.mkdir()
+                break
         made.insert(0, path)
         yield path
 
@@ -77,23 +73,28 @@ def whole(target: Path, *, replace: bool = False) -> Iterator[Path]:
     check_free(target, replace=replace)
     place = Path(os.path.realpath(target))  # a link to an empty folder cannot be renamed over
     old = files.free_name(place.parent)
+    with _written(target, old), files.made_folder(place.parent), files.partial_folder(place.parent) as partial:
+        yield partial
+        try:
+            if place.is_dir() and (replace or os.name == "nt"):
+                place.rename(old)
+            partial.rename(place)  # over an empty folder, without a moment in which another run could take its name
+        finally:
+            if old.is_dir() and partial.is_dir():  # a failure or Ctrl-C between the two
+                old.rename(place)
+            shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def _written(target: Path, old: Path | None = None) -> Iterator[None]:
+    """Raise `RunDirectoryError` in place of an `OSError`; `old`: where a run that was to be replaced may lie now."""
     try:
-        with files.made_folder(place.parent), files.partial_folder(place.parent) as partial:
-            yield partial
-            try:
-                if replace and place.is_dir():
-                    place.rename(old)
-                elif os.name == "nt" and place.is_dir():
-                    place.rmdir()
-                partial.rename(place)  # over an empty folder, without a moment in which another run could take its name
-            finally:
-                if old.is_dir() and partial.is_dir():  # a failure or Ctrl-C between the two
-                    old.rename(place)
-                shutil.rmtree(old, ignore_errors=True)
+        yield
     except OSError as error:
-        if old.is_dir():
-            raise RunDirectoryError(f"cannot write the run: {error.strerror}; the old one is now {old}", path=target) from error
-        raise _unwritable(target, error) from error
+        room = "free some space, " if error.errno in files.NO_ROOM else ""
+        left = f"the old run is now {old}" if old is not None and old.is_dir() else "nothing was left behind"
+        what = f"cannot write the run: {error.strerror or error}"
+        raise RunDirectoryError(what, path=target, remedy=f"{room}{_ELSEWHERE}; {left}") from error
 
 
 def check_free(target: Path, *, replace: bool | None = None) -> None:
@@ -102,30 +103,24 @@ def check_free(target: Path, *, replace: bool | None = None) -> None:
     `replace`: whether a run directory there may be replaced; None: the verb replaces none. Raises `RunDirectoryError`.
     """
     place = Path(os.path.realpath(target))
-    try:
+    with _written(target):
         if files.is_standard(target) or (target.exists() and not target.is_dir()):
             name = "standard output" if files.is_standard(target) else target
             raise RunDirectoryError("the output is no folder", path=name, remedy=_ELSEWHERE)
         if place.is_dir() and (names := {entry.name for entry in place.iterdir()}):
             is_run = bool(names & {RESOLVED, REPRODUCTION}) and names <= OUTPUTS | {MANIFEST, REPRODUCTION}
-            if not (replace and is_run):
-                what = "a run is there" if is_run and replace is False else "the output folder is not empty"
-                replacing = ", or replace it: --force, in Python force=True" if is_run and replace is False else ""
-                raise RunDirectoryError(what, path=target, remedy=f"{_ELSEWHERE}{replacing}")
+            if is_run and replace is False:
+                remedy = f"{_ELSEWHERE}, or replace it: --force, in Python force=True"
+                raise RunDirectoryError("a run is there", path=target, remedy=remedy)
+            if not (is_run and replace):
+                raise RunDirectoryError("the output folder is not empty", path=target, remedy=_ELSEWHERE)
+        # It is replaced as a whole in the end: a mount cannot be, and a shell would stand in a folder that is gone.
         if os.path.ismount(place) or place == Path.cwd():
-            # It is replaced as a whole in the end: a mount cannot be, and a shell would stand in a folder that is gone.
-            what = "the output folder is a mount point" if os.path.ismount(place) else "the output folder is the current one"
+            what = f"the output folder is {'a mount point' if os.path.ismount(place) else 'the current one'}"
             raise RunDirectoryError(what, path=target, remedy="name a new folder in it")
         # Tried, not asked: what a file system lets be written shows only so.
         with files.made_folder(place), files.partial_folder(place.parent):
             pass
-    except OSError as error:
-        raise _unwritable(target, error) from None
-
-
-def _unwritable(target: Path, error: OSError) -> RunDirectoryError:
-    remedy = f"{'free some space, ' if error.errno in files.NO_ROOM else ''}{_ELSEWHERE}; nothing was left behind"
-    return RunDirectoryError(f"cannot write the run: {error.strerror or error}", path=target, remedy=remedy)
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -135,10 +130,7 @@ def write_json(path: Path, content: Any) -> None:
 
 def replications_document(replicated: Mapping[Place, Mapping[str, Sequence[float | None]]]) -> list[Row]:
     """Return the numbers of each replication as the manifest has them."""
-    return [
-        {"workload": workload, "network": network, "policy": policy, "values": dict(columns)}
-        for (workload, network, policy), columns in replicated.items()
-    ]
+    return [dict(zip(_PLACE, place, strict=True)) | {"values": dict(columns)} for place, columns in replicated.items()]
 
 
 def write_rows(path: Path, rows: list[Row]) -> None:
@@ -160,26 +152,24 @@ def write_requests(path: Path, cells: Iterable[Cell]) -> None:
     import pyarrow.parquet as pq
 
     logs = {(cell.workload, cell.network, policy): log for cell in cells for policy, log in cell.logs.items()}
-    labels = {key: list(dict.fromkeys(place[at] for place in logs)) for at, key in enumerate(("workload", "network", "policy"))}
-    texts = {key: arrow_array(of_key, str) for key, of_key in labels.items()}
+    labels = [list(dict.fromkeys(names)) for names in zip(*logs, strict=True)]
+
+    def repeated(at: int, name: str, count: int) -> Any:
+        indices = arrow_array(np.full(count, labels[at].index(name), np.int32))
+        return pa.DictionaryArray.from_arrays(indices, arrow_array(labels[at], str))
+
     # The file is opened here: pyarrow would take no name that is not UTF-8, and blurs the reason of a failed write.
-    with path.open("wb") as file, ExitStack() as open_writer:
+    with path.open("wb") as file, ExitStack() as stack:
         writer: Any = None
         for place, log in logs.items():
-            columns: dict[str, Any] = {name: arrow_array(values) for name, values in log.items()}
-            named = {
-                key: pa.DictionaryArray.from_arrays(
-                    arrow_array(np.full(len(log["target"]), of_key.index(value), np.int32)), texts[key]
-                )
-                for (key, of_key), value in zip(labels.items(), place, strict=True)
-            }
-            table = pa.table(named | columns)
+            named = {key: repeated(at, place[at], len(log["target"])) for at, key in enumerate(_PLACE)}
+            table = pa.table(named | {name: arrow_array(values) for name, values in log.items()})
             if writer is None:
                 floats = [field.name for field in table.schema if pa.types.is_floating(field.type)]
                 others = [name for name in table.schema.names if name not in floats]
                 encoding = {"use_dictionary": others, "column_encoding": dict.fromkeys(floats, "BYTE_STREAM_SPLIT")}
-                made = pq.ParquetWriter(file, table.schema, compression="zstd", compression_level=1, **encoding)
-                writer = open_writer.enter_context(made)
+                opened = pq.ParquetWriter(file, table.schema, compression="zstd", compression_level=1, **encoding)
+                writer = stack.enter_context(opened)
             writer.write_table(table, row_group_size=ROW_GROUP)
 
 
@@ -225,17 +215,22 @@ def check_unchanged(recorded: Mapping[str, str], label: str, locate: Callable[[s
             raise RunDirectoryError(f"{label} of that run has changed since", path=path, remedy=remedy)
 
 
-REMEDY = "run the scenario anew"
-_PLACE = ("workload", "network", "policy")
+@contextmanager
+def _read(path: Path) -> Iterator[None]:
+    """Raise `RunDirectoryError` in place of an error of a file that is not what a run writes."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise RunDirectoryError(f"cannot be read: {reason or 'not what a run writes'}", path=path, remedy=REMEDY) from None
 
 
 def load_run(directory: Path, scenario: Row) -> Run:
     """Return a finished run; `scenario`: the resolved scenario of the directory. Raises `RunDirectoryError`."""
     manifest = read_manifest(directory)
-    path = directory / SUMMARY
-    copied = ("name", "seed", "comparisons", "fits", "recommendations", "gaps", "notes")
-    try:
-        summary = json.loads(files.read_bounded(path, files.MOST_DOCUMENT_BYTES))
+    with _read(directory / SUMMARY):
+        summary = json.loads(files.read_bounded(directory / SUMMARY, files.MOST_DOCUMENT_BYTES))
+        copied = ("name", "seed", "comparisons", "fits", "recommendations", "gaps", "notes")
         return Run(
             summary_rows=summary["rows"],
             **{key: summary[key] for key in copied},
@@ -249,63 +244,46 @@ def load_run(directory: Path, scenario: Row) -> Run:
             engine_reasons=manifest["engine_reasons"],
             manifest=manifest,
         )
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise _unreadable(path, error) from None
 
 
 def _stored_cells(directory: Path, manifest: Row, summary: Row) -> list[Cell]:
-    accounts = {}
-    for record in summary["batches"]:
-        counts = {key: value for key, value in record.items() if key not in (*_PLACE, "device", "tokens", "busy_s")}
-        counts |= {"steps": np.asarray(record["steps"], np.int64), "step_s": np.asarray(record["step_s"], np.float64)}
-        accounts[tuple(record[key] for key in (*_PLACE, "device"))] = BatchAccount(**counts)
+    accounts = {
+        tuple(record[key] for key in (*_PLACE, "device")): BatchAccount.of_json(record) for record in summary["batches"]
+    }
     cells = []
     for place, rows in by_cell(summary["rows"]).items():
         devices = tuple(Device(**device) for device in manifest[DEVICES][place[0]])
-        logs = {row["policy"]: RequestLog(StoredColumns(directory / REQUESTS, (*place, row["policy"]))) for row in rows}
+        logs = {row["policy"]: stored_log(directory / REQUESTS, (*place, row["policy"])) for row in rows}
         batches = {name: tuple(accounts.get((*place, name, device.name)) for device in devices) for name in logs}
         batched = {name: of_devices for name, of_devices in batches.items() if any(of_devices)}
         cells.append(Cell(*place, devices, logs, batched))
     return cells
 
 
-class StoredColumns(Log):
-    """The columns of one policy's requests in a run directory, each read on access."""
+def stored_log(path: Path, place: Place) -> RequestLog:
+    """Return the log of one policy's requests in requests.parquet, which is opened on the first access."""
 
-    def __init__(self, path: Path, place: Place) -> None:
-        """`path`: of requests.parquet, which is opened on the first access."""
-        self._path, self._place = path, place
-
-    @cached_property
-    def _file(self) -> Any:
+    @cache
+    def opened() -> tuple[Any, list[int]]:
+        """Return the file, and the numbers of the policy's row groups: each is of one workload, network and policy."""
         import pyarrow.parquet as pq
 
-        try:
-            return pq.ParquetFile(self._path)
-        except (OSError, ValueError) as error:
-            raise _unreadable(self._path, error) from None
+        with _read(path):
+            file = pq.ParquetFile(path)
+            at = [file.schema_arrow.get_field_index(key) for key in _PLACE]
+            groups = map(file.metadata.row_group, range(file.num_row_groups))
+            labels = [tuple(group.column(index).statistics.min for index in at) for group in groups]
+            return file, [number for number, label in enumerate(labels) if label == place]
 
-    def __getitem__(self, name: str) -> Array:
-        if name not in [*self]:
+    def names() -> list[str]:
+        return [name for name in opened()[0].schema_arrow.names if name not in _PLACE]
+
+    def read(name: str) -> Array:
+        if name not in names():
             raise KeyError(name)
-        groups = (self._file.metadata.row_group(number) for number in range(self._file.num_row_groups))
-        at = [self._file.schema_arrow.get_field_index(key) for key in _PLACE]
-        # Every row group is of one workload, network and policy.
-        labels = [tuple(group.column(index).statistics.min for index in at) for group in groups]
-        numbers = [number for number, place in enumerate(labels) if place == self._place]
-        try:
-            values: Array = self._file.read_row_groups(numbers, columns=[name])[name].to_numpy()
-        except (OSError, ValueError) as error:
-            raise _unreadable(self._path, error) from None
-        return values
+        file, groups = opened()
+        with _read(path):
+            values: Array = file.read_row_groups(groups, columns=[name])[name].to_numpy()
+            return values
 
-    def __iter__(self) -> Iterator[str]:
-        return (name for name in self._file.schema_arrow.names if name not in _PLACE)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
-def _unreadable(path: Path, error: Exception) -> RunDirectoryError:
-    reason = error.strerror if isinstance(error, OSError) else None
-    return RunDirectoryError(f"cannot be read: {reason or 'not what a run writes'}", path=path, remedy=REMEDY)
+    return RequestLog(Columns(names, read))

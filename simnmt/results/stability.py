@@ -1,9 +1,8 @@
 """Detect overload: a device that gets requests faster than it serves them has no mean latency, only a growing wait.
 
-Backlog and utilisation over the time of a run are computed by spans of time (`device_timeline`).
-
 A load of 1.3 means that 1.3 seconds of work arrive for each second that a box can work: in an open loop its wait then grows by
-0.3 s a second for as long as requests arrive, so every latency depends on how long the run lasts.
+0.3 s a second for as long as requests arrive, so every latency depends on how long the run lasts. Backlog and utilisation over
+the time of a run are computed by spans of time (`device_timeline`).
 """
 
 from __future__ import annotations
@@ -26,22 +25,13 @@ _LOAD, _IN = "_overload", "_overloaded_in"
 """Suffixes of the columns of an overloaded device: its load, and the number of replications in which it is overloaded."""
 
 
-@dataclass(frozen=True, slots=True)
-class Overload:
-    """A device with more work than it can do."""
+class Overload(NamedTuple):
+    """A device with more work than it can do: the load of its busiest box in the overloaded ones of all replications."""
 
     device: str
     load: float
-    """Load of its busiest box, in the overloaded replications."""
     replications: int
-    """Overloaded replications."""
     of: int
-    """All replications."""
-
-    @property
-    def growth(self) -> float:
-        """Seconds by which the wait at that box grows in each second."""
-        return self.load - 1.0
 
     def __str__(self) -> str:
         partly = f" in {self.replications} of {self.of} replications" if self.replications < self.of else ""
@@ -119,20 +109,15 @@ def _normal_quantile_beyond(chances: int) -> float:
 def _by_chance(boxes: int, box_requests: float) -> float:
     """Return how many times the average work the busiest box gets by chance in one run of twenty, at `box_requests` a box.
 
-    The work of Poisson arrivals with exponential service times is sub-gamma with variance factor 2 and scale 1, in units of one
-    service time, from which the bound on the greatest of many follows. Source: Boucheron, Lugosi and Massart, Concentration
-    Inequalities (2013), section 2.4 and theorem 2.6.
+    The work of Poisson arrivals with exponential service times is sub-gamma (variance factor 2, scale 1 service time), which
+    bounds the greatest of many: Boucheron, Lugosi and Massart, Concentration Inequalities (2013), theorem 2.6.
     """
     unlikely = log(20.0 * boxes)
     return 1.0 + sqrt(4.0 * unlikely / box_requests) + unlikely / box_requests
 
 
 def with_stability(rows: Sequence[Row], runs: Runs, open_loops: Mapping[str, Sequence[Device]]) -> list[Row]:
-    """Add to each row its overloaded devices; None everywhere for a stable row.
-
-    The columns are `unstable`: text such as `cloud: load 1.30`; `unstable_device`: the worst; `unstable_replications`: in how
-    many it is overloaded; `backlog_growth`: seconds by which the wait at its busiest box grows in each second, in these;
-    `DEVICE_overload` and `DEVICE_overloaded_in`: load and replications of each overloaded device.
+    """Add the columns on overload to each row (docs/reference/results.md#rows); None everywhere for a stable row.
 
     `open_loops`: the devices of each workload with an open loop. In other loops clients wait for answers, so no queue grows
     beyond their number.
@@ -147,7 +132,7 @@ def with_stability(rows: Sequence[Row], runs: Runs, open_loops: Mapping[str, Seq
             "unstable": ", ".join(map(str, overloaded)) or None,
             "unstable_device": worst and worst.device,
             "unstable_replications": worst and worst.replications,
-            "backlog_growth": worst and worst.growth,
+            "backlog_growth": worst and worst.load - 1.0,
             **{f"{name}{key}": None for name in device_names(row) for key in (_LOAD, _IN)},
         }
         for overload in overloaded:

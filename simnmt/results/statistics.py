@@ -1,18 +1,8 @@
-"""Estimate intervals over replications, never over requests as if those were independent.
-
-Measured on M/M/1 at load 0.8 with 20,000 customers: intervals over requests covered the true mean 17 % of the time where 95 %
-was promised, intervals over replications 94 %.
+"""Estimate intervals over replications, never over requests, and predictions that contain the error of the calibration.
 
 A total is the mean over the replications, and a change is the ratio of two such means: what a reader gets who divides the
-numbers of a table. `tests/results/test_coverage.py` counts how often each interval covers the truth.
-
-An interval over replications covers the mean of runs of the profiles as they are. The boxes differ from their profiles, so a
-prediction of a deployment needs the error of the calibration too. `with_predictions` forms it from runs with drawn profiles:
-
-- The shift of draw n is its number over that of the calibrated profiles in the same replication; for a share, the difference.
-  Both met the same requests, so the shift contains hardly any noise of replications.
-- The error of the mean over replications has Student's distribution. It is independent of the shift, so the interval is that of
-  all sums of a shift and of a quantile of Student's distribution.
+numbers of a table. Formulas, their reasons and their coverage stand in docs/background/statistics.md;
+`tests/results/test_coverage.py` counts how often each interval covers the truth.
 """
 
 from __future__ import annotations
@@ -43,11 +33,7 @@ TIE = 0.001
 
 
 def is_tie(value: float, best: float) -> bool:
-    """Return whether a number is as good as the best one: they differ by less than `TIE` of the best.
-
-    >>> is_tie(1.0009, 1.0), is_tie(1.002, 1.0)
-    (True, False)
-    """
+    """Return whether a number is as good as the best one: they differ by less than `TIE` of the best."""
     return value == best or abs(value - best) < TIE * abs(best)
 
 
@@ -90,12 +76,8 @@ def over_replications(values: Sequence[float], *, positive: bool = False) -> Est
 def change_percent(ours: Sequence[float], theirs: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
     """Return by how many percent mean(ours) differs from mean(theirs), with its interval (`ratio_intervals`).
 
-    Paired by replication; 0 or more. The interval covers the ratio that a reader gets by dividing the two means of a table. The
-    geometric mean of the replications' ratios is another quantity: near saturation, at 100 requests, its interval covered the
-    ratio of the means 74 to 87 times of 100.
-
-    >>> change_percent([75.0, 150.0], [100.0, 200.0]).mean
-    -25.0
+    Paired by replication; 0 or more. Not the geometric mean of the replications' ratios: near saturation, at 100 requests, its
+    interval covered the ratio of the means 74 to 87 times of 100.
     """
     return Intervals(*(100.0 * (values - 1.0) for values in ratio_intervals(ours, theirs, confidence))).single()
 
@@ -103,9 +85,8 @@ def change_percent(ours: Sequence[float], theirs: Sequence[float], confidence: f
 def unpaired_change_percent(ours: Sequence[float], theirs: Sequence[float]) -> Estimate:
     """Return by how many percent the mean of ours differs from that of theirs, drawn independently, with its interval.
 
-    The interval is formed on the logarithmic scale; its degrees of freedom are those of Welch and Satterthwaite, fewer where
-    the replications spread (`student_quantile`). Counted on 4,000 draws each: 94.6 to 97.8 of 100 intervals cover the change,
-    also with 5 replications against 20; 92 in the worst tested world with queues.
+    It is formed on the logarithmic scale, with the degrees of freedom of Welch and Satterthwaite, fewer where the replications
+    spread. Of 4,000 intervals each, 94.6 to 97.8 % cover the change; 92 % in the worst tested world with queues.
     """
     values = [np.asarray(one, np.float64) for one in (ours, theirs)]
     ratio = float(values[0].mean() / values[1].mean())
@@ -127,12 +108,7 @@ def difference_of_changes(
 ) -> Estimate:
     """Return by how many points the first of two changes in percent exceeds the second, with its interval.
 
-    Args:
-        first, second: (ours, theirs) as of `change_percent`; all four paired by replication.
-        confidence: of the interval.
-
-    >>> round(difference_of_changes(([75.0, 150.0], [100.0, 200.0]), ([90.0, 180.0], [100.0, 200.0])).mean, 9)
-    -15.0
+    `first`, `second`: (ours, theirs) as of `change_percent`; all four paired by replication.
     """
     first_ratio, first_deviations = _ratio(*first)
     second_ratio, second_deviations = _ratio(*second)
@@ -156,12 +132,7 @@ class Intervals(NamedTuple):
 def mean_intervals(values: ArrayLike, *, positive: bool = False) -> Intervals:
     """Return the means over replications and their 95 % intervals.
 
-    An interval reaches as many standard errors as Student's quantile for the degrees of freedom of the variance
-    (`student_quantile`), and further on the side to which the replications are skewed (`_reach`).
-
-    Args:
-        values: shape (..., replications).
-        positive: True if the quantity cannot be below zero; its intervals are formed on the logarithmic scale.
+    `values`: of shape (..., replications). `positive`: as of `over_replications`.
     """
     sample = np.asarray(values, np.float64)
     mean = sample.mean(axis=-1)
@@ -172,13 +143,10 @@ def ratio_intervals(ours: ArrayLike, theirs: ArrayLike, confidence: float = CONF
     """Return ratios of means over replications and their intervals; of shape (..., replications), paired, 0 or more.
 
     The interval is formed on the logarithms of the replications' ratios, about that of the ratio of the means. They count
-    once alike, and once by their weights in that ratio (the mean of each replication's parts of both sums): replications of
-    different sizes need the second, few large ratios the first, and each side of the interval is the wider of both. On the
-    side of the skew Student's quantile grows by 2 skew (1 + 2 z^2) / (6 sqrt(n)), z of the normal distribution: the first
-    order of the expansion of the t statistic (Johnson, J. Am. Stat. Assoc. 73, 1978, 536-544), doubled, since it falls short
-    with few replications. Hall's transformation (`_reach`) has a pole, and five ratios that differ by factors
-    lie near it. The interval of ours over theirs is the inverse of that of theirs over ours. If a number is 0, it has no
-    logarithm: the error is then that of the ratio's linear expansion (delta method), not on the logarithmic scale.
+    once alike, and once by their weights in that ratio: replications of different sizes need the second, few large ratios the
+    first, and each side of the interval is the wider of both. On the side of the skew Student's quantile grows (Johnson, J. Am.
+    Stat. Assoc. 73, 1978, 536-544); Hall's transformation (`_reach`) has a pole near five ratios that differ by factors. If a
+    number is 0, it has no logarithm: the error is then that of the ratio's linear expansion (delta method).
     """
     our_values, their_values = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
     ratio, deviations = _ratio(our_values, their_values)
@@ -208,15 +176,8 @@ def _ratio(ours: ArrayLike, theirs: ArrayLike) -> tuple[Floats, Floats]:
 def student_quantile(replications: ArrayLike, relative_spread: ArrayLike, confidence: float = CONFIDENCE) -> Floats:
     """Return how many standard errors half of an interval is wide, by the degrees of freedom that its variance has.
 
-    A variance that is estimated from n draws has n - 1 degrees of freedom if these are normal. A positive quantity whose draws
-    spread by c relative to their mean is taken to have an excess kurtosis of `TAIL_WEIGHT` c^2, with which the variance of the
-    estimated variance leaves (n - 1) / (1 + TAIL_WEIGHT c^2 (n - 1) / 2n) of them. `LEAST_FREEDOM` of n - 1,
-    and one, are always counted.
-
-    Args:
-        replications: draws, 2 or more.
-        relative_spread: standard deviation over mean; broadcasts with `replications`.
-        confidence: of the interval.
+    The fewer, the more the draws spread relative to their mean (`TAIL_WEIGHT`). `replications`: 2 or more. `relative_spread`:
+    standard deviation over mean.
     """
     from scipy.special import stdtrit  # scipy.stats would add half a second to the start
 
@@ -246,10 +207,7 @@ def _reach(deviations: Floats, student: Floats) -> tuple[Floats, Floats]:
     """Return how many standard errors intervals reach below and above their estimates.
 
     Student's quantile on both sides; on the side of the skew that of Hall's monotone transformation of the t statistic if it is
-    greater. Latencies under load and differences to the oracle have a long tail that few replications seldom meet: Student's
-    interval then lies below the truth too often (5 replications of 100 requests at load 0.8: 82 of 100 intervals covered the
-    mean). Never narrower than Student's, since the skew of few replications is itself uncertain.
-    Source: P. Hall, On the removal of skewness by transformation, J. R. Statist. Soc. B 54 (1992), 221-228.
+    greater (J. R. Statist. Soc. B 54, 1992, 221-228). Never narrower, since the skew of few replications is itself uncertain.
     """
     count = deviations.shape[-1]
     if count < 3:
@@ -296,13 +254,11 @@ def with_predictions(
     drawn: Sequence[tuple[int, Mapping[_Place, _Numbers]]],
     confidence: float,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the rows and the comparisons with prediction intervals.
+    """Return the rows and the comparisons with prediction intervals, of which a share of `confidence` is to hold the truth.
 
-    Args:
-        rows, comparisons: of the summary.
-        runs: numbers of the calibrated profiles, from which rows and comparisons were made.
-        drawn: the replication of each unit with drawn profiles, with which it is compared, and its numbers.
-        confidence: share of intervals that are to contain the true value.
+    The shift of a draw is its number over that of the calibrated profiles in the same replication; for a share, the difference.
+    `runs`: numbers of the calibrated profiles, from which rows and comparisons were made. `drawn`: the replication of each unit
+    with drawn profiles, with which it is compared, and its numbers.
     """
 
     def values(row: _Row, policy: str, name: str) -> tuple[Floats, Floats, Floats]:
@@ -349,11 +305,8 @@ def with_predictions(
 def prediction_interval(estimate: float, shifts: Floats, values: Floats, confidence: float) -> Floats:
     """Return the ends of the interval of `estimate` plus a shift plus the error of the mean of `values`, shape (2,).
 
-    Args:
-        estimate: mean over replications.
-        shifts: effect of each drawn profile, shape (draws,).
-        values: one number per replication, whose mean errs; one replication has no known error, and counts as exact.
-        confidence: share of intervals that are to contain the true value.
+    `shifts`: effect of each drawn profile. `values`: one number per replication, whose mean errs; one replication has no known
+    error, and counts as exact.
     """
     from scipy.special import stdtrit  # scipy.stats would add half a second to the start
 

@@ -28,9 +28,7 @@ Row = dict[str, Any]
 Numbers = dict[str, float | None]
 """The numbers of one run by the column of the summary; None for unknown ones."""
 Place = tuple[str, str, str]
-"""Workload, network and policy."""
 Runs = Mapping[Place, Sequence[Numbers]]
-"""The numbers of each replication by place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +68,18 @@ def measure(
 ) -> Numbers:
     """Return the numbers of one run.
 
-    A load is the work of a device over the work that it could do: in an open loop until the last request arrives, so that from
-    1 on its queue grows as long as the run lasts; in a closed loop until the last is answered; back to back, where nothing
-    waits, there is none. The busiest load is that of the busiest box.
+    A load is the work of a device over the work that it could do: in an open loop until the last request arrives, in a closed
+    loop until it is answered; back to back, where nothing waits, there is none.
 
     Args:
         log: columns of the requests by name.
-        decision_regret_s: of each judged request, NaN for the others (`requests.decision_regret_s`); None if unknown.
-        devices: in the order of the targets.
+        decision_regret_s: of each judged request, NaN for the others; None if unknown.
+        devices: in the order of the targets, as are the next three, which are empty if no device batches, streams or fails.
         discipline: what sets the pace of the requests.
-        batched: batches per device, with the seconds in which one box could do all the work of the device with full batches:
+        batched: account of the batches, and the seconds in which one box could do all the work of the device with full batches:
             by these it is loaded, since a box with little to do decodes small ones.
-        streamed: account per streamed device; empty if none is streamed.
-        extra_work: per device, the work of each box that answered no request, as of `FaultAccount`; empty without faults.
+        streamed: account of the streamed model.
+        extra_work: the work of each box that answered no request, as of `FaultAccount`.
         criteria: what else is measured.
         start_s: when the first request of the log was issued, if requests before it are left out as warm-up; else 0.
     """
@@ -145,11 +142,9 @@ def with_deadlines_of_all(numbers: Numbers, answered_share: float) -> Numbers:
 
 
 def _first_token_latency_s(log: Log) -> Floats:
-    """Return the time from issuing each request until its first token would be back; NaN for unknown ones.
+    """Return the time from issuing each request until its first token would be back; NaN on devices that know no steps.
 
-    A service that sends each token at once answers the first one after the same transfer as the whole text, whose bytes are
-    few. A text without tokens has its end instead. Unknown on devices that neither batch nor stream: their cost models know
-    whole executions only.
+    It takes the same transfer as the whole text, whose bytes are few. A text without tokens has its end instead.
     """
     first_s = log["first_token_s"] + log["t_tx_s"]
     without_tokens = (log["tgt_len"] == 0) & np.isnan(first_s)
@@ -179,7 +174,6 @@ def _misrouted(decision_regret_s: NDArray[np.float32] | None) -> Numbers:
 
 
 PARTS = {"queue": "t_queue_s", "execution": "t_exe_s", "transfer": "t_tx_s"}
-"""Parts of a latency, and the columns that hold them."""
 
 
 def _parts(log: Log, p95_s: float) -> Numbers:

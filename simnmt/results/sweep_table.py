@@ -26,9 +26,7 @@ HEADER, TABLE, PAGE = "sweep.json", "sweep.parquet", "sweep.html"
 _METADATA = b"simnmt_sweep"
 POINT = "point"
 WHOLE = frozenset({POINT, "replications", "requests", "unstable_replications"})
-"""Columns of whole numbers."""
 TEXTS = frozenset({"workload", "network", "policy", "unstable", "unstable_device", "standing"})
-"""Columns of texts, whatever they hold in one sweep."""
 BEST, EQUAL, TIED, WORSE = "best", "as good as the best", "not distinguishable from the best", "worse"
 UNSTABLE, BOUND = "unstable", "bound"
 """Standings of a policy at its point, with those above: `bound` for the oracle, which knows the truth."""
@@ -43,12 +41,9 @@ class SweepTable:
     """The rows of a finished sweep, and what they are of."""
 
     name: str
-    """Of the scenario."""
     seed: int
     objective: str
-    """The metric by which `standing` judges, such as `mean_ms`."""
     keys: tuple[str, ...]
-    """Swept keys, which are columns."""
     metrics: tuple[Metric, ...]
     """Metrics that some row knows, each three columns."""
     rows: list[Row]
@@ -75,15 +70,12 @@ def write_table(path: Path, table: SweepTable) -> None:
 
 
 def _array(values: Sequence[Any], name: str) -> Any:
-    """Return a column as an arrow array; values of several kinds become texts."""
     kinds = {type(value) for value in values if value is not None}
-    if name in TEXTS:
-        return arrow_array(values, str)
     if name in WHOLE or kinds == {int}:
         return arrow_array(values, np.int64)
     if kinds == {bool} and None not in values:
         return arrow_array(values, np.bool_)
-    if kinds <= {int, float}:
+    if name not in TEXTS and kinds <= {int, float}:
         return arrow_array(values, np.float64)
     return arrow_array([value if isinstance(value, str | None) else json.dumps(value) for value in values], str)
 

@@ -21,7 +21,7 @@ from simnmt.devices import KINDS as EXECUTION_KINDS
 from simnmt.devices.failures import FailureConfiguration, LateAnswers
 from simnmt.devices.streaming_configuration import StreamingConfiguration
 from simnmt.network.configuration import LinkConfiguration, NetworkConfiguration, links_of
-from simnmt.network.overhead import OverheadConfiguration
+from simnmt.network.link import OverheadConfiguration
 from simnmt.policies import KINDS, PolicyConfiguration
 from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.policies.custom import custom_policy

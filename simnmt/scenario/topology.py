@@ -9,7 +9,6 @@ import numpy as np
 
 from simnmt.base.suggestions import did_you_mean
 from simnmt.network.configuration import links_of
-from simnmt.network.outages import TraceOutages
 from simnmt.policies.baselines import FixedPolicy
 from simnmt.results.device_accounts import batch_columns, stream_columns
 from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
@@ -99,7 +98,7 @@ def _links(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
             place = ("networks", network, *location, "outages")
             if link.outages and (not others or location[1:2] == (first,)):
                 yield place, f"outages are for links behind {first}, which decides, and this one leads to it"
-            if is_timeless and isinstance(link.outages, TraceOutages):
+            if is_timeless and link.outages == "trace":
                 yield place, f"outages of a trace need a time axis (set networks.{network}.clock: arrival)"
 
 

@@ -107,7 +107,7 @@ class HttpClient:
         """
         if not token.isprintable():
             raise InputError("the token holds a line break or a control character", remedy="give the token alone, on one line")
-        self._tls = tls_context(url, ca_file)
+        self._tls = _tls_context(url, ca_file)
         self.url = url.rstrip("/")
         self._token, self._connections, self._timeout_s, self._transport = token, connections, timeout_s, transport
         self._session: aiohttp.ClientSession | None = None
@@ -121,10 +121,8 @@ class HttpClient:
         connector = aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=30.0, ssl=self._tls or True)
         # Uncompressed: the bytes of an answer are counted, and inflating them would add to the time.
         headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {self._token}"} if self._token else {})
-        middlewares = () if self._transport is None else (self._transport,)
-        self._session = aiohttp.ClientSession(
-            connector=connector, headers=headers, auto_decompress=False, middlewares=middlewares
-        )
+        ways = () if self._transport is None else (self._transport,)
+        self._session = aiohttp.ClientSession(connector=connector, headers=headers, auto_decompress=False, middlewares=ways)
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -147,12 +145,12 @@ class HttpClient:
                 method, self.url + path, timeout=timeout, allow_redirects=False, **content
             ) as response:
                 if response.status != 200:
-                    raise refusal(response, await bounded_body(response), self._token)
+                    raise _refusal(response, await bounded_body(response), self._token)
                 yield response
         except asyncio.TimeoutError:
             raise ServiceError(504, f"{self.url} did not answer in time") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise ServiceError(502, f"{self.url} {describe_failure(error)}") from None
+            raise ServiceError(502, f"{self.url} {_failure(error)}") from None
 
     async def get_body(self, path: str, timeout_s: float) -> tuple[bytes, float]:
         """Return the bytes at a path, and the seconds of the round trip. Raises `ServiceError`."""
@@ -185,8 +183,7 @@ class TranslationClient(HttpClient):
                 check_no_error(json.loads(body), self._token)
             raise
         if len(answer.texts) != len(request.texts):
-            what = f"answered {len(request.texts)} texts with {len(answer.texts)} translations"
-            raise ServiceError(502, f"{self.url} {what}")
+            raise ServiceError(502, f"{self.url} answered {len(request.texts)} texts with {len(answer.texts)} translations")
         return Exchange(answer, sent_s, received_s, headers)
 
     async def health(self, timeout_s: float = 5.0) -> tuple[Mapping[str, Any], float]:
@@ -196,31 +193,26 @@ class TranslationClient(HttpClient):
             raise ServiceError(502, f"{self.url}/health is no object of JSON")
         return content, seconds
 
-    async def languages(self, timeout_s: float = 5.0) -> tuple[Mapping[str, tuple[str, ...]], float]:
-        """Return the target languages of each source language, and the seconds of the round trip. Raises `ServiceError`.
+    async def check_languages(self, source: str, target: str, timeout_s: float = 5.0) -> None:
+        """Raise `InputError` if the service lists its languages without this pair, `ServiceError` if it does not list them.
 
         A language that is listed without `targets` is taken as translated to all listed languages.
         """
-        content, seconds = await self.get_json("/languages", timeout_s)
+        content, _ = await self.get_json("/languages", timeout_s)
         try:
             codes = [str(language["code"]) for language in content]
-            targets = [tuple(map(str, language.get("targets", codes))) for language in content]
+            targets = {language["code"]: [*map(str, language.get("targets", codes))] for language in content}
         except (TypeError, KeyError, AttributeError):
             raise ServiceError(502, f"{self.url}/languages is no list of languages") from None
-        return dict(zip(codes, targets, strict=True)), seconds
-
-    async def check_languages(self, source: str, target: str, timeout_s: float = 5.0) -> None:
-        """Raise `InputError` if the service lists its languages without this pair, `ServiceError` if it does not list them."""
-        languages, _ = await self.languages(timeout_s)
-        if source == "auto" or target in languages.get(source, ()):
+        if source == "auto" or target in targets.get(source, ()):
             return
-        pairs = [f"{one} to {other}" for one, others in languages.items() for other in others if other != one]
+        pairs = [f"{one} to {other}" for one, others in targets.items() for other in others if other != one]
         offered = shorten(", ".join(pairs) or "nothing", 120)
         what = f"{self.url} does not translate {source} to {target}, but {offered}"
         raise InputError(what, remedy="give --source and --target")
 
 
-def tls_context(url: str, ca_file: Path | None = None) -> ssl.SSLContext | None:
+def _tls_context(url: str, ca_file: Path | None = None) -> ssl.SSLContext | None:
     """Return the verification of an address's certificate, None for `http://`. Raises `InputError` for another address."""
     if not url.startswith(("http://", "https://")):
         raise InputError(f"{url} is no address of a service", remedy="give http://HOST:PORT or https://HOST:PORT")
@@ -235,7 +227,7 @@ def tls_context(url: str, ca_file: Path | None = None) -> ssl.SSLContext | None:
 
 
 async def bounded_body(response: aiohttp.ClientResponse) -> bytes:
-    """Return the body of an answer. Raises `ServiceError` for one that no translation needs."""
+    """Return the body of an answer. Raises `ServiceError` for one that is too large."""
     body = bytearray()
     async for chunk in response.content.iter_any():
         body += chunk
@@ -244,7 +236,7 @@ async def bounded_body(response: aiohttp.ClientResponse) -> bytes:
     return bytes(body)
 
 
-def describe_failure(error: Exception) -> str:
+def _failure(error: Exception) -> str:
     """Describe how a connection failed, after the address."""
     if isinstance(error, aiohttp.ClientPayloadError):
         return "closed the connection in the middle of an answer"
@@ -261,20 +253,18 @@ def describe_failure(error: Exception) -> str:
     return f"cannot be reached: {cause}"
 
 
-REFUSED = "the service refused the request"
-
-
-def refusal(response: aiohttp.ClientResponse, body: bytes, token: str) -> ServiceError:
+def _refusal(response: aiohttp.ClientResponse, body: bytes, token: str) -> ServiceError:
     """Return the error of an answer with another status than 200, in the service's own words where it has some.
 
     Redirects are errors: a client that followed one would send its token to another service, and measure two requests.
     """
-    message = REFUSED
     if 300 <= response.status < 400:
         address = response.headers.get("Location", "")
         return ServiceError(502, _without(token, f"it redirects to {address}: give that address"))
+    message = ""
     with suppress(ValueError, RecursionError):
-        message = stated_error(json.loads(body), token) or REFUSED
+        message = _stated_error(json.loads(body), token)
+    message = message or "the service refused the request"
     return ServiceError(response.status, message, retry_after_s=_retry_after(response.headers))
 
 
@@ -282,7 +272,7 @@ _ERROR_KEYS = ("error", "message", "detail", "details", "text")
 """Where services state an error: OpenAI and LibreTranslate, vLLM, FastAPI, TGI, FastChat."""
 
 
-def stated_error(answer: object, token: str) -> str:
+def _stated_error(answer: object, token: str) -> str:
     """Return a service's own error in an answer, without the token that it may repeat; empty for an answer without one."""
     while isinstance(answer, dict) and (key := next((key for key in _ERROR_KEYS if answer.get(key)), None)):
         answer = answer[key]
@@ -292,7 +282,7 @@ def stated_error(answer: object, token: str) -> str:
 def check_no_error(answer: object, token: str) -> None:
     """Raise `ServiceError` if a service states an error in an answer with status 200."""
     if isinstance(answer, dict) and (answer.get("error") or answer.get("error_code") or answer.get("object") == "error"):
-        message = stated_error(answer, token) or "the service answered with an error that it does not state"
+        message = _stated_error(answer, token) or "the service answered with an error that it does not state"
         raise ServiceError(502, message, is_stated=True)
 
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import hmac
 import ipaddress
-import json
 import logging
 import re
 import signal
 import ssl
+import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,11 +23,16 @@ from typing import Any
 
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
 from simnmt.base.errors import InputError, shorten
 from simnmt.base.files import MOST_SECRET_BYTES, check_regular
 from simnmt.service.messages import ServiceError, form_content, parse_json
+
+if sys.version_info >= (3, 11):
+    from asyncio import timeout as timeout
+else:
+    from async_timeout import timeout as timeout  # which aiohttp brings there; `wait_for` would start a task
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -125,26 +130,15 @@ class Limits:
     """Longest time in which the requests under way may finish at the end."""
 
 
-class Metrics:
-    """Prometheus metrics of a service, in a registry of its own."""
+class Metrics(CollectorRegistry):
+    """Prometheus metrics of a service."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self._requests = self.counter("simnmt_requests", "Requests by path and status.", "path", "status")
-        self._seconds = self.histogram("simnmt_request_seconds", "Seconds from a request to its answer, by path.", "path")
+        super().__init__()
+        self._requests = Counter("simnmt_requests", "Requests by path and status.", ["path", "status"], registry=self)
+        what = "Seconds from a request to its answer, by path."
+        self._seconds = Histogram("simnmt_request_seconds", what, ["path"], buckets=BUCKETS_S, registry=self)
         self._observers = dict[tuple[str, int], tuple[Counter, Histogram]]()
-
-    def counter(self, name: str, help_text: str, *labels: str) -> Counter:
-        """Return a new counter."""
-        return Counter(name, help_text, labels, registry=self.registry)
-
-    def gauge(self, name: str, help_text: str, *labels: str) -> Gauge:
-        """Return a new gauge."""
-        return Gauge(name, help_text, labels, registry=self.registry)
-
-    def histogram(self, name: str, help_text: str, *labels: str, buckets: Sequence[float] = BUCKETS_S) -> Histogram:
-        """Return a new histogram."""
-        return Histogram(name, help_text, labels, registry=self.registry, buckets=buckets)
 
     def observe(self, path: str, status: int, seconds: float) -> None:
         """Count an answered request."""
@@ -224,9 +218,12 @@ class HttpService:
         is_form = request.content_type in ("application/x-www-form-urlencoded", "multipart/form-data")
         try:
             if is_form or (request.query_string and not request.can_read_body):
-                form = await asyncio.wait_for(request.post(), self._limits.read_s)
+                async with timeout(self._limits.read_s):
+                    form = await request.post()
                 return form_content([*request.query.items(), *form.items()])
-            return parse_json(await asyncio.wait_for(request.read(), self._limits.read_s))
+            async with timeout(self._limits.read_s):
+                body = await request.read()
+            return parse_json(body)
         except web.HTTPRequestEntityTooLarge:
             raise ServiceError(413, f"the body is larger than {self._limits.body_bytes:,} bytes") from None
         except asyncio.TimeoutError:
@@ -262,14 +259,14 @@ class HttpService:
                     raise ServiceError(415, "compressed bodies are not read; send the body as it is")
                 response = await handler(request)
         except web.HTTPException as error:
-            response = error_response(ServiceError(error.status, f"no {request.method} {request.path[:80]} here"))
+            response = _error_response(ServiceError(error.status, f"no {request.method} {request.path[:80]} here"))
         except ServiceError as error:
-            response = error_response(error)
+            response = _error_response(error)
         except (ConnectionError, asyncio.CancelledError):
             raise
         except Exception as error:
             self._on_error(f"{request.method} {request.path}: {type(error).__name__}: {error}")
-            response = error_response(ServiceError(500, "the service failed; its log says why"))
+            response = _error_response(ServiceError(500, "the service failed; its log says why"))
         path = request.path if request.path in self._paths else "other"
         self.metrics.observe(path, response.status, time.perf_counter() - begin_s)
         if origin:
@@ -278,7 +275,7 @@ class HttpService:
 
     async def _metrics_text(self, request: web.Request) -> web.Response:
         self.check_token(request, "")
-        return web.Response(body=generate_latest(self.metrics.registry), content_type="text/plain", charset="utf-8")
+        return web.Response(body=generate_latest(self.metrics), content_type="text/plain", charset="utf-8")
 
 
 def _quiet_logger() -> logging.Logger:
@@ -292,13 +289,7 @@ _CORS = {"Access-Control-Allow-Methods": "GET, POST", "Access-Control-Allow-Head
 """What a browser asks for before a script of another origin sends a request, as LibreTranslate answers it."""
 
 
-def error_response(error: ServiceError) -> web.Response:
+def _error_response(error: ServiceError) -> web.Response:
     """Return the answer to a request that is refused or failed."""
     headers = {} if error.retry_after_s is None else {"Retry-After": str(max(round(error.retry_after_s), 1))}
-    body = json.dumps({"error": error.message}).encode()
-    return web.Response(body=body, status=error.status, content_type="application/json", headers=headers)
-
-
-def json_response(content: object) -> web.Response:
-    """Return an answer in JSON."""
-    return web.Response(body=json.dumps(content).encode(), content_type="application/json")
+    return web.json_response({"error": error.message}, status=error.status, headers=headers)

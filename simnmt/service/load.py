@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from math import isfinite, nan
@@ -70,8 +70,7 @@ class LoadLog:
     begin_s: float
     """When the replay began: from here, offsets and the clients' first thinking count."""
     due_s: Floats
-    """When the request was to be sent: by the schedule, or at the end of its client's thinking. Back to back, when it was
-    sent."""
+    """When the request was to be sent: by the schedule, or at the end of its client's thinking."""
     sent_s: Floats
     received_s: Floats
     status: NDArray[np.int64]
@@ -99,14 +98,12 @@ class LoadLog:
     @property
     def lateness_s(self) -> Floats:
         """By how much later than due the generator itself sent each request."""
-        lateness_s: Floats = self.sent_s - self.due_s
-        return lateness_s
+        return self.sent_s - self.due_s
 
     @property
     def latency_s(self) -> Floats:
         """From the moment at which a request was due to its answer."""
-        latency_s: Floats = self.received_s - self.due_s
-        return latency_s
+        return self.received_s - self.due_s
 
     @property
     def answered(self) -> NDArray[np.bool_]:
@@ -168,9 +165,22 @@ async def send_load(
             log.status[request], log.fault = error.status, log.fault or error.message
         ended()
 
+    async def think_and_ask(client: int) -> None:
+        due_s = log.begin_s + think_s[client]
+        while True:
+            await asyncio.sleep(max(due_s - time.monotonic(), 0.0))
+            if (request := next(waiting, None)) is None:
+                return
+            await one(request, due_s, client)
+            due_s = time.monotonic() + think_s[load.clients + request]
+
     if load.offsets_s is None:
         log.begin_s = time.monotonic()
-        await _closed_loop(load, one, log.begin_s)
+        think_s = load.think_s or [0.0] * (load.clients + len(load.texts))
+        waiting = iter(range(len(load.texts)))
+        # A client behind as many others as there are requests never asks.
+        clients = sorted(range(load.clients), key=think_s.__getitem__)[: len(load.texts)]
+        await asyncio.gather(*map(think_and_ask, clients))
     else:
         log.begin_s, tasks = time.monotonic() + 0.05, list[asyncio.Task[None]]()
         for request, offset_s in enumerate(load.offsets_s):
@@ -180,29 +190,6 @@ async def send_load(
             tasks.append(asyncio.create_task(one(request, due_s)))
         await asyncio.gather(*tasks)
     return log
-
-
-async def _closed_loop(load: Load, one: Callable[[int, float, int], Awaitable[None]], begin_s: float) -> None:
-    """Let every client think, take the next request, and wait for its answer, until all requests are taken."""
-    waiting = iter(range(len(load.texts)))
-
-    async def ask(number: int) -> None:
-        due_s = begin_s if load.think_s is None else begin_s + float(load.think_s[number])
-        while True:
-            if load.think_s is not None:
-                await asyncio.sleep(max(due_s - time.monotonic(), 0.0))
-            request = next(waiting, None)
-            if request is None:
-                return
-            await one(request, time.monotonic() if load.think_s is None else due_s, number)
-            if load.think_s is not None:
-                due_s = time.monotonic() + float(load.think_s[load.clients + request])
-
-    clients = list(range(load.clients))
-    if load.think_s is not None:
-        clients.sort(key=load.think_s.__getitem__)
-    # A client behind as many others as there are requests never asks.
-    await asyncio.gather(*map(ask, clients[: len(load.texts)]))
 
 
 if sys.platform == "linux":

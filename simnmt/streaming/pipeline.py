@@ -363,11 +363,7 @@ class Turn:
 
 
 def run_engagement(
-    store: ShardStore,
-    encoder: ElasticEncoder,
-    cost: StiCost,
-    engaged: EngagementSettings,
-    inputs: Iterable[Input],
+    store: ShardStore, encoder: ElasticEncoder, cost: StiCost, engaged: EngagementSettings, inputs: Iterable[Input]
 ) -> Iterator[Turn]:
     """Execute a turn for each of `inputs`, token ids and mask [batch, length], and yield it.
 

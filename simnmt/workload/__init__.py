@@ -5,3 +5,13 @@ To read it, start with `length_table.py` (joint counts of lengths, from which re
 """
 
 from __future__ import annotations
+
+from simnmt.base.errors import InputError
+
+
+class CorpusError(InputError):
+    """Parallel text or a length table that cannot be used."""
+
+
+class ArrivalsError(InputError):
+    """A recorded trace or a rate series that cannot be used."""

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -22,11 +22,11 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from simnmt.base.configuration import Configuration, EndOfSentence, InputFile, form_by_key
+from simnmt.base.configuration import Configuration, InputFile, form_by_key
 from simnmt.base.extension import Extended, Extensible
 from simnmt.workload.arrivals import Arrivals, BackToBack
-from simnmt.workload.arrivals.custom import custom_arrivals
-from simnmt.workload.corpus import FilterName, RatioFilter, dropped_warning, keep, read_corpus
+from simnmt.workload.arrivals.process import custom_arrivals
+from simnmt.workload.corpus import FilterName, RatioFilter, read_corpus
 from simnmt.workload.length_table import LengthTable, read_table
 from simnmt.workload.length_units import Fertility, TokeniserKind, tokenisers_in
 from simnmt.workload.lengths import MIXES, SENTENCES, LognormalLengths, lengths_in
@@ -72,11 +72,6 @@ class Lengths(Configuration):
         Raises `CorpusError` for a fault of a file, `InputError` for an unknown `@name`.
         """
 
-    def warnings(self, table: LengthTable) -> tuple[str, ...]:
-        """Return the doubts about the table that `load` returned: a filter that dropped more than 5 % of the pairs."""
-        warning = dropped_warning(table.filtered)
-        return (warning,) if warning else ()
-
 
 @lru_cache(maxsize=8)
 def _read_shipped_table(path: Path) -> LengthTable:
@@ -92,24 +87,14 @@ class TableFile(Lengths):
 
     table: Annotated[str, _TABLE_FILE, Field(min_length=1)]
     """`@name` of a shipped table, or a path, relative to the scenario file."""
-    end_of_sentence: EndOfSentence | None = None
-    """Which lengths of the table count the end-of-sentence token; left out: those that its header states, `none` by default."""
-    filter: Filter | None = None
-    """Which further pairs are dropped."""
 
     @model_serializer(mode="wrap")
     def _shortest(self, handler: SerializerFunctionWrapHandler) -> Any:
         return self.table if self.table.startswith("@") and self.model_fields_set == {"table"} else handler(self)
 
     def load(self, base: Path) -> LengthTable:
-        """Read the table and apply the filter of the configuration, if any."""
-        table = (_read_shipped_table if self.table.startswith("@") else read_table)(_TABLE_FILE.path(self.table, base))
-        if self.end_of_sentence is not None:
-            table = replace(table, end_of_sentence=self.end_of_sentence)
-        if self.filter is None:
-            return table
-        kept, dropped = keep(self.filter, table.src_len, table.tgt_len, table.count, table.src_unit, table.tgt_unit)
-        return table.only(kept, str(dropped))
+        """Read the table."""
+        return (_read_shipped_table if self.table.startswith("@") else read_table)(_TABLE_FILE.path(self.table, base))
 
 
 class _Text(Lengths):
@@ -121,46 +106,51 @@ class _Text(Lengths):
     """What a target length counts."""
     filter: Filter = "cnmt"
     """Which pairs are dropped."""
-    file_keys: ClassVar[tuple[str, ...]]
-    """The keys that name the files of the text."""
 
-    def load(self, base: Path) -> LengthTable:
-        """Count the lengths of the text."""
-        files = [base / getattr(self, key) for key in self.file_keys]
-        text_keys = (self.src_key, self.tgt_key) if isinstance(self, JsonLinesFile) else None
+    def _counted(self, base: Path, *files: str, keys: tuple[str, str] | None = None) -> LengthTable:
         units = (self.src_unit, self.tgt_unit)
         src_unit, tgt_unit = (unit if isinstance(unit, str) else unit.written(base) for unit in units)
-        return read_corpus(*files, keys=text_keys, src_unit=src_unit, tgt_unit=tgt_unit, filter=self.filter)[0]
+        paths = [base / file for file in files]
+        return read_corpus(*paths, keys=keys, src_unit=src_unit, tgt_unit=tgt_unit, filter=self.filter)[0]
 
 
 class TextFiles(_Text):
     """Lengths from two text files, plain or gzip; line i of one is line i of the other, translated."""
 
-    file_keys = ("source", "target")
     source: FilePath
     """Path, relative to the scenario file."""
     target: FilePath
     """Path, relative to the scenario file."""
 
+    def load(self, base: Path) -> LengthTable:
+        """Count the lengths of the text."""
+        return self._counted(base, self.source, self.target)
+
 
 class TsvFile(_Text):
     """Lengths from one text file with two tab-separated columns, source and target; plain or gzip."""
 
-    file_keys = ("tsv",)
     tsv: FilePath
     """Path, relative to the scenario file."""
+
+    def load(self, base: Path) -> LengthTable:
+        """Count the lengths of the text."""
+        return self._counted(base, self.tsv)
 
 
 class JsonLinesFile(_Text):
     """Lengths from JSON Lines, plain or gzip: an object a line that holds the two texts, or has them under `translation`."""
 
-    file_keys = ("jsonl",)
     jsonl: FilePath
     """Path, relative to the scenario file."""
     src_key: Annotated[str, Field(min_length=1)]
     """Key of the source text, such as `de`."""
     tgt_key: Annotated[str, Field(min_length=1)]
     """Key of the target text, such as `en`."""
+
+    def load(self, base: Path) -> LengthTable:
+        """Count the lengths of the text."""
+        return self._counted(base, self.jsonl, keys=(self.src_key, self.tgt_key))
 
 
 class LognormalMix(Configuration):
@@ -174,12 +164,8 @@ class LognormalMix(Configuration):
     """Standard deviation of the source length, in subwords."""
     spread: Annotated[float, Field(ge=0.0, le=1.0)] = 0.12
     """Standard deviation of the logarithm of target over source length."""
-    end: Annotated[int, Field(ge=0, le=1000)] = 1
-    """Tokens of every target besides its text: the end symbol."""
     sentences: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """Pairs of lengths that are drawn for the table; left out: those of the mix, 50,000 with moments of your own."""
-    seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 0
-    """Seed of the draw; the seed of the run deals the table's pairs to requests."""
 
     @model_validator(mode="after")
     def _one_of_both(self) -> LognormalMix:
@@ -200,11 +186,10 @@ class SyntheticLengths(Lengths):
         """Draw the lengths."""
         drawn = self.lognormal
         if drawn.mix is not None:
-            moments = replace(MIXES[drawn.mix], spread=drawn.spread, end=drawn.end)
-            return moments.table(drawn.sentences or SENTENCES[drawn.mix], drawn.seed, f"lognormal-{drawn.mix}")
+            moments = replace(MIXES[drawn.mix], spread=drawn.spread)
+            return moments.table(drawn.sentences or SENTENCES[drawn.mix], f"lognormal-{drawn.mix}")
         assert drawn.src_mean is not None and drawn.src_sd is not None
-        moments = LognormalLengths(drawn.src_mean, drawn.src_sd, drawn.spread, drawn.end)
-        return moments.table(drawn.sentences or 50_000, drawn.seed)
+        return LognormalLengths(drawn.src_mean, drawn.src_sd, drawn.spread).table(drawn.sentences or 50_000)
 
 
 class CustomLengths(Extended, Lengths):

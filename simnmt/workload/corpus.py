@@ -21,10 +21,10 @@ from pydantic import Field, ValidationError
 
 from simnmt.base.configuration import Configuration, describe_validation_error
 from simnmt.base.suggestions import did_you_mean
-from simnmt.workload.errors import CorpusError
+from simnmt.workload import CorpusError
 from simnmt.workload.length_table import IntArray, LengthTable
 from simnmt.workload.length_units import unit_and_counter
-from simnmt.workload.text_lines import TextLines, json_object
+from simnmt.workload.text_lines import TextLines
 
 # --- pairs of lines ---
 
@@ -71,7 +71,7 @@ def json_pairs(lines: TextLines, src_key: str, tgt_key: str) -> Iterator[tuple[s
     for line in lines:
         if not line.strip():
             continue
-        row: Mapping[str, object] = json_object(line, lines.fault, first=lines.line == 1)
+        row: Mapping[str, object] = lines.json_object(line)
         if isinstance(inner := row.get("translation"), dict):
             row = inner
         src, tgt = row.get(src_key), row.get(tgt_key)
@@ -211,10 +211,10 @@ def keep(
 
 
 def dropped_warning(filtered: str) -> str | None:
-    """Return one sentence on the dropped pairs if there are many; `filtered`: the filters that a length table states."""
-    applied = re.findall(r"(\d{1,15}) pairs read, (\d{1,15}) dropped", filtered)
-    read, dropped = int(applied[0][0]) if applied else 0, sum(int(dropped) for _, dropped in applied)
-    if not read or dropped <= WARNED_SHARE * read:
+    """Return one sentence on the dropped pairs if there are many; `filtered`: the filter that a length table states."""
+    counts = re.search(r"(\d{1,15}) pairs read, (\d{1,15}) dropped", filtered)
+    read, dropped = map(int, counts.groups()) if counts else (0, 0)
+    if dropped <= WARNED_SHARE * read or not read:
         return None
     return (
         f"{100 * dropped / read:.1f} % of the pairs were dropped by the filter {filtered} (check that the units fit both "

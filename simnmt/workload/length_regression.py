@@ -90,46 +90,21 @@ def fit_lengths(table: LengthTable) -> LengthFit:
     return LengthFit(slope, offset, pairs_r2, pairs_mse, means_r2, means_mse, table.pairs, remark)
 
 
-UPPER_EDGES = (*range(1, 11), 15, 20, 25, 30, 40, 50, 60, 80, 100, 150, 200, 300, 500, 1000, 10**6)
-"""Longest source length of each range of a short table."""
-
-
-def means_by_source_length(
-    table: LengthTable, line: LengthRegression, upper_edges: tuple[int, ...] | None = None
-) -> list[dict[str, Any]]:
+def means_by_source_length(table: LengthTable, line: LengthRegression) -> list[dict[str, Any]]:
     """Return the rows of figure 3 (CNMT-18): statistics of the target lengths by source length, shortest first.
 
-    `src_len` and `src_len_to` are the shortest and longest source length of a row; with `upper_edges`, a row is a range of
-    source lengths that ends at one of them. `line_tgt_len` is the line's value at the mean source length; `sd_tgt_len` is the
-    standard deviation about the mean of each source length by degrees of freedom, None with one pair each; `rmse_tgt_len` is
-    the root mean squared error about the line.
+    `line_tgt_len` is the line's value, `sd_tgt_len` the standard deviation by degrees of freedom, None with one pair, and
+    `rmse_tgt_len` the root mean squared error about the line.
     """
-    weight, src, tgt = table.count, table.src_len, table.tgt_len
-    lengths, at = np.unique(src, return_inverse=True)
-    means = np.bincount(at, weight * tgt) / np.bincount(at, weight)
-    ranges = lengths if upper_edges is None else np.searchsorted(upper_edges, lengths)
     rows = []
-    for place in np.unique(ranges):
-        inside = lengths[ranges == place]
-        here = (src >= inside[0]) & (src <= inside[-1])
-        pairs = int(weight[here].sum())
-
-        def mean(values: NDArray[Any], here: NDArray[np.bool_] = here) -> float:
-            return float(np.average(values[here], weights=weight[here]))
-
-        freedom = pairs - len(inside)
-        mean_src_len = mean(src)
-        rows.append(
-            {
-                "src_len": int(inside[0]),
-                "src_len_to": int(inside[-1]),
-                "pairs": pairs,
-                "mean_tgt_len": mean(tgt),
-                "sd_tgt_len": math.sqrt(mean((tgt - means[at]) ** 2) * pairs / freedom) if freedom else None,
-                "line_tgt_len": line.slope * mean_src_len + line.offset,
-                "rmse_tgt_len": math.sqrt(mean((tgt - (line.slope * src + line.offset)) ** 2)),
-            }
-        )
+    for src_len in np.unique(table.src_len):
+        here = slice(*np.searchsorted(table.src_len, [src_len, src_len + 1]))
+        tgt_len, count = table.tgt_len[here], table.count[here]
+        pairs, mean, expected = int(count.sum()), float(np.average(tgt_len, weights=count)), line.slope * src_len + line.offset
+        sd = math.sqrt(count @ (tgt_len - mean) ** 2 / (pairs - 1)) if pairs > 1 else None
+        rmse = math.sqrt(count @ (tgt_len - expected) ** 2 / pairs)
+        row = {"src_len": int(src_len), "pairs": pairs, "mean_tgt_len": mean, "sd_tgt_len": sd}
+        rows.append(row | {"line_tgt_len": float(expected), "rmse_tgt_len": rmse})
     return rows
 
 
@@ -167,16 +142,18 @@ class LengthDistribution:
         spread: on the shipped tables the mean's squared error is then 1.08 to 5 times the line's, scaled 0.994 to 1.003.
         """
         line = fit_lengths(table).regression
-        src_lengths, first = np.unique(table.src_len, return_index=True)
-        ends = np.append(first[1:], len(table.src_len))
-        pairs_before = np.append(0, np.cumsum(table.count))[np.append(first, len(table.src_len))]
+        src_lengths, at = np.unique(table.src_len, return_inverse=True)
+        pairs = np.bincount(at, weights=table.count)
         relative = table.tgt_len / line.predict(table.src_len)
         means, quantiles = np.empty(len(src_lengths)), np.empty((len(src_lengths), len(LEVELS)))
         for row, src_len in enumerate(src_lengths):
-            low, high = _window(src_lengths, pairs_before, row, pooled)
-            window = slice(first[low], ends[high])
-            order = np.argsort(relative[window], kind="stable")
-            value, weight = relative[window][order], table.count[window][order].astype(np.float64)
+            # The narrowest window about the length with enough pairs.
+            distance = np.abs(src_lengths - src_len)
+            nearest = np.argsort(distance, kind="stable")
+            enough = min(int(np.searchsorted(np.cumsum(pairs[nearest]), pooled)), len(nearest) - 1)
+            inside = np.flatnonzero((distance <= distance[nearest[enough]])[at])
+            inside = inside[np.argsort(relative[inside], kind="stable")]
+            value, weight = relative[inside], table.count[inside].astype(np.float64)
             # A pair lies in the middle of its share.
             position = (np.cumsum(weight) - 0.5 * weight) / weight.sum()
             expected = line.predict(src_len)
@@ -193,11 +170,8 @@ class LengthDistribution:
     def quantile(self, src_len: IntArray, q: float) -> FloatArray:
         """Return the target tokens that a share `q` of the translations does not exceed, at least 1; shape of `src_len`.
 
-        The result need not be whole, since the share of a length is spread evenly about it. Raises `ValueError` for a `q`
-        outside [0, 1].
+        The result need not be whole, since the share of a length is spread evenly about it.
         """
-        if not 0.0 <= q <= 1.0:
-            raise ValueError(f"a quantile lies between 0 and 1, got {q}")
         row, ratio = self._nearest(src_len)
         level = q * (len(LEVELS) - 1)
         below = min(int(level), len(LEVELS) - 2)
@@ -211,16 +185,3 @@ class LengthDistribution:
         left = np.maximum(right - 1, 0)
         row = np.where(src_len - self.src_len[left] <= self.src_len[right] - src_len, left, right)
         return row, self.line.predict(src_len) / self.line.predict(self.src_len[row])
-
-
-def _window(src_lengths: IntArray, pairs_before: IntArray, row: int, pooled: int) -> tuple[int, int]:
-    """Return the first and the last row of the narrowest window about `row` with at least `pooled` pairs."""
-    low = high = row
-    while pairs_before[high + 1] - pairs_before[low] < pooled and (low > 0 or high < len(src_lengths) - 1):
-        to_left = src_lengths[row] - src_lengths[low - 1] if low > 0 else np.inf
-        to_right = src_lengths[high + 1] - src_lengths[row] if high < len(src_lengths) - 1 else np.inf
-        if to_left <= to_right:
-            low -= 1
-        if to_right <= to_left:
-            high += 1
-    return low, high

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from simnmt.base import random_streams
 from simnmt.base.configuration import EndOfSentence, end_tokens
 from simnmt.base.files import written_whole
-from simnmt.workload.errors import CorpusError
+from simnmt.workload import CorpusError
 from simnmt.workload.text_lines import TextLines
 
 IntArray = NDArray[np.int64]
@@ -167,16 +167,6 @@ class LengthTable:
         more_src, more_tgt = np.subtract(end_tokens(end_of_sentence), end_tokens(self.end_of_sentence)).tolist()
         src_len, tgt_len = np.maximum(self.src_len + more_src, 1), np.maximum(self.tgt_len + more_tgt, 1)
         return replace(self._with_pairs(src_len, tgt_len, self.count), end_of_sentence=end_of_sentence)
-
-    def only(self, kept: NDArray[np.bool_], filtered: str) -> LengthTable:
-        """Return the pairs that a further filter keeps; its text `filtered` is added to that of the earlier filters.
-
-        Raises `CorpusError` if none is kept.
-        """
-        if not kept.any():
-            raise self._fault(f"no pair is left, filter {filtered}", "choose another filter, or another table")
-        filters = "; then ".join(filter(None, (self.filtered, filtered)))
-        return replace(self._with_count(np.where(kept, self.count, 0)), filtered=filters)
 
     def _with_pairs(self, src_len: ArrayLike, tgt_len: ArrayLike, count: ArrayLike) -> LengthTable:
         src, tgt, total = _distinct(src_len, tgt_len, count)

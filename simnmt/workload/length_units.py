@@ -22,7 +22,7 @@ from simnmt.base.errors import describe_error
 from simnmt.base.files import MOST_MODEL_BYTES, read_bounded
 from simnmt.base.packages import install_command
 from simnmt.base.suggestions import did_you_mean, format_list
-from simnmt.workload.errors import CorpusError
+from simnmt.workload import CorpusError
 from simnmt.workload.length_table import LengthTable
 
 Count = Callable[[str], int]
@@ -137,11 +137,6 @@ def _tokeniser_path(unit: str, side: Side) -> Path | None:
                 raise CorpusError(f"a folder without {' or '.join(_file_names(side, kind)[:2])}", path=path, remedy=remedy)
             return tokeniser
     return None
-
-
-def model_files(src_unit: str, tgt_unit: str) -> list[Path]:
-    """Return the files of the tokenisers among two units. Raises `CorpusError` for a folder without one."""
-    return [path for path in (_tokeniser_path(src_unit, "src"), _tokeniser_path(tgt_unit, "tgt")) if path is not None]
 
 
 def unit_of(path: str | os.PathLike[str]) -> str:

@@ -18,8 +18,8 @@ from simnmt.workload.length_units import UNITS
 class LognormalLengths:
     """A model of lengths: rounded log-normal source lengths, and target lengths that are a log-normal factor times the source.
 
-    N = max(1, round(log-normal)), M = round(N * exp(spread * z)) + end with z standard normal: the assumption behind the
-    occupancies of FNI-12, since the paper gives the moments of the sources alone.
+    N = max(1, round(log-normal)), M = round(N * exp(spread * z)) + 1 with z standard normal, the 1 being the end symbol: the
+    assumption behind the occupancies of FNI-12, since the paper gives the moments of the sources alone.
     """
 
     src_mean: float
@@ -28,8 +28,6 @@ class LognormalLengths:
     """Standard deviation of the source length, tokens."""
     spread: float = 0.12
     """Standard deviation of the logarithm of target over source length."""
-    end: int = 1
-    """Tokens of every target besides its text: the end symbol."""
 
     def draw(self, generator: np.random.Generator, size: int) -> tuple[IntArray, IntArray]:
         """Draw (src_len, tgt_len) of `size` sentences, shape (size,) each, at least 1, in random order.
@@ -43,18 +41,17 @@ class LognormalLengths:
         share = (generator.permutation(size) + generator.random(size)) / size
         drawn = np.exp(log(self.src_mean) - variance / 2 + sqrt(variance) * ndtri(share))
         src_len = np.maximum(1.0, np.rint(drawn))
-        tgt_len = np.maximum(1.0, np.rint(src_len * np.exp(self.spread * generator.standard_normal(size))) + self.end)
+        tgt_len = np.rint(src_len * np.exp(self.spread * generator.standard_normal(size))) + 1.0
         return src_len.astype(np.int64), tgt_len.astype(np.int64)
 
-    def table(self, sentences: int, seed: int = 0, name: str = "lognormal") -> LengthTable:
+    def table(self, sentences: int, name: str = "lognormal") -> LengthTable:
         """Return a length table of `sentences` drawn pairs in subwords, marked as synthetic."""
         source = (
-            f"synthetic, {sentences:,} pairs drawn with seed {seed}: log-normal source lengths of mean {self.src_mean:g} and "
-            f"standard deviation {self.src_sd:g}, targets the source times exp({self.spread:g} z) plus {self.end}"
+            f"synthetic, {sentences:,} drawn pairs: log-normal source lengths of mean {self.src_mean:g} and standard deviation "
+            f"{self.src_sd:g}, targets the source times exp({self.spread:g} z) plus 1"
         )
-        pairs = self.draw(stream(seed, 0, "lognormal_lengths"), sentences)
-        ends = "target" if self.end else "none"
-        return LengthTable.of_pairs(name, source, "subword", "subword", *pairs, filtered="none", end_of_sentence=ends)
+        pairs = self.draw(stream(0, 0, "lognormal_lengths"), sentences)
+        return LengthTable.of_pairs(name, source, "subword", "subword", *pairs, filtered="none", end_of_sentence="target")
 
 
 EUROPARL = LognormalLengths(26.3, 14.9)

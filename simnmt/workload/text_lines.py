@@ -1,4 +1,4 @@
-"""Lines of a text file, plain or gzip, with errors that name the line: as bytes, as UTF-8 text, as JSON objects."""
+"""Lines of a UTF-8 text, plain or gzip, with errors that name the line; each may be a JSON object."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ import json
 import os
 import sys
 import zlib
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import BinaryIO, ClassVar, Generic, TypeVar, cast
+from typing import BinaryIO, ClassVar, Literal, cast
 
 from simnmt.base.errors import InputError, describe_error
 from simnmt.base.files import MOST_STREAMED_BYTES, check_regular, is_standard, refuse_other_content, standard_input
-from simnmt.workload.errors import CorpusError
+from simnmt.workload import CorpusError
 
 MOST_HELD_BYTES = 1 << 30
 """Limit of the bytes of a text whose lines are kept in memory."""
@@ -27,26 +26,25 @@ MAX_LINE_BYTES = 1 << 20
 """Limit of a line, so that a file without line ends cannot fill the memory."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
-_UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-
-Error = TypeVar("Error", bound=InputError)
-Line = TypeVar("Line", bytes, str)
 
 
-class Lines(ABC, Generic[Error, Line]):
+class TextLines:
     """A single pass over the lines of a file, without their line ends; `line` is the number of the last one.
 
-    Lines end at LF, with or without a CR before it. Gzip is detected by its first bytes, not by the file's name. A UTF-8 byte
-    order mark at the start is dropped. A subclass states how a line is decoded.
+    Lines end at LF, with or without a CR before it; a form feed or U+2028 inside a sentence ends none. Gzip is detected by its
+    first bytes, not by the file's name. A UTF-8 byte order mark at the start is dropped.
 
-    Raises the room's `error` for a file that cannot be read, a device (which may never end), a pointer of Git LFS, data packed
-    otherwise than by gzip, a line of more than `MAX_LINE_BYTES`, UTF-16, NUL bytes, and more than `MOST_STREAMED_BYTES` or, if
-    lines are kept, more than `MOST_HELD_BYTES` or `MOST_HELD_LINES`, also of a pipe and of unpacked gzip data.
+    Raises `error` for a file that cannot be read, a device (which may never end), a pointer of Git LFS, data packed otherwise
+    than by gzip, a line of more than `MAX_LINE_BYTES`, UTF-16, NUL bytes, bytes that are not UTF-8 (column = byte in the line),
+    and more than `MOST_STREAMED_BYTES` or, if lines are kept, more than `MOST_HELD_BYTES` or `MOST_HELD_LINES`, also of a pipe
+    and of unpacked gzip data.
     """
 
-    error: type[Error]
-    content: ClassVar[str]
-    """Content of a line for messages, such as `one sentence`."""
+    error: ClassVar[type[InputError]] = CorpusError
+    content: ClassVar[str] = "one sentence"
+    """Content of a line for messages."""
+    decoding: ClassVar[Literal["strict", "replace"]] = "strict"
+    """Whether bytes that are not UTF-8 are refused or replaced."""
 
     def __init__(self, path: str | os.PathLike[str], *, kept: bool = False, pipes: bool = True) -> None:
         """Prepare to read a file; nothing is opened yet.
@@ -60,12 +58,9 @@ class Lines(ABC, Generic[Error, Line]):
         self.line = 0
         """Number of the current line from 1; 0 before the first."""
         self._kept, self._pipes = kept, pipes
-        self._lines: Iterator[Line] = map(self._decode, self._read())
+        self._lines = self._read()
 
-    @abstractmethod
-    def _decode(self, raw: bytes) -> Line: ...
-
-    def __iter__(self) -> Iterator[Line]:
+    def __iter__(self) -> Iterator[str]:
         return self._lines
 
     def _opened(self) -> AbstractContextManager[io.BufferedReader]:
@@ -75,7 +70,7 @@ class Lines(ABC, Generic[Error, Line]):
         check_regular(self.path, MOST_STREAMED_BYTES, pipes=self._pipes)
         return self.path.open("rb")
 
-    def _read(self) -> Iterator[bytes]:
+    def _read(self) -> Iterator[str]:
         most_bytes, most_lines = (MOST_HELD_BYTES, MOST_HELD_LINES) if self._kept else (MOST_STREAMED_BYTES, sys.maxsize)
         size = 0
         try:
@@ -94,16 +89,13 @@ class Lines(ABC, Generic[Error, Line]):
                         raise self.error(what, path=self.path, remedy=remedy)
                     if self.line == 1:
                         raw = raw.removeprefix(codecs.BOM_UTF8)
-                    if len(raw) > MAX_LINE_BYTES:
-                        raise self._no_text(f"a line of more than {MAX_LINE_BYTES:,} bytes")
-                    if b"\0" in raw or raw.startswith(_UTF16_MARKS):
-                        # In UTF-16, every second byte of most texts is NUL.
-                        nul_bytes = max(raw[::2].count(0), raw[1::2].count(0))
-                        if raw.startswith(_UTF16_MARKS) or nul_bytes > max(len(raw) // 4, 1):
-                            remedy = "save the file as UTF-8, e.g. with iconv -f UTF-16 -t UTF-8"
-                            raise self.fault("UTF-16 text, not UTF-8", column=1, remedy=remedy)
-                        raise self._no_text("NUL byte: binary data, not text", column=raw.index(0) + 1)
-                    yield raw.removesuffix(b"\n").removesuffix(b"\r")
+                    if len(raw) > MAX_LINE_BYTES or b"\0" in raw:
+                        raise self._no_text(raw)
+                    try:
+                        text = raw.decode("utf-8", self.decoding)
+                    except UnicodeDecodeError as error:
+                        raise self._no_text(raw, error.start) from None
+                    yield text.removesuffix("\n").removesuffix("\r")
         except FileNotFoundError:
             raise self.error("no such file", path=self.path, remedy="check the path") from None
         except (gzip.BadGzipFile, zlib.error, EOFError) as error:
@@ -114,52 +106,36 @@ class Lines(ABC, Generic[Error, Line]):
             reason = getattr(error, "strerror", None) or error
             raise self.error(f"cannot be read: {reason}", path=self.path, remedy=remedy) from None
 
-    def fault(self, what: str, *, remedy: str, column: int | None = None) -> Error:
+    def _no_text(self, raw: bytes, undecodable: int = 0) -> InputError:
+        """Return the error about a line that is too long, has NUL bytes, or a byte that is not UTF-8 at `undecodable`."""
+        # In UTF-16, every second byte of most texts is NUL.
+        nul_bytes = max(raw[::2].count(0), raw[1::2].count(0))
+        if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or nul_bytes > max(len(raw) // 4, 1):
+            remedy = "save the file as UTF-8, e.g. with iconv -f UTF-16 -t UTF-8"
+            return self.fault("UTF-16 text, not UTF-8", column=1, remedy=remedy)
+        remedy = f"give a text file with {self.content} a line"
+        if len(raw) > MAX_LINE_BYTES:
+            return self.fault(f"a line of more than {MAX_LINE_BYTES:,} bytes", remedy=remedy)
+        if 0 in raw:
+            return self.fault("NUL byte: binary data, not text", column=raw.index(0) + 1, remedy=remedy)
+        remedy = "save the file as UTF-8, e.g. with iconv -f CP1252 -t UTF-8, where -f names what it is in now"
+        return self.fault(f"byte 0x{raw[undecodable]:02x} is not UTF-8", column=undecodable + 1, remedy=remedy)
+
+    def fault(self, what: str, *, remedy: str, column: int | None = None) -> InputError:
         """Return an error at the current line."""
         return self.error(what, path=self.path, line=self.line or None, column=column, remedy=remedy)
 
-    def _no_text(self, what: str, column: int | None = None) -> Error:
-        return self.fault(what, column=column, remedy=f"give a text file with {self.content} a line")
-
-
-class TextLines(Lines[CorpusError, str]):
-    """A single pass over the lines of a UTF-8 text; a form feed or U+2028 inside a sentence ends no line.
-
-    Raises `CorpusError` also for bytes that are not UTF-8 (column = byte in the line).
-    """
-
-    error = CorpusError
-    content = "one sentence"
-
-    def _decode(self, raw: bytes) -> str:
+    def json_object(self, text: str, remedy: str = "write one JSON object a line") -> dict[str, object]:
+        """Return the JSON object of the current line; `remedy` is that for a line that is none."""
         try:
-            return raw.decode()
-        except UnicodeDecodeError as error:
-            what = f"byte 0x{raw[error.start]:02x} is not UTF-8"
-            remedy = "save the file as UTF-8, e.g. with iconv -f CP1252 -t UTF-8, where -f names what it is in now"
-            raise self.fault(what, column=error.start + 1, remedy=remedy) from None
-
-
-def json_object(
-    text: str | bytes, fault: Callable[..., InputError], *, first: bool, remedy: str = "write one JSON object a line"
-) -> dict[str, object]:
-    """Return the JSON object of a line.
-
-    Args:
-        text: the line.
-        fault: a function that makes the room's error at the line.
-        first: whether the line is the first of the file.
-        remedy: the remedy for a line that is no object.
-    """
-    try:
-        row = json.loads(text)
-    except (ValueError, RecursionError) as error:  # also bytes that are not UTF-8, and numbers of thousands of digits
-        if first and text.strip() in ("[", "{", b"[", b"{"):
-            remedy = "it looks like one JSON text over many lines: write it with jq -c"
-        what = f"no JSON: {getattr(error, 'msg', None) or describe_error(error)}"
-        raise fault(what, column=getattr(error, "colno", None), remedy=remedy) from None
-    if not isinstance(row, dict):
-        if isinstance(row, list):
-            remedy = "write each row on a line of its own, e.g. with jq -c '.[]'"
-        raise fault("no JSON object", remedy=remedy)
-    return row
+            row = json.loads(text)
+        except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
+            if self.line == 1 and text.strip() in ("[", "{"):
+                remedy = "it looks like one JSON text over many lines: write it with jq -c"
+            what = f"no JSON: {getattr(error, 'msg', None) or describe_error(error)}"
+            raise self.fault(what, column=getattr(error, "colno", None), remedy=remedy) from None
+        if not isinstance(row, dict):
+            if isinstance(row, list):
+                remedy = "write each row on a line of its own, e.g. with jq -c '.[]'"
+            raise self.fault("no JSON object", remedy=remedy)
+        return row

@@ -16,7 +16,7 @@ import numpy as np
 import simpy
 
 from simnmt.devices.device import ANSWERED, FAILS, Execution
-from simnmt.network.down_times import DownTimes
+from simnmt.network.outages import DownTimes
 from simnmt.results.device_accounts import FaultAccount
 from simnmt.results.requests import FALLBACK, LOST
 from simnmt.world.deciders import Decider

@@ -11,7 +11,7 @@ import pytest
 
 import simnmt
 from simnmt.base.errors import InputError, Interrupted
-from tests.refusals import assert_one_line
+from tests.command_line import assert_one_line
 
 ROOMS = ("base", "batching", "devices", "experiment", "network", "policies", "profile", "results", "scenario", "workload")
 

@@ -61,17 +61,10 @@ def test_the_row_to_note_is_bold_on_a_terminal_alone(monkeypatch: pytest.MonkeyP
     assert "\x1b" not in format_table(HEADER, ROWS, 2, bold=[0])
 
 
-def test_bold_words_pass_to_the_terminal_and_no_other_control() -> None:
+def test_cells_are_no_markup_and_bold_passes_to_the_terminal_alone() -> None:
+    assert format_table(["a", "b"], [["[bold]x[/]", ":smile:"]], 2, indent="  ").splitlines()[2] == "  [bold]x[/]  :smile:"
     assert without_controls("\x1b[1mbest\x1b[0m \x1b[1mopen") == "\x1b[1mbest\x1b[0m \\x1b[1mopen"
     assert without_controls("\x1b[1ma\x07\x1b[0m\x1b[31m") == "\x1b[1ma\\x07\x1b[0m\\x1b[31m"
-
-
-def test_an_indented_table_fits_with_its_indent() -> None:
-    assert format_table(["a", "b"], [["1", "2"]], indent="  ") == "  a  b\n  -  -\n  1  2"
-
-
-def test_cells_are_no_markup() -> None:
-    assert format_table(["a", "b"], [["[bold]x[/]", ":smile:"]], 2).splitlines()[2] == "[bold]x[/]  :smile:"
 
 
 def test_a_cell_is_cut_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:

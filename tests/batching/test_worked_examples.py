@@ -1,15 +1,18 @@
-"""The eight sentences of FNI-08, 09 and 10 to the number, batches at their edges, and how full batches of 128 are (FNI-12)."""
+"""The eight sentences of FNI-08, 09 and 10 to the number, what a scenario may say, and how full batches of 128 are (FNI-12)."""
 
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
 from simnmt.base.random_streams import stream
 from simnmt.batching import Batching, half_empty, immediate, maxi, mini, top_up
+from simnmt.batching.configuration import BatchingConfiguration
 from simnmt.papers.fni.simulation import step_occupancy
 from simnmt.workload.lengths import MIXES, SENTENCES
 from tests.batching.one_server import serve
@@ -57,22 +60,49 @@ def test_an_output_of_no_tokens_takes_no_step_and_holds_no_place() -> None:
     assert (nothing.active, set(nothing.finish_s.values())) == ([], {0.0})
 
 
+BATCHING: TypeAdapter[Any] = TypeAdapter(BatchingConfiguration)
+
+
 @pytest.mark.parametrize(
-    "wrong",
+    ("content", "batching"),
     [
-        {"size": 0},
-        {"size": 4, "threshold": 4},
-        {"size": 4, "threshold": -1},
-        {"size": 4, "collected": 3},
-        {"size": 4, "longest_wait_s": -1.0},
-        {"size": 4, "longest_wait_s": float("nan")},
-        {"size": 4, "padded_tokens": 0},
-        {"size": 4, "encoded_together": 0},
+        ({"kind": "mini"}, mini(32, longest_wait_s=0.0)),
+        ({"kind": "mini", "size": 8, "longest_wait_ms": None}, mini(8)),
+        ({"kind": "maxi"}, maxi(32, 1280, longest_wait_s=0.0)),
+        ({"kind": "top_up"}, top_up(32, 16)),
+        ({"kind": "top_up", "size": 5}, top_up(5, 2)),
+        ({"kind": "top_up", "size": 5, "threshold": "immediate"}, top_up(5, 4)),
+        ({"kind": "top_up", "threshold": 0, "longest_wait_ms": 20}, top_up(32, 0, longest_wait_s=0.02)),
+        ({"kind": "top_up", "size": 128, "collect": 1280}, top_up(128, 64, 1280)),
+        ({"kind": "mini", "padded_tokens": 900, "encode": 4}, Batching(32, padded_tokens=900, encoded_together=4)),
     ],
 )
-def test_settings_that_make_no_batch_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(ValueError):
-        Batching(**wrong)
+def test_a_configuration_is_the_batching_that_it_names(content: dict[str, Any], batching: Batching) -> None:
+    assert BATCHING.validate_python(content).batching == batching
+
+
+REFUSED = [
+    ({"kind": "top_up", "threshold": 40}, ()),
+    ({"kind": "maxi", "collect": 16}, ()),
+    ({"kind": "top_up", "size": 64, "collect": 63}, ()),
+    ({"kind": "top_up", "threshold": -1}, "threshold"),
+    ({"kind": "top_up", "threshold": "half"}, "threshold"),
+    ({"kind": "top_up", "threshold": True}, "threshold"),
+    ({"kind": "mini", "threshold": 1}, "threshold"),
+    ({"kind": "mini", "size": 0}, "size"),
+    ({"kind": "mini", "longest_wait_ms": -1}, "longest_wait_ms"),
+    ({"kind": "mini", "padded_tokens": 0}, "padded_tokens"),
+    ({"kind": "mini", "encode": 0}, "encode"),
+    ({"size": 8}, ()),
+]
+"""With the key that is refused; none where two keys do not fit each other, or the kind is wrong."""
+
+
+@pytest.mark.parametrize(("content", "key"), REFUSED)
+def test_what_makes_no_batching_is_refused_at_its_key(content: dict[str, Any], key: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        BATCHING.validate_python(content)
+    assert not key or any(key in error["loc"] for error in refused.value.errors())
 
 
 ITERATIONS = {

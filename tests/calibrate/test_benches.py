@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,19 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from simnmt.base.errors import InputError
 from simnmt.calibrate import sharp_speeds
 from simnmt.calibrate import vocabulary_bench as benching
-from simnmt.calibrate.projection_bench import Setting as BenchSetting
-from simnmt.calibrate.projection_bench import StageCost, StagePoint, fit_stage, read_bench
-from simnmt.calibrate.settings import CalibrationError
-from simnmt.calibrate.sharp_speeds import Setting, rung_settings
-from simnmt.calibrate.vocabulary_bench import active_steps, dense_steps, random_layer, random_step, vocabulary_bench
+from simnmt.calibrate.projection_bench import StagePoint, fit_stage, read_bench
+from simnmt.calibrate.sharp_speeds import Setting
+from simnmt.calibrate.vocabulary_bench import active_steps, dense_steps, random_layer, random_step
 from simnmt.cli.vocab import app
 from simnmt.nmt.architecture import SHARP_MODELS, AttentionalArchitecture
 from simnmt.profile.decoder_settings import DecoderSettings, ladder
 from tests.kernels.implementations import needs_compiled
-from tests.papers.vocab_stand_ins import bench, cost, stage
+from tests.papers.vocab_stand_ins import cost, stage
 
 
 @pytest.fixture(autouse=True)
@@ -48,17 +43,6 @@ def test_every_whole_step_finds_the_same_tokens() -> None:
             assert torch.equal(columns, straight.long()) == (share == 1.0)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(("rows", "share"), [(1, 0.02), (1, 0.2), (8, 0.06), (40, 0.12), (100, 0.2)])
-def test_drawn_sets_have_the_requested_share_and_overlap(rows: int, share: float) -> None:
-    layer = random_layer(20_000, 24, 200)
-    drawn = random_step(layer, rows, share)
-    assert len(drawn.columns) == pytest.approx(share * 20_000, rel=0.15)
-    assert torch.equal(drawn.columns, drawn.columns.unique())
-    assert torch.equal(layer.centroids.nearest(drawn.hidden), drawn.chosen), "each row falls into its cluster"
-    overlap = drawn.indices / len(drawn.columns)
-    assert overlap == 1.0 if rows == 1 else 1.2 < overlap < rows
-
-
 def test_the_verb_times_each_setting_judges_its_fit_and_writes_the_document(tmp_path: Path) -> None:
     sizes = "--vocab 900 --width 24 --rows 1 --rows 6 --share 5 --share 20 --clusters 30 --rounds 1"
     done = CliRunner().invoke(app, ["bench", *sizes.split(), "--out", str(tmp_path / "bench.json")], catch_exceptions=False)
@@ -73,29 +57,6 @@ def test_the_verb_times_each_setting_judges_its_fit_and_writes_the_document(tmp_
     assert [(cost.vocab, cost.width, cost.product.rows) for cost in written.costs] == [(900, 24, (1, 6))]
 
 
-@pytest.mark.parametrize("damaged", ["a stage without its costs", "a step without a stage"])
-def test_a_bench_without_a_part_is_refused_where_it_is_read(tmp_path: Path, damaged: str) -> None:
-    content = json.loads(bench().model_dump_json())
-    if damaged.startswith("a stage"):
-        content["costs"][0]["union"]["fixed_s"] = [0.1, 0.2]
-    else:
-        del content["steps"][0]["stages_s"]["assign"]
-    (tmp_path / "bench.json").write_text(json.dumps(content))
-    with pytest.raises(CalibrationError) as caught:
-        read_bench(tmp_path / "bench.json")
-    assert str(caught.value.path) == str(tmp_path / "bench.json")
-
-
-def test_invalid_settings_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    for setting in (BenchSetting(vocabs=(1_000_000_000,)), BenchSetting(device="cuda")):
-        with pytest.raises(InputError) as caught:
-            vocabulary_bench(setting)
-        assert caught.value.remedy
-    refused = CliRunner().invoke(app, ["bench", "--rounds", "0"])
-    assert isinstance(refused.exception, InputError) and "rounds: " in str(refused.exception)
-
-
 @pytest.mark.parametrize(
     ("fixed_us", "us_per_percent", "dense_us", "expected"), [(150.3, 12.05, 720.0, 0.4728), (165.2, 4.02, 600.0, None)]
 )
@@ -106,24 +67,6 @@ def test_break_even_of_the_published_lines(
     product = stage(s_per_column=1e-6 * us_per_percent / 2_500)
     known = cost(assign=stage(1e-6 * fixed_us), product=product, dense=stage(1e-6 * dense_us))
     assert known.break_even(40, 2000) == (None if expected is None else pytest.approx(expected, abs=1e-4))
-
-
-def test_stages_add_up_to_a_step() -> None:
-    known = cost(
-        assign=stage(0.0, 1000.0), union=stage(0.0, 100.0), product=stage(0.0, 20.0),
-        scatter=stage(7.0, 1.0), search=stage(0.0, 2.0),
-    )  # fmt: skip
-    alone = 4_000 + 500 + 100
-    assert known.step_s(5, 1, 4) == alone + 10
-    assert known.step_s(5, 1, 4, scatter=True) == alone + 7 + 5 + 500_000
-    assert known.step_s(5, 2, 4) == alone + 10 + 500, "twice the indices in the sets"
-    assert known.dense_s(1) == 500_000.0
-
-
-def test_between_measured_rows_lies_a_line_and_beyond_them_it_goes_on() -> None:
-    stage_cost = StageCost(rows=(1, 8, 40), fixed_s=(1.0, 2.0, 10.0), s_per_column=(0.0,) * 3)
-    expected = {1: 1.0, 8: 2.0, 24: 6.0, 40: 10.0, 80: 20.0}
-    assert {rows: stage_cost.seconds(rows, 1) for rows in expected} == pytest.approx(expected)
 
 
 @given(st.floats(1e-6, 1e-3), st.floats(0.0, 1e-6), st.lists(st.integers(100, 50_000), min_size=2, max_size=9, unique=True))
@@ -141,17 +84,6 @@ def test_costs_are_found_again(fixed_s: float, s_per_column: float, columns: lis
 SMALL = AttentionalArchitecture(
     kind="attentional", hidden=16, embedding=8, source_layers=1, source_hidden=8, src_vocab=36, tgt_vocab=36
 )
-
-
-def test_each_rung_adds_one_technique_to_those_before() -> None:
-    rungs = list(rung_settings(6, 500, "table").values())
-    changed = [
-        {name for name in DecoderSettings.model_fields if getattr(rung, name) != getattr(before, name)}
-        for before, rung in pairwise(rungs)
-    ]
-    assert changed == [{"gemm"}, {"embeddings"}, {"attention"}, {"activations"}, {"merge"}]
-    assert [rung.exact for rung in rungs] == [False] * 6, "the candidate list is not an identity"
-    assert rung_settings(6, None, "table")["baseline"].exact
 
 
 @needs_compiled

@@ -15,11 +15,10 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from simnmt.calibrate import box, doctor, processor_use
+from simnmt.calibrate import box, processor_use
 from simnmt.calibrate.box import BoxDescription, describe
-from simnmt.calibrate.doctor import engine_finding, examine, hardware_findings
+from simnmt.calibrate.doctor import examine, hardware_findings
 from simnmt.calibrate.processor_use import BusyWatch, choose_cpus, pinned
-from simnmt.nmt.engine import Work, load_engine
 
 needs_affinity = pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system binds no process to processors")
 CPU = "sys/devices/system/cpu/cpu"
@@ -63,21 +62,6 @@ def test_a_container_is_bound_by_its_limits_and_named(root: Path) -> None:
     described = describe()
     assert (described.memory_available_bytes, described.cpu_quota) == (1_500_000, 0.5)
     assert described.virtualisation is not None and described.virtualisation.endswith("container")
-
-
-def test_a_jetson_has_a_release_and_a_power_mode(root: Path) -> None:
-    plant(
-        root,
-        {
-            "proc/device-tree/model": "NVIDIA Jetson AGX Orin Developer Kit\0",
-            "etc/nv_tegra_release": "# R36 (release), REVISION: 4.3, GCID: 38968081, BOARD: generic, EABI: aarch64",
-            "var/lib/nvpmodel/status": "pmode:0002 fmode:quiet",
-            f"{CPU}0/cpufreq/scaling_governor": "schedutil",
-        },
-    )
-    orin = describe()
-    assert (orin.board, orin.governor) == ("NVIDIA Jetson AGX Orin Developer Kit", "schedutil")
-    assert orin.jetson == "L4T 36.4.3, power mode 2"
 
 
 Times = namedtuple("Times", "user nice system idle iowait steal guest")
@@ -175,11 +159,6 @@ def test_hardware_is_fit_or_warned_of(facts: dict[str, object], topic: str, expe
     assert statuses(replace(SERVER, **facts), topic) == expected  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("others", "status"), [(None, "warning"), (0.0, "can"), (7.0, "warning")])
-def test_the_load_is_quiet_only_where_it_is_known(others: float | None, status: str) -> None:
-    assert [finding.status for finding in hardware_findings(SERVER, others) if finding.topic == "load"] == [status]
-
-
 def test_the_box_at_hand_gets_all_findings_in_single_lines_and_nothing_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,24 +168,3 @@ def test_the_box_at_hand_gets_all_findings_in_single_lines_and_nothing_is_writte
     assert {finding.topic for finding in findings} >= topics
     assert not any("\n" in str(finding) for finding in findings)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_that_is_missing_cannot_be_measured(tmp_path: Path) -> None:
-    missing = doctor.disk_finding(tmp_path / "nowhere")
-    assert (missing.status, missing.what) == ("cannot", f"{tmp_path}/nowhere: no such folder")
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("backend", ["torch", "ctranslate2"])
-def test_every_type_that_it_shows_is_one_that_the_engine_takes(backend: str, tmp_path: Path) -> None:
-    tiny = {"kind": "transformer", "encoder_layers": 1, "decoder_layers": 1, "d_model": 16, "heads": 2, "ffn": 16, "vocab": 50}
-    (tmp_path / "tiny.json").write_text(json.dumps(tiny))
-    finding = engine_finding(backend, backend, "cpu")
-    assert finding.status == "can"
-    types = finding.what.partition(": ")[2].split(", ")
-    assert types[0] == "float32"
-    for compute_type in types:
-        engine = load_engine(str(tmp_path / "tiny.json"), backend=backend, compute_type=compute_type)
-        assert engine.account.compute_type.startswith(compute_type), "CTranslate2 adds what it computes the rest with"
-        engine.run(Work(3, 2))
-        engine.close()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.calibrate.cells import (
+from simnmt.calibrate.parts import (
     FITTED,
     JUDGING,
     QUICK_FITTED,
@@ -20,10 +20,10 @@ from simnmt.calibrate.cells import (
     batches,
     corner_cells,
     encoder_cells,
+    execution,
     execution_cells,
     step_cells,
 )
-from simnmt.calibrate.parts import execution
 from simnmt.calibrate.settings import Settings
 from tests.calibrate.engines import QUICK, FakeEngine
 

@@ -18,7 +18,7 @@ from simnmt.kernels.beam_search import StageSeconds
 from simnmt.nmt.architecture import AttentionalArchitecture
 from simnmt.nmt.checkpoint import save_checkpoint
 from simnmt.nmt.engine import EngineAccount, Timing, Work
-from simnmt.nmt.errors import NmtError, OutOfMemory
+from simnmt.nmt.errors import OutOfMemory
 from simnmt.nmt.models import build_model
 from simnmt.nmt.subwords import SOURCE_TOKENIZER, TARGET_TOKENIZER, learn_vocabulary
 from simnmt.nmt.torch_engine import STAGES
@@ -103,12 +103,6 @@ def test_each_beam_is_measured_fused_and_not_at_small_and_large_batches(fused: b
     assert list(larger.steps(larger.base)) == [1, 2, 4, 8, 16, 24]
 
 
-def test_another_beam_of_the_calibration_is_the_base_and_measured_too() -> None:
-    block = block_of(Torchlike(), replace(QUICK, beam=3))
-    assert block.base == DecoderSettings(beam=3)
-    assert {settings.beam for settings in block.measured} == {1, 3, 5}
-
-
 def test_ratios_of_rungs_are_exact_while_the_box_slows_down() -> None:
     """Each variant is timed in turn with the base: a box that ends at half its speed changes no ratio."""
     block = block_of(Sharplike(lambda call: 1.0 + call / 600), FULL)
@@ -117,17 +111,6 @@ def test_ratios_of_rungs_are_exact_while_the_box_slows_down() -> None:
         measured, expected = variant.step_s / base.step_s, sum(stages_s(variant.settings)) / sum(stages_s(PLAIN))
         assert measured == pytest.approx(expected, rel=0.02), variant.settings.describe()
         assert variant.shares == pytest.approx([part / sum(stages_s(variant.settings)) for part in stages_s(variant.settings)])
-
-
-def test_backends_without_stages_have_no_variants_and_report_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuses(*_: object, **__: object) -> StageSeconds:
-        raise NmtError("only compiled kernels time the stages of a step")
-
-    engine = Sharplike()
-    monkeypatch.setattr(engine, "stages_s", refuses)
-    for without in (FakeEngine(), engine):
-        block, (remark,) = decoder_block(without, QUICK, 16, Silent)
-        assert block is None and "stages" in remark
 
 
 VOCAB = 36
@@ -160,17 +143,6 @@ def test_only_rounding_changes_the_agreement_which_equals_that_of_the_ladder(fol
     (rung,) = [rung for rung in agreeing.sharp_agreement(str(folder), folder / "text.txt", 3) if rung.key == "int16"]
     assert agreements[INT16].share == agreements[merged].share == rung.share and 0.0 < agreements[POLYNOMIAL].share <= 1.0
     assert (agreements[INT16].tokens, agreements[INT16].sentences) == (rung.tokens, 5)
-
-
-@needs_compiled
-def test_exact_rungs_change_no_word_of_a_model(folder: Path) -> None:
-    rungs = agreeing.sharp_agreement(str(folder), folder / "text.txt", 3, references=folder / "references.txt")
-    keys = [rung.key for rung in rungs]
-    assert keys[:2] == ["baseline", agreeing.IDENTITIES] and keys.count("merge") == 2, "with table and with polynomial"
-    for rung in rungs:
-        assert rung.sentences == 5 and 0 < rung.tokens_same <= rung.tokens and 0.0 < rung.distinct_share <= 1.0
-        if rung.settings.exact:
-            assert rung.share == 1.0 and rung.sentences_same == 5 and rung.bleu == rungs[0].bleu is not None, "SHARP-10"
 
 
 @needs_compiled

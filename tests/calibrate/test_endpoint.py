@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from simnmt.calibrate import endpoint
 from simnmt.calibrate.calibration import Calibrated
 from simnmt.calibrate.endpoint import EndpointSettings, ServiceTimes, calibrate_endpoint
 from simnmt.calibrate.journal import journal_path
 from simnmt.calibrate.settings import CalibrationError
 from tests.calibrate.endpoint_stub import FIXED_S, SRC_S, TGT_S, StubService, stub_service, translation
-from tests.calibrate.engines import BOX
 
 FAST = 0.02
 """Pace of a stub whose times do not matter."""
@@ -93,14 +90,6 @@ def test_an_interrupted_calibration_goes_on_and_asks_no_finished_round_twice(cal
         profile = calibrated(service).profile
     assert kept >= 6 and len(service.asked) == 2 + profile.endpoint.requests - kept
     assert not journal.exists()
-
-
-def test_the_box_is_described_before_and_after_the_requests(calibrated: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    loads = iter([1.0, 2.0])
-    monkeypatch.setattr(endpoint, "describe", lambda: replace(BOX, load_average=(next(loads), 0.0, 0.0)))
-    with stub_service(pace=FAST) as service:
-        conditions = calibrated(service).profile.conditions
-    assert (conditions.load_average, conditions.model_dump()["load_average_after"]) == (1.0, 2.0)
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from simnmt.calibrate.cells import FITTED, JUDGING
 from simnmt.calibrate.fits import fit_disk, fit_grid, fit_overhead, split_totals
+from simnmt.calibrate.parts import FITTED, JUDGING
 from simnmt.calibrate.parts.execution import execution_block
 from simnmt.calibrate.parts.step import encoder_block, step_block
 from simnmt.calibrate.settings import Settings
 from simnmt.profile.blocks import DiskBlock, StepBlock
-from simnmt.profile.origin import ValidRange
 from tests.calibrate.engines import PLANE, FakeEngine
 from tests.profile.made_profile import line_table
 
@@ -38,12 +35,6 @@ def test_a_device_that_is_flat_until_it_is_full_becomes_a_table() -> None:
     cost = block.cost
     assert cost.seconds([1, 8, 16, 64], 16) == pytest.approx([0.004, 0.004, 0.004, 0.016])
     assert cost.sum_s(32, 0, 99) == pytest.approx(100 * 0.008)
-
-
-def test_repeats_count_by_their_median() -> None:
-    columns = [np.tile(column, 3) for column in (BATCH, POSITION)]
-    block = fit_grid(StepBlock, *columns, np.concatenate([step_times(), 1.1 * step_times(), 5 * step_times()]))
-    assert block.cost.seconds(8, 8) == pytest.approx(1.1 * LINE.seconds(8, 8))
 
 
 def test_a_batch_without_its_longest_length_stays_out_and_shorter_lengths_are_interpolated() -> None:
@@ -81,11 +72,6 @@ def test_an_overhead_has_two_parts_neither_of_them_negative() -> None:
     assert fit_overhead([1], [0.0004]).s_per_sentence == 0.0
 
 
-def test_what_drowns_in_the_clocks_noise_costs_nothing() -> None:
-    fit = fit_overhead([1, 2, 4], [-1e-7, 0.0, 1e-7])
-    assert fit[:2] == (0.0, 0.0)
-
-
 BYTES = np.repeat(2 ** np.arange(18, 25), 5)
 
 
@@ -102,17 +88,6 @@ def test_noisy_reads_give_the_line_of_their_disk() -> None:
     assert fit.heldout_error is not None and 0.0 < fit.heldout_error < 0.03
 
 
-@given(st.integers(0, 2**32 - 1))
-def test_no_disk_reads_more_in_less_time(seed: int) -> None:
-    """STI-07: the line rises, however noisy the reads were; or no bandwidth can be told."""
-    try:
-        block = fitted(BYTES, np.random.default_rng(seed).lognormal(0.0, 1.0, BYTES.size))
-    except ValueError as error:
-        assert "larger reads take no longer" in str(error)
-        return
-    assert block.s_fixed >= 0.0 and block.bytes_per_s > 0.0
-
-
 @pytest.mark.parametrize(("mode", "kind", "cells"), [("quick", "six_cells", 10), ("full", "full_grid", 42)])
 def test_the_plane_is_found_and_its_held_out_error_is_small(parts: Any, mode: Any, kind: str, cells: int) -> None:
     settings = Settings("gru", mode=mode)
@@ -125,19 +100,6 @@ def test_the_plane_is_found_and_its_held_out_error_is_small(parts: Any, mode: An
     assert fit.heldout_error < 0.025
     assert fit.r2_of_means_per_tgt_len > 0.99
     assert len(block.samples) == cells
-
-
-def test_paper_mode_fits_all_inferences_by_ordinary_least_squares(parts: Any) -> None:
-    settings = Settings("gru", mode="paper", parts=("execution",))
-    drawn = [(1 + number * 7 % 50, 1 + number * 11 % 43) for number in range(600)]
-    timings = parts(settings, drawn=drawn)
-    block = timings.bench.blocks["execution"]
-    assert block.fit.inferences == 600
-    # Figure 2a of C-NMT: means and their spread over the output length.
-    assert [row.tgt_len for row in block.samples] == list(range(1, 44))
-    assert sum(row.repeats for row in block.samples) == 600
-    assert block.plane.s_per_src_token == pytest.approx(PLANE[0], rel=0.05)
-    assert timings.bench.blocks["valid_range"] == ValidRange(src_len=(1, 50), tgt_len=(1, 43))
 
 
 @pytest.mark.parametrize("tells_steps", [True, False])
@@ -166,12 +128,6 @@ def test_step_and_encoder_costs_are_found_from_reported_or_split_times(parts: An
     assert ("does not report" in notes) == (not tells_steps)
 
 
-def test_one_batch_size_makes_no_cost(parts: Any) -> None:
-    timings = parts(Settings("gru", parts=("step",)), most_batch=1)
-    assert (timings.bench.blocks["step"], timings.bench.blocks["encoder"]) == (None, None)
-    assert sum("fewer than two batch sizes" in remark for remark in timings.bench.remarks) == 2
-
-
 def test_steps_that_short_runs_did_not_reach_grow_as_those_of_a_smaller_batch(parts: Any) -> None:
     """Five hypotheses a sentence: from 26 sentences on runs end early, and the table is whole all the same."""
     settings = Settings("gru", parts=("step",), beam=5, max_batch=96)
@@ -185,14 +141,3 @@ def test_steps_that_short_runs_did_not_reach_grow_as_those_of_a_smaller_batch(pa
         assert row == pytest.approx([truth.step_s(batch, min(position, 60)) for position in block.position], rel=0.01)
     assert any("scaled from batch 24: of batch 32 (from 33 on)" in note for note in block.notes)
     assert {position for batch, position, _ in block.judged_cells if batch == 40} == {0, 1, 2, 4, 8, 16, 32}
-
-
-def test_the_ratio_of_whole_runs_to_usual_steps_is_recorded(parts: Any) -> None:
-    """One step in sixteen takes nine times as long: medians do not see it, runs take one and a half times as long."""
-    timings = parts(Settings("gru", parts=("step",), max_batch=8), noise=0.0, growth=0.0)
-    steps = timings.rows("step")
-    spoilt = [tuple(s * (9 if at % 16 == 8 else 1) for at, s in enumerate(steps_s)) for steps_s in steps["steps_s"]]
-    calm, block = (step_block(rows) for rows in (steps, steps.assign(steps_s=spoilt)))
-    assert calm is not None and block is not None
-    assert calm.run_over_predicted == pytest.approx(1.0, rel=1e-3)
-    assert block.run_over_predicted == pytest.approx(1.5, rel=0.15)

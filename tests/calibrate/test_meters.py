@@ -71,12 +71,6 @@ def test_a_disk_that_fills_up_is_refused(folder: Path, most_bytes: int) -> None:
     assert caught.value.path == str(folder)
 
 
-def test_memory_is_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk, "mount_of", lambda folder: Mount("tmpfs", "none"))
-    with pytest.raises(DiskError, match="tmpfs is memory"):
-        ColdFile(tmp_path, 8192)
-
-
 RANGE_UJ = 262143328850
 
 

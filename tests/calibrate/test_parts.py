@@ -18,10 +18,10 @@ from simnmt.calibrate.fits import fit_grid
 from simnmt.calibrate.harness import rounds
 from simnmt.calibrate.parts import Bench
 from simnmt.calibrate.parts import box as box_parts
-from simnmt.calibrate.parts.corrections import fit_padding, fit_sources, overrun_cases, padding_cases, source_cases
+from simnmt.calibrate.parts.corrections import fit_padding, fit_sources, padding_cases, source_cases
 from simnmt.calibrate.parts.step import fit as fit_steps
 from simnmt.calibrate.parts.step import gap_overheads
-from simnmt.calibrate.settings import CalibrationError, Settings
+from simnmt.calibrate.settings import Settings
 from simnmt.nmt.errors import OutOfMemory
 from simnmt.profile.blocks import EncoderBlock, Overhead, StepBlock
 from tests.calibrate.conftest import Measured
@@ -52,21 +52,6 @@ def test_each_cell_is_timed_in_each_round_and_the_engine_is_warm_before(parts: P
     assert (cells_s.max() / cells_s.min()).max() == pytest.approx(1.0)
 
 
-def test_a_quick_calibration_takes_no_more_calls_than_planned(parts: Parts) -> None:
-    """Ten executions, eight batch sizes of steps and 16 encoders, three times; warm-ups and reference work beside them."""
-    engine = FakeEngine(noise=0.0)
-    parts(QUICK, engine)
-    assert len(engine.calls) <= 157
-
-
-def test_every_inference_of_the_paper_counts_just_once_however_disturbed(parts: Parts) -> None:
-    """Common lengths must not lose draws, nor rare ones gain them: their shares are the lengths' distribution."""
-    drawn = [(5, 5 + number % 3) if number % 50 else (9, 40) for number in range(400)]
-    disturbed = {"disturbance": lambda call: 1.5 if call > 450 or 60 <= call < 130 else 1.0}
-    rows = parts(Settings("gru", mode="paper", parts=("execution",)), drawn=drawn, noise=0.0, **disturbed).rows("execution")
-    assert sorted(zip(rows["src_len"], rows["tgt_len"], strict=True)) == sorted(drawn)
-
-
 # Gaps between steps.
 
 
@@ -80,11 +65,6 @@ def test_the_gap_grows_with_the_batch_and_holds_nothing_that_happens_once(parts:
     assert overheads["step_gap_s"].value == pytest.approx(0.0002, rel=1e-6)
     assert overheads["step_gap_s_per_sentence"].value == pytest.approx(3e-5, rel=1e-6)
     assert overheads["step_gap_s"].heldout_error == pytest.approx(0.0, abs=1e-9)
-
-
-def test_no_gap_is_known_if_steps_are_not_reported(parts: Parts) -> None:
-    overheads = gaps(parts(replace(STEPS, backend="ctranslate2"), tells_steps=False))
-    assert [overhead.value for overhead in overheads.values()] == [None, None]
 
 
 # Joining and leaving.
@@ -161,13 +141,6 @@ def test_without_memory_for_any_case_nothing_is_fitted(parts: Parts) -> None:
     measured = bench(Full())
     frame = rounds(source_cases(measured), 2)
     assert fit_sources(frame, measured) == fit_steps(frame, measured) == {} and len(measured.remarks) == 2
-
-
-def test_a_text_of_few_sentences_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
-    (tmp_path / "text").write_text("a b\n" * 9)
-    with pytest.raises(CalibrationError) as refused:
-        overrun_cases(bench(FakeEngine(), beam=2, text=str(tmp_path / "text")))
-    assert refused.value.path == str(tmp_path / "text")
 
 
 # Beside the model.

@@ -15,9 +15,7 @@ from simnmt.base.shipped_files import find
 from simnmt.calibrate import processor_use, profile_assembly
 from simnmt.calibrate.box import BoxDescription
 from simnmt.calibrate.calibration import calibrate
-from simnmt.calibrate.disk import DiskError
 from simnmt.calibrate.journal import journal_path
-from simnmt.calibrate.parts import box as box_parts
 from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.profile.doubts import alone_vs_plane
 from simnmt.profile.profile_file import read_profile
@@ -63,11 +61,6 @@ def test_cells_that_stay_disturbed_are_in_the_profile_and_warned_of(measured: An
     assert any("stayed disturbed" in warning for warning in done.warnings)
 
 
-def test_insufficient_memory_leaves_cells_out(measured: Any) -> None:
-    step = measured(engine=FakeEngine(most_batch=4)).profile.step
-    assert step.batch == (1, 2, 3, 4) and any("batch 7" in text for text in step.left_out)
-
-
 def test_without_memory_for_single_sentences_nothing_is_written(measured: Any, tmp_path: Path) -> None:
     class Cramped(FakeEngine):
         def run(self, work: Any) -> Any:
@@ -77,51 +70,6 @@ def test_without_memory_for_single_sentences_nothing_is_written(measured: Any, t
     with pytest.raises(CalibrationError, match="too few for a plane"):
         measured(engine=Cramped())
     assert not (tmp_path / "box.json").exists()
-
-
-def test_a_disk_that_cannot_be_measured_spoils_nothing_else(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: Any, **__: Any) -> None:
-        raise DiskError("too full", path="/mnt")
-
-    monkeypatch.setattr(box_parts, "ColdFile", full)
-    done = measured(replace(QUICK, parts=("execution", "disk")))
-    assert done.profile.disk is None
-    assert any(warning.startswith("no disk: /mnt: too full") for warning in done.warnings)
-
-
-def test_a_cpu_goes_by_the_name_that_its_box_has_for_it(measured: Any, box: Any, tmp_path: Path) -> None:
-    """Linux shows no model's name for Arm processors: an engine knows none."""
-    box(
-        cpu_model="Arm Cortex-A78AE",
-        board="NVIDIA Jetson AGX Orin",
-        jetson="L4T 36.4.3, power mode MAXN",
-        cpu_quota=2.5,
-        governor="schedutil",
-    )
-    done = measured(ALONE, FakeEngine(device_name="aarch64"))
-    profile = done.profile
-    assert any("the clock governor is schedutil" in warning for warning in done.warnings)
-    assert (profile.device.name, profile.engine.device_name) == ("NVIDIA Jetson AGX Orin, 1 thread", "NVIDIA Jetson AGX Orin")
-    for detail in ("Arm Cortex-A78AE", "L4T 36.4.3, power mode MAXN", "a quota of 2.5 CPUs"):
-        assert detail in profile.device.details
-    (tmp_path / "box.json").unlink()
-    gpu = FakeEngine(device="cuda:0", device_name="Orin", threads=None)
-    assert measured(replace(ALONE, device="cuda", threads=None), gpu).profile.device.name == "Orin"
-
-
-@pytest.mark.parametrize(
-    ("facts", "threads"), [({}, 4), ({"allowed_cores": 2}, 2), ({"allowed_cores": 4, "cpu_quota": 1.5}, 1)]
-)
-def test_by_default_each_core_gets_one_thread(box: Any, tmp_path: Path, facts: dict[str, Any], threads: int) -> None:
-    box(**facts)
-    loaded_with = []
-
-    def load(*_: Any, **options: Any) -> FakeEngine:
-        loaded_with.append(options["threads"])
-        return FakeEngine(threads=options["threads"])
-
-    calibrate(replace(ALONE, threads=None), tmp_path / "box.json", load=load)
-    assert loaded_with == [threads]
 
 
 @pytest.mark.parametrize(
@@ -140,13 +88,6 @@ def test_what_cannot_end_well_is_refused_before_the_model_is_loaded(
         calibrate(replace(QUICK, **keys), tmp_path / out, load=lambda *_, **__: pytest.fail("loaded"))
 
 
-def test_paper_mode_draws_its_lengths_from_the_table(measured: Any) -> None:
-    profile = measured(replace(ALONE, mode="paper", inferences=300)).profile
-    assert (profile.execution.fit.mode, profile.execution.fit.inferences) == ("paper", 300)
-    assert profile.valid_range.src_len[1] > 30
-    assert "300 inferences with the lengths of @de-en-news" in profile.provenance.source
-
-
 @pytest.mark.parametrize(("others", "warned"), [(0.05, False), (1.5, True), (None, None)])
 def test_a_box_is_busy_by_what_others_do_now_and_not_by_what_we_did_before(
     monkeypatch: pytest.MonkeyPatch, others: float | None, warned: bool | None
@@ -160,16 +101,6 @@ def test_a_box_is_busy_by_what_others_do_now_and_not_by_what_we_did_before(
 
 
 # Where a journal or a profile was before.
-
-
-def test_the_state_before_each_session_is_in_the_profile(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other programs ran before the first session, which ended early, and none before the second."""
-    others = iter([1.5, 0.0, 0.0])
-    monkeypatch.setattr(processor_use, "others_cpus", lambda: next(others))
-    with pytest.raises(KeyboardInterrupt):
-        measured(ALONE, FakeEngine(noise=0.0, stop_at=20))
-    conditions = measured(ALONE, FakeEngine(noise=0.0)).profile.conditions
-    assert (conditions.others_cpus, conditions.busy) == (1.5, True)
 
 
 @pytest.mark.parametrize("stop_at", [45, 90])

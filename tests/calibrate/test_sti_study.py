@@ -11,11 +11,10 @@ import pytest
 
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.papers.kit.study import read_study
-from simnmt.papers.sti import study_run
-from simnmt.papers.sti.plans import GPU, LENGTH, PROCESSOR, Planner, submodels
+from simnmt.papers.sti.plans import Planner, submodels
 from simnmt.papers.sti.study import Study
 from simnmt.papers.sti.study_run import SAVED_EVERY, measure, study_classifier
-from simnmt.profile.streaming_cost import BERT_BASE, Shard
+from simnmt.profile.streaming_cost import Shard
 from simnmt.streaming.encoder import EncoderWeights
 from simnmt.streaming.evaluation import Evaluation
 from simnmt.streaming.store import write_store
@@ -26,16 +25,6 @@ from tests.streaming.made_encoder import made_weights
 LAYERS, SLICES = 6, 4
 LAYER_BYTES = 4 * (4 * 256 + 2 * 1024) * 256
 """Of four slices of BERT's size."""
-
-
-def test_the_boards_costs_are_the_papers_own_times_of_a_layer() -> None:
-    """STI-20, STI-21: 339 ms over 95 ms; a GPU's layer of 12 takes 0.7 % longer than one of 3; 0.13 of it all is 150 ms."""
-    order = tuple((layer, piece) for layer in range(12) for piece in range(12))
-    cost, of_gpu = (device.cost(12, 12, order) for device in (PROCESSOR, GPU))
-    assert 12 * cost.t_io(32) == pytest.approx(0.339) and cost.t_comp(LENGTH, 12) == pytest.approx(0.095)
-    assert of_gpu.t_comp(LENGTH, 12) / of_gpu.t_comp(LENGTH, 3) == pytest.approx(1.007, abs=1e-4)
-    assert PROCESSOR.preload_share * 12 * BERT_BASE.float32_bytes_per_layer == pytest.approx(1e6)
-    assert cost.geometry == BERT_BASE and cost.bytes_of(32) == BERT_BASE.index_bytes(32)
 
 
 def test_every_point_waits_as_its_plan_says() -> None:
@@ -132,20 +121,3 @@ def test_a_real_store_is_studied_and_its_study_continued(places: tuple[Path, Pat
         with pytest.raises(CalibrationError) as refusal:
             study_classifier(places[0], task, importance_task=ranking, out=out)
         assert refusal.value.path == str(out)
-
-
-def test_a_study_that_is_stopped_after_its_ranking_keeps_the_order(
-    places: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out, apart = tmp_path / "s.json", places[1].with_name("ranking.tsv")
-    with monkeypatch.context() as stopped, pytest.raises(ZeroDivisionError):
-        stopped.setattr(study_run, "measure", lambda *_, **__: 1 / 0)
-        study_classifier(*places, importance_task=apart, out=out)
-    assert study_classifier(*places, out=out).importance.task == "ranking.tsv"
-
-
-def test_a_study_needs_examples_that_rank_the_shards(places: tuple[Path, Path]) -> None:
-    with pytest.raises(CalibrationError):
-        study_classifier(*places)
-    measured = study_classifier(*places, importance_task=places[1])
-    assert measured.ranked_on_judged and measured.importance.shared == measured.importance.examples == 18

@@ -10,18 +10,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from simnmt.calibrate.harness import Silent
-from simnmt.calibrate.settings import CalibrationError, StiSettings
-from simnmt.calibrate.streaming.measurements import (
-    THREAD,
-    DecoderLayers,
-    measure_layers,
-    measure_reads,
-    reads_block,
-)
-from simnmt.calibrate.streaming.profile import inferred_execution, translator_blocks
+from simnmt.calibrate.settings import StiSettings
+from simnmt.calibrate.streamed_profile import inferred_execution, translator_blocks
+from simnmt.calibrate.streamed_times import THREAD, measure_layers, measure_reads, reads_block
 from simnmt.kernels.unpack import PackedWeights
 from simnmt.nmt.architecture import TransformerArchitecture
 from simnmt.profile.streaming_block import ShardReads, StiBlock, StiCompute
@@ -54,12 +47,6 @@ def test_a_disk_is_a_fixed_part_and_a_rate() -> None:
     block = reads_block(reads, cold=True, pace=None)
     assert (block.s_fixed, block.bytes_per_s) == pytest.approx((3e-4, 80e6))
     assert block.r2 == pytest.approx(1.0)
-
-
-def test_a_disk_that_is_no_faster_at_small_shards_gets_no_line() -> None:
-    block = reads_block(tuple(ShardReads.of([0.002], bits=bits, bytes=100 * bits) for bits in BITS), cold=True, pace=None)
-    assert block.r2 is None
-    assert block.s_fixed == pytest.approx(0.002)
 
 
 Shards = dict[Shard, PackedWeights]
@@ -136,30 +123,6 @@ def test_the_slowdown_of_layers_by_reads_is_measured(tmp_path: Path) -> None:
             measured_layers(_Disturbed(), store, shards, 4)
 
 
-def test_a_decoder_of_all_slices_is_the_textbook_decoder() -> None:
-    """Oracle: torch's own attention over whole sequences, masked, in the place of a cache that is filled step by step."""
-    layers = DecoderLayers(ShardGeometry(2, 4, 16, 32, cross_attention=True), 4, 6, seed=3)
-    source, tokens = torch.randn((1, 5, 16)), torch.randn((6, 16))
-    layers.read_source(source)
-    stepped = torch.cat([layers.step(tokens[at : at + 1], at) for at in range(6)])
-    hidden = tokens
-
-    def heads(rows: Tensor) -> Tensor:
-        return rows.view(len(rows), 4, 4).transpose(0, 1)
-
-    for layer in layers.layers:
-        query, key, value = (heads(part) for part in functional.linear(hidden, layer["qkv"]).chunk(3, dim=1))
-        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        hidden = functional.layer_norm(hidden + mixed.transpose(0, 1).reshape(6, 16) @ layer["o"], (16,))
-        key, value = (heads(part) for part in functional.linear(source[0], layer["source_kv"]).chunk(2, dim=1))
-        query = heads(functional.linear(hidden, layer["source_q"]))
-        mixed = functional.scaled_dot_product_attention(query, key, value)
-        hidden = functional.layer_norm(hidden + mixed.transpose(0, 1).reshape(6, 16) @ layer["source_o"], (16,))
-        inner = functional.relu(functional.linear(hidden, layer["ffn_in"]))
-        hidden = functional.layer_norm(hidden + inner @ layer["ffn_out"], (16,))
-    assert torch.allclose(stepped, hidden, atol=1e-5)
-
-
 def _translator(**sizes_changed: Any) -> TransformerArchitecture:
     sizes: dict[str, Any] = {"kind": "transformer", "encoder_layers": 2, "decoder_layers": 3, "d_model": 16, "heads": 4}
     tokens = {"ffn": 32, "vocab": 60, "eos_token": 0, "unk_token": 1, "pad_token": 59, "start_token": 59, "max_positions": 80}
@@ -182,9 +145,3 @@ def test_a_translator_gets_the_costs_of_both_halves_and_a_plane(tmp_path: Path) 
     assert execution.kind == "inferred"
     assert execution.plane.s_per_tgt_token == pytest.approx(3 * cost.decoder.step_s[-1] + cost.head_s)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("lengths", [(), (0, 8), (16, 8), (8, 8)])
-def test_lengths_that_do_not_rise_are_refused(lengths: tuple[int, ...]) -> None:
-    with pytest.raises(CalibrationError):
-        StiSettings(lengths=lengths)

@@ -100,12 +100,6 @@ def test_shares_and_agreement_equal_those_of_a_plain_decoding() -> None:
     assert set(active.by_sentence) <= {4 / VOCAB, 10 / VOCAB} | set(active.by_sentence[1:-1])
 
 
-def test_parts_with_too_few_whole_batches_are_left_out() -> None:
-    model, (alone, _, _) = lively("gru"), sources(GRU, [3, 9, 5, 7, 4, 12, 2, 6])
-    part = clustered(all_active(VOCAB, model.weight.shape[1]))
-    assert TextDecoding(model, alone, {"clustered": part}, quick=True).variants(full(9)) == []
-
-
 @pytest.mark.deep
 def test_a_trained_folder_is_calibrated_with_its_vocabulary(folder: Path, tmp_path: Path) -> None:
     profile = calibrate(settings(folder), tmp_path / "box.json").profile

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from simnmt.cli.terminal import complaint_line
-from tests.refusals import assert_complaint
+from tests.command_line import assert_complaint
 
 SEED = int(os.environ.get("SIMNMT_CAMPAIGN_SEED", "17"))
 SCALE = float(os.environ.get("SIMNMT_CAMPAIGN_SCALE", "1"))

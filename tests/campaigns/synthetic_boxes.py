@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from simnmt.base.arrays import Floats
-from simnmt.calibrate.cells import execution_cells
 from simnmt.calibrate.harness import STRETCH_CALLS
+from simnmt.calibrate.parts import execution_cells
 from simnmt.calibrate.parts.execution import ROUNDS, execution_block
 from simnmt.calibrate.settings import Settings
 from simnmt.experiment.cases import RunPlan, Unit

@@ -44,13 +44,13 @@ def test_memory_and_descriptors_stay_flat() -> None:
         running.run(engine.ready())
         log = _Discarded()
         server = running.server(engine)
-        settings = GatewaySettings(unit, "cnmt", {"cloud": server.front.service.url}, FRONT, any_model=True)
+        settings = GatewaySettings(unit, "cnmt", {"cloud": server.http.url}, FRONT, any_model=True)
         gateway = running.gateway(settings, log, engine)
         processes = os.getpid(), engine.pid
 
         async def send(first: int, count: int) -> int:
             answered = 0
-            async with TranslationClient(gateway.front.service.url) as client:
+            async with TranslationClient(gateway.http.url) as client:
                 for begin in range(first, first + count, TOGETHER):
                     requests = [ask("w " * (1 + number % 60), number=str(number)) for number in range(begin, begin + TOGETHER)]
                     for request, answer in zip(requests, await together(client, requests), strict=True):
@@ -68,7 +68,7 @@ def test_memory_and_descriptors_stay_flat() -> None:
         running.stop(server)
         running.run(engine.close())
     assert answered == REQUESTS
-    assert gateway.front.outcomes == {"done": REQUESTS}
+    assert gateway.outcomes == {"done": REQUESTS}
     assert log.lines >= 3 * REQUESTS
     for (bytes_before, open_before), (bytes_after, open_after) in zip(before, after, strict=True):
         assert bytes_after - bytes_before < 8e6

@@ -13,7 +13,7 @@ import pytest
 
 from simnmt.report.typography import significant
 from tests.campaigns.harness import run_cases
-from tests.refusals import assert_one_line
+from tests.command_line import assert_one_line
 
 SMALL = ("--requests", "50", "--replications", "1", "--out", "run", "--json")
 

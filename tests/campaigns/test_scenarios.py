@@ -38,20 +38,9 @@ BEYOND_JSON_SCHEMA = {
     "mix_and_moments",
     "needs_distribution",
     "no_batch",
-    "no_burst",
     "no_failures",
-    "no_load",
     "no_moments",
-    "no_rate",
-    "no_whole",
-    "one_rate",
     "quantiles_decrease",
-    "rank_of_engagements",
-    "rate_or_scale",
-    "speed_or_rate",
-    # Names of distributions and of their parameters, which scipy knows.
-    "unfit_distribution",
-    "unknown_distribution",
     # Control characters, refused in texts wherever they stand.
     "control_character",
 }

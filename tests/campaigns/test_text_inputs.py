@@ -6,6 +6,7 @@ import gzip
 import json
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,10 @@ import numpy as np
 import pytest
 
 from simnmt.base.errors import InputError
-from simnmt.network.series_csv import read_bandwidth_csv, read_rtt_csv
-from simnmt.network.traces.trace_file import read_trace
-from simnmt.workload.arrivals.recording import read_recording
-from simnmt.workload.arrivals.varying_rate import read_rate_series
+from simnmt.network.series import BandwidthSeries, RttSeries
+from simnmt.network.series_csv import read_series
+from simnmt.network.traces import read_trace
+from simnmt.workload.arrivals.recording import Recording, read_recording
 from simnmt.workload.corpus import read_corpus
 from simnmt.workload.length_table import read_table
 from tests.campaigns.harness import assert_short_lines, mutate_bytes, run_cases
@@ -92,8 +93,8 @@ INPUTS: Inputs = {
     "iperf3": (IPERF3, read_trace),
     "irtt": (IRTT, read_trace),
     "German ping": (GERMAN, read_trace),
-    "round trips": (RTT, read_rtt_csv),
-    "bandwidths": (b"time_s,mbps\n0,20\n1,\n2,0\n3,15.5\n4,1e3\n", read_bandwidth_csv),
+    "round trips": (RTT, partial(read_series, RttSeries)),
+    "bandwidths": (b"time_s,mbps\n0,20\n1,\n2,0\n3,15.5\n4,1e3\n", partial(read_series, BandwidthSeries)),
     "trace as CSV": (RTT.replace(b"time_s,rtt_ms", b"Timestamp;RTT (ms)").replace(b",", b";"), read_trace),
     "ping": (PING, read_trace),
     "atlas": (ATLAS, read_trace),
@@ -104,10 +105,7 @@ INPUTS: Inputs = {
     "azure arrivals": (AZURE, read_recording),
     "mooncake arrivals": (MOONCAKE, read_recording),
     "counted arrivals": (COUNTS, read_recording),
-    "rates": (
-        b"time_s,rate\n0,1.5\n60,\n120,0\n180,4\n",
-        lambda path: read_rate_series(path, time_column="time_s", rate_column="rate", zeros="hold"),
-    ),
+    "rates": (b"time_s,rate_rps\n0,1.5\n60,\n120,0\n180,4\n", read_recording),
 }
 
 
@@ -122,9 +120,12 @@ def check(content: bytes, read: Callable[[Path], Any], path: Path, generator: ra
     for value in parsed if isinstance(parsed, list) else [parsed]:
         for name in getattr(type(value), "__slots__", ()):
             column = getattr(value, name)
-            if isinstance(column, np.ndarray) and column.dtype.kind == "f" and name != "value":
-                finite = np.isfinite(column) | ((name == "size_tokens") & np.isnan(column))  # NaN: unknown
-                assert finite.all(), f"{name} is not finite"
+            if (
+                isinstance(column, np.ndarray)
+                and column.dtype.kind == "f"
+                and (name != "value" or isinstance(value, Recording))
+            ):
+                assert np.isfinite(column).all(), f"{name} is not finite"
 
 
 @pytest.mark.parametrize("kind", INPUTS)

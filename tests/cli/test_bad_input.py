@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from simnmt.base.errors import InputError
 from simnmt.cli import app
-from simnmt.cli.options import parse_bytes, parse_duration, parse_integers, parse_rate, parse_seconds, parse_share
+from simnmt.cli.options import parse_bytes, parse_duration, parse_integers, parse_rate, parse_share
 from simnmt.scenario.errors import ScenarioError
-from tests.refusals import assert_complaint, assert_one_line
+from tests.command_line import assert_complaint, assert_one_line
 
 LENGTHS = "lengths: {source: news.de, target: news.en, src_unit: word, tgt_unit: word}"
 
@@ -175,49 +175,29 @@ def test_no_kind_of_input_error_formats_itself_otherwise() -> None:
     assert {kind.__name__ for kind in kinds if "__str__" in vars(kind)} <= {"InputError", "ScenarioError"}
 
 
-READERS = (parse_seconds, parse_bytes, parse_rate, parse_duration, parse_share, parse_integers)
+READERS = (parse_bytes, parse_rate, parse_duration, parse_share, parse_integers)
 
 
 @pytest.mark.parametrize(
-    ("text", "length_s"),
-    [("600", 600), ("600s", 600), ("10m", 600), ("10 min", 600), ("2h", 7200), ("1d", 86_400), ("500ms", 0.5), ("0", 0)],
+    ("read", "quantities"),
+    [
+        (parse_duration, {"600s": 600, "10m": 600, "10 min": 600, "2h": 7200, "1d": 86_400, "2.5ms": 0.0025}),
+        (parse_bytes, {"256kB": 256_000, "1MB": 1_000_000, "2 GB": 2e9, "64KiB": 65_536, "0": 0}),
+        (parse_rate, {"200MB/s": 2e8, "1.5 GB/s": 1.5e9, "2000kB/s": 2e6}),
+        (parse_share, {"2%": 0.02}),
+    ],
 )
-def test_lengths_of_time(text: str, length_s: float) -> None:
-    assert parse_seconds(text) == length_s
-
-
-@pytest.mark.parametrize(("text", "size"), [("256kB", 256_000), ("1MB", 1_000_000), ("2 GB", 2e9), ("64KiB", 65_536), ("0", 0)])
-def test_sizes(text: str, size: int) -> None:
-    assert parse_bytes(text) == size
-
-
-@pytest.mark.parametrize(("text", "bytes_per_s"), [("200MB/s", 2e8), ("1.5 GB/s", 1.5e9), ("2000kB/s", 2e6)])
-def test_rates(text: str, bytes_per_s: float) -> None:
-    assert parse_rate(text) == bytes_per_s
-
-
-def test_durations_shares_and_lists() -> None:
-    assert parse_duration("2.5ms") == 0.0025
-    assert parse_share("2%") == 0.02
+def test_quantities_have_units(read: Callable[[str], Any], quantities: dict[str, Any]) -> None:
+    assert {text: read(text) for text in quantities} == pytest.approx(quantities)
     assert parse_integers("2,6,32") == (2, 6, 32)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "nan",
-        "200",
-        "0x2",
-    ],
-)
-def test_an_unknown_form_is_refused_with_the_forms_that_are_known(text: str) -> None:
-    valid = {parse_seconds: {"200", "2"}, parse_integers: {"200", "2"}}
-    for read in READERS:
-        if text not in valid.get(read, ()):
-            with pytest.raises(typer.BadParameter, match=r"write|give") as refused:
-                read(text)
-            assert "\n" not in str(refused.value)
+@pytest.mark.parametrize("read", READERS)
+def test_an_unknown_form_is_refused_with_the_forms_that_are_known(read: Callable[[str], Any]) -> None:
+    for text in ["", "nan", "0x2", *(["200"] if read is not parse_integers else [])]:
+        with pytest.raises(typer.BadParameter, match=r"write|give") as refused:
+            read(text)
+        assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("verb", ["run", "trace import", "corpus fit", "profile compare", "sti shard"])

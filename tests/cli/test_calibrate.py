@@ -17,7 +17,9 @@ from simnmt.base.errors import Interrupted
 from simnmt.calibrate import calibration as run_module
 from simnmt.calibrate import processor_use
 from simnmt.profile.profile_file import read_profile
+from tests.calibrate.endpoint_stub import stub_service
 from tests.calibrate.engines import FakeEngine
+from tests.command_line import assert_one_line
 from tests.nmt import toy_language
 
 PARTS = ("--part", "execution", "--part", "step", "--part", "overheads")
@@ -74,43 +76,6 @@ def test_interrupted_it_says_what_it_kept_and_how_to_go_on(folder: Path, simnmt:
     done = simnmt(*QUICK)
     assert (done.status, "going on from box.json.journal.jsonl" in done.err) == (0, True)
     assert not (folder / "box.json.journal.jsonl").exists()
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (("--quick", "--paper"), "choose one of --quick and --paper"),
-        (("--threads", "5000"), "would wait for each other"),
-        (("--neighbour", "busy"), "measure with --gap"),
-        (("--backend", "jax"), "'jax' is not one of 'torch', 'ctranslate2'"),
-        (("--max-batch", "2000"), "'--max-batch'"),
-    ],
-)
-def test_wrong_options_are_one_line(folder: Path, simnmt: Any, numbers: Any, more: tuple[str, ...], said: str) -> None:
-    done = simnmt(*QUICK, *more)
-    assert (done.status, done.out) == (2, "")
-    assert said in done.err
-    assert done.err.count("\n") == 1
-    assert not (folder / "box.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("--model", "marien"), "marien"),
-        (("--model", "gru", "--backend", "ctranslate2"), "CTranslate2 runs no gru model"),
-    ],
-)
-def test_what_the_engine_refuses_is_one_line(folder: Path, simnmt: Any, options: tuple[str, ...], said: str) -> None:
-    import torch
-
-    if "cuda" in options and torch.cuda.is_available():
-        pytest.skip("this machine has a GPU")
-    done = simnmt("calibrate", "--quick", "--out", "box.json", *options)
-    assert (done.status, done.out) == (2, "")
-    assert said in done.err
-    assert done.err.count("\n") == 1
-    assert list(folder.glob("box.*")) == []
 
 
 @pytest.mark.deep
@@ -173,13 +138,6 @@ def test_a_signal_leaves_a_journal_that_the_same_command_goes_on_with(tiny: Path
     assert not journal.exists()
 
 
-def test_a_vocabulary_without_a_text_is_refused_in_one_line(folder: Path, simnmt: Any) -> None:
-    done = simnmt("calibrate", "--model", "trained", "--vocabulary", "a.clusters", "--quick", "--out", "box.json")
-    assert (done.status, done.out) == (2, "")
-    assert done.err.startswith("simnmt: the active share of a vocabulary depends on a text (give --text")
-    assert done.err.count("\n") == 1
-
-
 def test_an_own_model_is_trained_calibrated_and_run_on_its_own_text(folder: Path, simnmt: Any) -> None:
     """Three commands, and no line on the units beyond the folder of the model."""
     toy_language.write(folder, 300)
@@ -215,3 +173,92 @@ def test_a_gap_is_a_condition_of_the_profile(folder: Path, simnmt: Any, numbers:
     conditions = read_profile(Path("box.json")).conditions
     assert conditions is not None and conditions.gap_s == 0.05
     assert "after 50 ms of idling" in simnmt("profile", "inspect", "box.json").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "place"),
+    [
+        ("--model gru --quick --paper", "--quick"),
+        ("--model gru --quick --threads 5000", "--threads"),
+        ("--model gru --quick --neighbour busy", "--gap"),
+        ("--model gru --quick --backend jax", "--backend"),
+        ("--model gru --quick --max-batch 2000", "--max-batch"),
+        ("--model marien --quick", "marien"),
+        ("--model gru --quick --backend ctranslate2", "gru"),
+        ("--model trained --vocabulary a.clusters --quick", "--text"),
+        ("", "--model"),
+        ("--endpoint http://127.0.0.1:1 --text text.de --threads 1", "--threads"),
+        ("--endpoint http://127.0.0.1:1 --text text.de", "127.0.0.1:1"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(folder: Path, simnmt: Any, texts: None, arguments: str, place: str) -> None:
+    done = simnmt("calibrate", "--out", "box.json", *arguments.split())
+    assert (done.status, done.out) == (2, "") and place in done.err
+    assert_one_line(done.err)
+    assert not list(folder.glob("box*"))
+
+
+TOKEN = "s3cr3t-t0ken" + 400 * "x"
+"""As long as some are: a message is cut before its end."""
+APIS = {"libretranslate": (), "openai": ("--api", "openai", "--model", "stub")}
+"""Options of each API."""
+
+
+@pytest.fixture
+def texts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processor_use, "others_cpus", lambda: 0.0)
+    monkeypatch.delenv("SIMNMT_TOKEN", raising=False)
+    (folder / "text.de").write_text("\n".join("w " * (1 + 3 * length) + str(length) for length in range(6)))
+
+
+def calibrate(simnmt: Any, url: str, *arguments: str) -> Any:
+    return simnmt("calibrate", "--endpoint", url, "--text", "text.de", "--quick", "--out", "box.json", *arguments)
+
+
+def test_a_service_has_a_profile_and_a_page(folder: Path, simnmt: Any, texts: None) -> None:
+    with stub_service(pace=0.5) as service:
+        done = calibrate(simnmt, service.url, "--device-name", "Stub 3000")
+        refused = [calibrate(simnmt, service.url, *options) for options in (("--target", "fr"), ("--out", "text.de"))]
+    assert done.status == 0, done.err
+    assert "measured through HTTP, round trip of" in done.out and "x target +" in done.out
+    assert (folder / "box.html").exists()
+    shown = simnmt("profile", "inspect", "box.json")
+    assert f"libretranslate; at {service.url}; from de; to en" in shown.out
+    assert json.loads((folder / "box.json").read_text())["device"]["name"] == "Stub 3000"
+    assert [outcome.status for outcome in refused] == [2, 2]
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize(
+    ("fault", "complaint"),
+    [
+        ("html", "is a web page (HTML), not the API"),
+        ("break", "closed the connection in the middle of an answer"),
+        ("error with status 200", "out of memory\n"),
+        ("empty", "with an empty translation (correct --source, --target or --model"),
+    ],
+)
+def test_a_service_that_does_not_translate_is_one_line(
+    simnmt: Any, folder: Path, texts: None, api: str, fault: str, complaint: str
+) -> None:
+    with stub_service(api_fault=fault) as service:
+        done = calibrate(simnmt, service.url, *APIS[api], "--timeout", "300ms")
+    assert done.status == 2 and complaint in done.err, done.err
+    assert_one_line(done.err)
+    assert not list(folder.glob("box*"))
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_token_comes_from_the_environment_and_is_never_shown(
+    simnmt: Any, folder: Path, texts: None, monkeypatch: pytest.MonkeyPatch, api: str
+) -> None:
+    outcomes = []
+    with stub_service(token=TOKEN, pace=0.02) as service:
+        for token in ("", "wr0ng-t0ken", TOKEN):
+            monkeypatch.setenv("SIMNMT_TOKEN", token)
+            outcomes.append(calibrate(simnmt, service.url, *APIS[api]))
+    assert [outcome.status for outcome in outcomes] == [2, 2, 0], outcomes[-1].err
+    assert "it asks for a token: put it into $SIMNMT_TOKEN" in outcomes[0].err
+    written = "".join([path.read_text() for path in folder.glob("box*")] + [outcome.out + outcome.err for outcome in outcomes])
+    for secret in (TOKEN[:12], "wr0ng-t0ken"):  # the stub's complaint repeats the token
+        assert secret not in written

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from simnmt.live import validation
-from tests.command_line import Outcome
+from tests.command_line import Outcome, assert_complaint
 from tests.live.sleeping_service import sleeping
-from tests.refusals import assert_complaint
 
 ARRIVALS = ("--set", "workloads.news.arrivals={kind: poisson, rate_rps: 300}")
 

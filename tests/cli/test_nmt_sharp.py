@@ -49,12 +49,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         learnt = learn_vocabulary(texts if name != "c" else texts[:150], VOCAB, side="whole", **marks)
         for tokenizer in (SOURCE_TOKENIZER, TARGET_TOKENIZER):
             (made / name / tokenizer).write_bytes(learnt)
-    gru = toy_language.GRU.model_copy(update={"src_vocab": VOCAB, "tgt_vocab": VOCAB})
-    save_checkpoint(made / "gru", build_model(gru), gru)
-    for tokenizer in (SOURCE_TOKENIZER, TARGET_TOKENIZER):
-        (made / "gru" / tokenizer).write_bytes((made / "a" / tokenizer).read_bytes())
     (made / "in.txt").write_text("".join(f"{line}\n" for line in [LINES[0], "", *LINES[1:]]))
-    (made / "words.tsv").write_text("un\tONE\n")
     return made
 
 
@@ -150,23 +145,3 @@ def test_sharp_01_unknown_words_are_replaced_where_the_decoder_looked(place: Pat
         SharpTranslator, "decode", lambda *_, **__: replace(said, attended=(len(translator.lines.source.cut("un ☃")),))
     )
     assert translator.translate(["un ☃"])[0].text == "⁇", "the end of the source"
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--model", "gru"], "gru: the sharp decoder runs no gru model (give models that were trained with --model sharp)"),
-        (["--model", "a", "--sharp", "slow"], "no sharp decoder slow (take exact or fast)"),
-        (["--model", "a", "--sharp", "exact", "--max-len", "0"], "max_len is 0"),
-        (["--model", "a", "--sharp", "exact", "--vocabulary", "words.tsv"], "words.tsv: damaged, or no vocabulary bundle"),
-    ],
-    ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else "",
-)
-def test_what_the_sharp_decoder_cannot_do_is_refused_in_one_line(
-    simnmt: Callable[..., Any], place: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], message: str
-) -> None:
-    monkeypatch.chdir(place)
-    more = [] if len(options) > 2 else ["--sharp", "exact"]
-    found = simnmt("nmt", "translate", "in.txt", *options, *more)
-    assert found.status == 2 and found.out == "" and "Traceback" not in found.err
-    assert message in " ".join(found.err.replace("│", " ").split())

@@ -13,7 +13,7 @@ import pytest
 
 from simnmt import api
 from simnmt.base import shipped_files
-from tests.refusals import assert_one_line
+from tests.command_line import assert_one_line
 
 Command = Callable[..., Any]
 SMALL = ("--requests", "400", "--replications", "2")
@@ -60,22 +60,23 @@ def assert_warnings(err: str) -> None:
     assert "(gateway)" not in err, "no request is executed there"
 
 
-def test_warnings_of_an_answer_are_in_its_json_and_on_its_page(folder: Path, simnmt: Command) -> None:
+def test_json_of_an_answer_has_its_figures_and_warnings_as_its_page(folder: Path, simnmt: Command) -> None:
+    documents = []
     for given in (RATE, PLAN):
         done = simnmt("plan", *given, "--json", "--page", "page.html", "--force")
         document, page = json.loads(done.out), Path("page.html").read_text(encoding="utf-8")
         assert done.err.splitlines() == [f"simnmt: warning: {warning}" for warning in document["warnings"]]
         assert document["sources"].startswith("device profiles: cloud measured; ")
         assert page.count("<li>") == len(document["warnings"]) >= 2
-
-
-def test_json_of_a_capacity_has_rate_interval_and_binding(folder: Path, simnmt: Command) -> None:
-    done = simnmt("plan", *RATE, "--json")
-    capacity = json.loads(done.out)["capacity"]
-    assert 200.0 < capacity["low"] < capacity["rate_rps"] < capacity["high"] < 400.0
-    sure = json.loads(done.out)["sure"]
+        documents.append(document)
+    rate, plan = documents
+    capacity, sure = rate["capacity"], rate["sure"]
+    assert 200.0 < capacity["low"] < capacity["rate_rps"] < capacity["high"] < 400.0 and "cloud" in capacity["binding"]
     assert 100.0 < sure["rate_rps"] < capacity["rate_rps"] and sure["runs"] == 40
-    assert "cloud" in capacity["binding"]
+    assert (plan["choice"], plan["runner_up"]["choice"]) == ({"devices.cloud.count": 3}, {"devices.cloud.count": 4})
+    assert plan["latency_change_percent"]["mean"] < 0.0
+    assert (plan["chosen"]["certainty"]["runs"], plan["chosen"]["certainty"]["runs_met"]) == (40, 40)
+    assert 0.0 < plan["p_slo"] <= 1.0
 
 
 def test_a_plan_is_printed_with_all_that_it_rests_on_and_its_scenario_runs(folder: Path, simnmt: Command) -> None:
@@ -120,16 +121,6 @@ def test_a_plan_of_a_scenario_from_standard_input_is_that_of_its_file_and_names_
     assert_warnings(done.err)
     assert done.out == simnmt("plan", *PLAN).out.replace("@capacity", "SCENARIO.yaml")
     assert "  simnmt live server SCENARIO.yaml --device cloud " in done.out
-
-
-def test_json_of_a_plan_has_choice_runner_up_difference_and_probability(folder: Path, simnmt: Command) -> None:
-    done = simnmt("plan", *PLAN, "--json")
-    plan = json.loads(done.out)
-    assert plan["choice"] == {"devices.cloud.count": 3}
-    assert plan["runner_up"]["choice"] == {"devices.cloud.count": 4}
-    assert plan["latency_change_percent"]["mean"] < 0.0
-    assert (plan["chosen"]["certainty"]["runs"], plan["chosen"]["certainty"]["runs_met"]) == (40, 40)
-    assert 0.0 < plan["p_slo"] <= 1.0
 
 
 def test_a_level_that_nothing_keeps_exits_with_3_and_the_nearest_miss(folder: Path, simnmt: Command) -> None:

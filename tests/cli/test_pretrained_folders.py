@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from simnmt.profile.profile_file import read_profile
+from tests.command_line import assert_one_line
 from tests.nmt.pretrained_folders import FOLDERS, LANGUAGES, nllb_folder, text
-from tests.refusals import assert_one_line
 
 UNITS = {"opus": "sentencepiece", "nllb": "tokenizers"}
 SCENARIO = """\

@@ -1,17 +1,24 @@
-"""`simnmt profile inspect` and `compare` as a user meets them."""
+"""`simnmt profile` with its list, `trace list` and `doctor`: what a box and a folder have, and what is left out."""
 
 from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from simnmt.base import shipped_files
+from simnmt.cli.calibrate import doctor
 from simnmt.profile.profile_file import checked_profile, write_profile
+from tests.command_line import ROOT, assert_one_line
 from tests.profile.made_profile import whole_profile
+
+Command = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +37,7 @@ def told(out: str) -> dict[str, str]:
     return {line[2:].split("  ")[0]: line[2:].split("  ", 1)[1].strip() for line in out.splitlines() if line.startswith("  ")}
 
 
-def test_inspect_says_what_a_profile_knows(profiles: Path, simnmt: Callable[..., Any]) -> None:
+def test_inspect_says_what_a_profile_knows(profiles: Path, simnmt: Command) -> None:
     done = simnmt("profile", "inspect", "slow.json")
     assert (done.status, done.err) == (0, "")
     assert done.out.splitlines()[0] == "slow.json: a model on a box, measured, 2 warnings"
@@ -52,7 +59,7 @@ def test_inspect_says_what_a_profile_knows(profiles: Path, simnmt: Callable[...,
 
 
 def test_json_holds_the_held_out_error_of_every_cost_model(
-    profiles: Path, contents: list[dict[str, Any]], simnmt: Callable[..., Any]
+    profiles: Path, contents: list[dict[str, Any]], simnmt: Command
 ) -> None:
     done = simnmt("profile", "inspect", "slow.json", "@tx2-gru", "--json")
     measured, inferred = json.loads(done.out)["profiles"]
@@ -76,7 +83,7 @@ def test_json_holds_the_held_out_error_of_every_cost_model(
 
 
 def test_inspect_warns_and_tells_notes_from_what_was_left_out(
-    folder: Path, contents: list[dict[str, Any]], simnmt: Callable[..., Any]
+    folder: Path, contents: list[dict[str, Any]], simnmt: Command
 ) -> None:
     content = json.loads(json.dumps(contents[0]))
     content["execution"]["fit"]["level"] = 1.33
@@ -90,16 +97,8 @@ def test_inspect_warns_and_tells_notes_from_what_was_left_out(
     assert said["warning"].startswith("disk: a held-out error of 17 %, above 10 %")
 
 
-def test_a_shipped_profile_is_inspected_by_its_name(folder: Path, simnmt: Callable[..., Any]) -> None:
-    done = simnmt("profile", "inspect", "@titan-xp-marian")
-    assert done.status == 0
-    said = told(done.out)
-    assert said["execution"].startswith("inferred; 0.04117 x source + 0.4122 x target + 11.51 ms")
-    assert said["not measured"] == "step, encoder, decoder, overheads, disk, energy, sti"
-
-
 def test_compare_sets_box_times_and_costs_side_by_side(
-    profiles: Path, make_profile: Callable[..., Any], simnmt: Callable[..., Any]
+    profiles: Path, make_profile: Callable[..., Any], simnmt: Command
 ) -> None:
     write_profile(profiles / "other.json", make_profile(length_unit={"src": "word", "tgt": "char"}, device={"name": "B"}))
     done = simnmt("profile", "compare", "slow.json", "fast.json", "other.json")
@@ -113,33 +112,136 @@ def test_compare_sets_box_times_and_costs_side_by_side(
     assert "seconds of 100 + 100 tokens" not in slow, "outside the range"
 
 
-def test_plot_writes_a_page_and_never_over_a_profile(profiles: Path, simnmt: Callable[..., Any]) -> None:
+def test_plot_writes_a_page_and_never_over_a_profile(profiles: Path, simnmt: Command) -> None:
     done = simnmt("profile", "inspect", "slow.json", "@tx2-gru", "--page", "page.html")
     assert done.status == 0
     assert done.out.splitlines()[-1] == "page: page.html"
     page = (profiles / "page.html").read_text()
     assert page.count('<section id="profile-') == 2 and page.count("<figure") == 4
     before = (profiles / "slow.json").read_bytes()
-    done = simnmt("profile", "inspect", "slow.json", "--page", "slow.json")
-    assert (done.status, done.err) == (2, "simnmt: slow.json would replace what is read (write to another file)\n")
+    assert simnmt("profile", "inspect", "slow.json", "--page", "slow.json").status == 2
     assert (profiles / "slow.json").read_bytes() == before
 
 
-BAD = {
-    "version": (b'{"schema_version": 9}', "schema_version: 9 where this simnmt reads 2 (calibrate again with this version)"),
-    "truncated": (b'{"schema_version": 2, "na', "no JSON: "),
-    "another": (b'{"schema_version": 2, "bins": 4}', "name: Field required"),
-    "csv": (b"time_s,rtt_ms\n0,1\n", "no JSON: "),
-    "picture": (b"\x89PNG\r\n\x1a\n\xff", "no UTF-8 text at byte 0"),
-}
-
-
 @pytest.mark.parametrize("verb", ["inspect", "compare"])
-@pytest.mark.parametrize(("content", "says"), BAD.values(), ids=BAD)
-def test_a_bad_file_is_one_line(profiles: Path, simnmt: Callable[..., Any], verb: str, content: bytes, says: str) -> None:
+@pytest.mark.parametrize(
+    "content", [b'{"schema_version": 9}', b'{"schema_version": 2, "na', b'{"schema_version": 2, "bins": 4}', b"\x89PNG\xff"]
+)
+def test_a_bad_file_is_one_line(profiles: Path, simnmt: Command, verb: str, content: bytes) -> None:
     (profiles / "bad.json").write_bytes(content)
     done = simnmt("profile", verb, "slow.json", "bad.json")
     assert (done.status, done.out) == (2, "")
     assert done.err.startswith("simnmt: bad.json:")
-    assert says in done.err
-    assert done.err.count("\n") == 1
+    assert_one_line(done.err)
+
+
+def first_words(out: str) -> list[str]:
+    return [line.split()[0] for line in out.split("\n\n")[0].splitlines()[2:]]
+
+
+def test_shipped_profiles_are_listed_with_kinds_engine_and_units(folder: Path, simnmt: Command) -> None:
+    done = simnmt("profile", "list")
+    assert (done.status, done.err) == (0, "")
+    assert first_words(done.out) == [f"@{name}" for name in shipped_files.names("calibration")]
+    lines = {line.split()[0]: line for line in done.out.splitlines() if line}
+    assert all(
+        text in lines["@cpu1-marian"] for text in ("AMD EPYC", "torch float32", " measured ", " subword ", "2026-", " 42 ")
+    )
+    assert all(text in lines["@cpu1-gru"] for text in (" yes, refills ", " 97.9 ")) and " yes  " in lines["@cpu2-gru"]
+    assert done.out.splitlines()[-1].startswith("ms: one sentence of 20 source and 20 target tokens, by itself; batches: ")
+    assert all(text in lines["@tx2-marian"] for text in ("NVIDIA Jetson TX2", " inferred ", " word / mixed ", " 0 "))
+
+
+def test_profiles_of_a_folder_follow_the_shipped_ones(folder: Path, simnmt: Command) -> None:
+    (folder / "calibration").mkdir()
+    (folder / "gateway.json").rename(folder / "calibration" / "gateway.json")
+    (folder / "calibration" / "broken.json").write_text("{")
+    done = simnmt("profile", "list", "--json")
+    document = json.loads(done.out)
+    assert document["profiles"][-1] == {
+        "name": "calibration/gateway.json", "device": "a box", "model": "a model", "engine": None,
+        "kinds": {"execution": "synthetic"}, "samples": 0, "execution_s_of_20_tokens": pytest.approx(0.19), "batches": False,
+        "knows_refills": False, "src_unit": "word", "tgt_unit": "word", "date": "2026-01-01",
+        "warnings": 0,
+    }  # fmt: skip
+    (fault,) = document["left_out"]
+    assert fault.startswith("calibration/broken.json:1:1: no JSON")
+    listed = simnmt("profile", "list")
+    assert first_words(listed.out)[-1] == "calibration/gateway.json"
+    assert listed.err == f"simnmt: note: left out {fault}\n"
+    given = simnmt("profile", "list", str(folder))
+    assert first_words(given.out)[-2:] == [str(folder / name) for name in ("calibration/gateway.json", "cloud.json")]
+
+
+def test_traces_are_listed_with_samples_span_mean_and_origin(folder: Path, simnmt: Command) -> None:
+    (folder / "traces" / "mine").mkdir(parents=True)
+    (folder / "office.csv").rename(folder / "traces" / "mine" / "office.csv")
+    (folder / "traces" / "lengths.csv").write_text("src_len,tgt_len,count\n1,1,1\n")
+    done = simnmt("trace", "list")
+    assert first_words(done.out) == ["@cp1", "@cp2", "traces/mine/office.csv"]
+    assert done.err.startswith("simnmt: note: left out traces/lengths.csv:1:1: no column called like a time")
+    office = done.out.splitlines()[-1].split()
+    assert office[1] == "RTT" and office[-5:] == ["40", "3.333", "min", "81.5", "ms"]
+    trace = json.loads(simnmt("trace", "list", "--json").out)["traces"][0]
+    assert (trace["name"], trace["kind"], trace["samples"], trace["duration_s"]) == ("@cp1", "synthetic", 60, 14_400.0)
+    assert trace["mean"] == pytest.approx(0.080, rel=1e-3) and "RIPE Atlas" in trace["source"]
+
+
+@pytest.mark.parametrize("verb", ["profile", "trace"])
+def test_a_checkout_lists_its_shipped_files_once(verb: str, simnmt: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    done = simnmt(verb, "list")
+    assert done.err == "" and all(name.startswith("@") for name in first_words(done.out))
+
+
+@pytest.mark.parametrize(("verb", "default"), [("profile", "calibration"), ("trace", "traces")])
+def test_a_folder_that_is_none_is_refused(folder: Path, simnmt: Command, verb: str, default: str) -> None:
+    for name in ("nowhere", "small.yaml"):
+        done = simnmt(verb, "list", name)
+        assert (done.status, done.out) == (2, "")
+        assert done.err == f"simnmt: {name}: no such folder (name a folder; left out, it is {default}/)\n"
+
+
+def test_json_holds_the_box_and_every_finding(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    doctor(as_json=True, disk=tmp_path)
+    told = json.loads(capsys.readouterr().out)
+    assert told["box"]["usable_cpus"] >= 1
+    assert {"threads", "torch", "ctranslate2", "energy", "clock", "load", "disk"} <= {
+        each["topic"] for each in told["findings"]
+    }
+    assert all(set(each) == {"status", "topic", "what", "remedy"} for each in told["findings"])
+
+
+WITHOUT = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "transformers", "ctranslate2", "pynvml"):
+            raise ModuleNotFoundError(f"No module named {name!r}")
+
+sys.meta_path.insert(0, Missing())
+from pathlib import Path
+from simnmt.cli.calibrate import doctor
+doctor(as_json=False, disk=Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.deep
+def test_a_box_without_optional_libraries_gets_a_line_each_and_no_traceback(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", WITHOUT, str(tmp_path / "nowhere")],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    lines = run.stdout.splitlines()
+    assert all(line.split()[0] in ("can", "cannot", "warning") for line in lines)
+    topics = {line.split()[1]: line for line in lines if line.startswith("cannot")}
+    assert {"torch", "ctranslate2", "gpu", "disk"} <= set(topics)
+    assert "pip install 'simnmt[models]'" in topics["torch"]

@@ -20,7 +20,7 @@ from simnmt.streaming.evaluation import Evaluator
 from simnmt.streaming.store import ShardStore, write_store
 from simnmt.streaming.texts import PIECES_FILE, learn_pieces
 from simnmt.workload.length_units import unit_of_content
-from tests.refusals import assert_one_line
+from tests.command_line import assert_one_line
 from tests.streaming.made_encoder import logits_of, made_weights
 
 Command = Callable[..., Any]

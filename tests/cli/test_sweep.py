@@ -17,8 +17,7 @@ from simnmt.cli import app
 from simnmt.experiment.sweep import run_point
 from simnmt.profile.profile_file import write_profile
 from simnmt.results.sweep_table import TABLE
-from tests.command_line import filled_folder
-from tests.refusals import assert_one_line
+from tests.command_line import assert_one_line, filled_folder
 
 Command = Callable[..., Any]
 GRID = ("--grid", "networks.office.rtt_mean_ms=20,200", "--grid", "devices.cloud.workers=1,2")

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from simnmt.base.errors import InputError
-from simnmt.cli.terminal import MOST_CHARACTERS, cleaned_streams, complaint_line, progress_bar, warn
-from tests.refusals import assert_complaint, assert_one_line
+from simnmt.cli.terminal import MOST_CHARACTERS, Bar, cleaned_streams, complaint_line, progress_bar, warn
+from tests.command_line import assert_complaint
 
 HOSTILE = "\x1b]0;title\x07\x1b[31m\r\n\x9b2J\u202e\x00" + "x" * 5_000
 
@@ -22,32 +22,20 @@ HOSTILE = "\x1b]0;title\x07\x1b[31m\r\n\x9b2J\u202e\x00" + "x" * 5_000
 @pytest.mark.parametrize(
     ("file", "content", "arguments"),
     [
-        ("small.yaml", json.dumps({"version": 1, HOSTILE: 1}), "run small.yaml"),
-        ("cloud.json", json.dumps({"schema_version": 2, HOSTILE: 1}), "profile inspect cloud.json"),
-        ("office.csv", f"{HOSTILE!s},rtt_ms\n0,50\n", "run small.yaml"),
-        ("news.de", "\x1b[31m\n", "corpus fit news.de"),
+        ("small.yaml", json.dumps({"version": 1, HOSTILE: 1}), ["run", "small.yaml"]),
+        ("cloud.json", json.dumps({"schema_version": 2, HOSTILE: 1}), ["profile", "inspect", "cloud.json"]),
+        ("office.csv", f"{HOSTILE!s},rtt_ms\n0,50\n", ["run", "small.yaml"]),
+        ("news.de", "\x1b[31m\n", ["corpus", "fit", "news.de"]),
+        ("news.de", "", ["run", HOSTILE.replace("\x00", "")]),
     ],
 )
-def test_hostile_content_is_refused_in_printable_lines(
-    folder: Path, simnmt: Callable[..., Any], file: str, content: str, arguments: str
+def test_hostile_contents_and_names_are_refused_in_printable_lines(
+    folder: Path, simnmt: Callable[..., Any], file: str, content: str, arguments: list[str]
 ) -> None:
     (folder / file).write_text(content)
-    done = simnmt(*arguments.split())
+    done = simnmt(*arguments)
     assert (done.status, done.out) == (2, "")
     assert_complaint(done.err)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "run {}",
-        "profile inspect {}",
-    ],
-)
-def test_hostile_arguments_are_refused_in_printable_lines(folder: Path, simnmt: Callable[..., Any], arguments: str) -> None:
-    done = simnmt(*(part.format(HOSTILE.replace("\x00", "")) for part in arguments.split(" ")))
-    assert (done.status, done.out) == (2, "")
-    assert_one_line(done.err)
 
 
 def test_a_complaint_keeps_its_file_and_its_remedy() -> None:
@@ -93,73 +81,47 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return stderr
 
 
-def test_the_bar_says_what_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def draw(bar: Bar, text: str) -> None:
+    bar.runs(1, 4, text)
+    bar.stage(text, 0.5)
+    bar.measured(text, 1.0, 9.0)
+    bar.say(text)
+    print(text, file=sys.stderr)
+
+
+def test_a_bar_is_drawn_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = on_terminal(monkeypatch)
     with progress_bar() as bar:
         bar.runs(2, 4, "the ladder")
         bar.runs(3, 4, "stacks and ensembles")
     assert "stacks and ensembles" in terminal.getvalue() and "3/4" in terminal.getvalue()
-
-
-def test_elsewhere_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     stderr = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stderr)
     with progress_bar() as bar:
-        bar.runs(1, 2)
-        bar.stage("reading")
-        bar.measured("step", 1.0, 2.0)
+        draw(bar, "reading")
         assert not bar.is_drawn
-    assert stderr.getvalue() == ""
+    assert stderr.getvalue() == "reading\n"
 
 
-def draw_runs(text: str) -> None:
-    with progress_bar() as bar:
-        bar.runs(1, 4, text)
-
-
-def draw_stages(text: str) -> None:
-    with progress_bar() as bar:
-        bar.stage(text, 0.5)
-
-
-def draw_calibration(text: str) -> None:
-    with progress_bar() as bar:
-        bar.measured(text, 1.0, 9.0)
-
-
-def say_in_calibration(text: str) -> None:
-    with progress_bar() as bar:
-        bar.say(text)
-
-
-def warn_beside_a_bar(text: str) -> None:
-    with progress_bar():
-        print(text, file=sys.stderr)
-
-
-@pytest.mark.parametrize("draw", [draw_runs, draw_stages, draw_calibration, say_in_calibration, warn_beside_a_bar])
-def test_control_characters_of_names_and_paths_are_drawn_as_escapes(
-    monkeypatch: pytest.MonkeyPatch, draw: Callable[[str], None]
-) -> None:
+def test_control_characters_of_names_and_paths_are_drawn_as_escapes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The terminal would take them for commands, such as a new title; markup of rich is a name like any other."""
     terminal = on_terminal(monkeypatch)
-    draw("of \x1b]0;title\x07 \x1b[31m\u202e[bold]x")
+    with progress_bar() as bar:
+        draw(bar, "of \x1b]0;title\x07 \x1b[31m\u202e[bold]x")
     drawn = terminal.getvalue()
-    assert "of \\x1b]0;title\\x07 \\x1b[31m\\u202e[bold]x" in drawn
+    assert drawn.count("of \\x1b]0;title\\x07 \\x1b[31m\\u202e[bold]x") >= 3
     assert not {"\x07", "\u202e"} & set(drawn) and "\x1b]" not in drawn
 
 
-PRECISE = ("run", "small.yaml", "--until-precision", "90%")
+NOTED = ("sweep", "small.yaml", "--grid", "devices.cloud.workers=1,2", "--requests", "20")
 
 
-@pytest.mark.parametrize("arguments", [("-q", *PRECISE), (*PRECISE, "-q"), ("run", "--quiet", *PRECISE[1:])])
-def test_a_quiet_command_prints_no_notes_before_or_behind_the_verb(
-    folder: Path, simnmt: Callable[..., Any], arguments: tuple[str, ...]
-) -> None:
-    assert simnmt(*PRECISE).err.startswith("5 replications suffice ")
-    done = simnmt(*arguments)
-    assert (done.status, done.err) == (0, "")
-    assert done.out.startswith("small: 200 requests each"), "the result is no note"
+def test_a_quiet_command_prints_no_notes_before_or_behind_the_verb(folder: Path, simnmt: Callable[..., Any]) -> None:
+    assert simnmt(*NOTED).err.startswith("sweep folder: ")
+    for arguments in (("-q", *NOTED), (*NOTED, "-q")):
+        done = simnmt(*arguments)
+        assert (done.status, done.err) == (0, "")
+        assert done.out.startswith("2 points of "), "the result is no note"
 
 
 def test_a_quiet_command_warns_and_complains(folder: Path, simnmt: Callable[..., Any]) -> None:

@@ -14,6 +14,7 @@ from simnmt.calibrate.settings import CalibrationError
 from simnmt.nmt.checkpoint import save_checkpoint
 from simnmt.nmt.models import build_model
 from simnmt.nmt.subwords import learn_vocabulary
+from tests.command_line import assert_one_line
 from tests.nmt import toy_language
 
 GRU = toy_language.GRU.model_copy(update={"src_vocab": 36, "tgt_vocab": 36})
@@ -88,41 +89,34 @@ def test_pairs_and_sentences_that_teach_nothing_are_not_counted(
     (here / "gaps.other").write_text("one two\nzero\n\nfour five\nnine\n", encoding="utf-8")
     given = ["--model", "m", "--text", "gaps.one", "--targets", "gaps.other", "--candidates", "4", "--threads", "1"]
     lists = simnmt("vocab", "build", *given, "--out", "gaps")
-    assert (lists.status, lists.err) == (
-        0,
-        "simnmt: note: 2 of 5 pairs left out: a side is empty\n",
-    )
+    assert (lists.status, lists.err) == (0, "simnmt: note: 2 of 5 pairs left out: a side is empty\n")
     assert "\npairs            3\n" in lists.out
     (direction,) = json.loads(build("--text", "gaps.one", "--out", "gaps", "--force", "--json").out)["directions"]
     assert direction["sentences"] == 4
 
 
-def test_a_bundle_of_another_model_or_no_bundle_at_all_is_one_line(
-    build: Callable[..., Any], simnmt: Callable[..., Any]
-) -> None:
-    build("--text", "one.txt", "--out", "b")
-    for arguments, said in (
-        (["b", "--model", "other"], "b: a bundle of another model"),
-        (["one.txt"], "one.txt: damaged, or no vocabulary bundle"),
-        (["missing"], "missing: cannot be read"),
-    ):
-        found = simnmt("vocab", "inspect", *arguments)
-        assert (found.status, found.out, found.err.count("\n")) == (2, "", 1) and said in found.err
-
-
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("arguments", "place"),
     [
-        (["--text", "one.txt", "--clusters", "100000"], "different contexts for 100,000 clusters"),
-        (["--text", "missing.txt"], "missing.txt"),
-        (["--text", "one.txt", "--targets", "other.txt"], "leave out --targets"),
+        ("inspect b --model other", "b: "),
+        ("inspect one.txt", "one.txt: "),
+        ("inspect missing", "missing: "),
+        ("build --model m --out never --text one.txt --clusters 100000", "100,000 clusters"),
+        ("build --model m --out never --text missing.txt", "missing.txt"),
+        ("build --model m --out never --text a=empty.txt", "empty.txt: "),
+        ("build --model m --out never --text one.txt --targets other.txt --clusters 6", "--clusters"),
+        ("build --model m --out never --text one.txt --candidates 6", "--candidates"),
     ],
 )
-def test_wrong_input_is_one_line_and_leaves_no_bundle(
-    build: Callable[..., Any], here: Path, more: list[str], said: str
+def test_bad_input_is_one_line_and_leaves_no_bundle(
+    build: Callable[..., Any], here: Path, simnmt: Callable[..., Any], arguments: str, place: str
 ) -> None:
-    found = build("--out", "never", *more)
-    assert (found.status, found.out, found.err.splitlines()[-1].count(said)) == (2, "", 1)
+    (here / "empty.txt").write_text("\n\n")
+    if not Path("b").exists():
+        build("--text", "one.txt", "--out", "b")
+    done = simnmt("vocab", *arguments.split())
+    assert (done.status, done.out) == (2, "") and place in done.err
+    assert_one_line(done.err.splitlines(keepends=True)[-1])
     assert not (here / "never").exists()
 
 
@@ -140,9 +134,3 @@ def test_a_bench_takes_its_own_default_for_what_is_not_named(
     simnmt("vocab", "bench")
     simnmt("vocab", "bench", "--rows", "1", "--share", "6")
     assert asked == [Setting(), Setting(rows=(1,), shares=(0.06,))]
-
-
-def test_an_empty_text_is_one_line_with_its_name(here: Path, build: Callable[..., Any]) -> None:
-    (here / "empty.txt").write_text("\n\n")
-    done = build("--text", "a=empty.txt", "--out", "none")
-    assert done.status == 2 and done.err.startswith("simnmt: empty.txt: ") and done.err.count("\n") == 1

@@ -73,22 +73,6 @@ def test_wrong_batching_is_refused_at_its_place(tmp_path: Path, before: str, aft
     assert re.match(rf"s\.yaml:{line}:\d+: devices\.cloud\.{key}: ", complaint(tmp_path, GOOD.replace(before, after)))
 
 
-def test_of_profiles_by_workload_the_one_that_lacks_steps_is_named(tmp_path: Path) -> None:
-    text = GOOD.replace('profile: "@cpu1-gru"\n    b', 'profile: {w: "@titan-xp-gru"}\n    b')
-    assert complaint(tmp_path, text).startswith("s.yaml:10:18: devices.cloud.profile.w: ")
-
-
-@pytest.mark.parametrize("wait_ms", ["0", "null", "12.5"])
-@pytest.mark.parametrize("kind", ["mini", "maxi", "top_up"])
-def test_every_kind_may_wait_not_at_all_a_while_or_for_ever(tmp_path: Path, kind: str, wait_ms: str) -> None:
-    plan = plan_of(tmp_path, GOOD, f"devices.cloud.batching={{kind: {kind}, size: 8, longest_wait_ms: {wait_ms}}}")
-    gateway, cloud = (target.decoding for target in plan.cases["w"].targets)
-    assert gateway is None
-    assert cloud is not None
-    assert cloud.batching.size == 8
-    assert cloud.batching.longest_wait_s == {"0": 0.0, "null": float("inf"), "12.5": 0.0125}[wait_ms]
-
-
 FREE = "devices.cloud.batching.refill=free"
 UNMEASURED = GOOD.replace('profile: "@cpu1-gru"\n    b', 'profile: "bare.json"\n    b')
 
@@ -139,7 +123,3 @@ def seconds(batching: Batching, sentences: int, length: int = 10) -> float:
 def test_however_few_there_are_the_batch_is_full(batching: Batching, sentences: int) -> None:
     """Eight together take ten steps of 10 ms: an eighth of that each, even of three that never fill a batch by themselves."""
     assert seconds(batching, sentences) == pytest.approx(sentences * 0.1 / 8)
-
-
-def test_nothing_takes_no_time() -> None:
-    assert seconds(mini(8), 0) == 0.0

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import simnmt
 from simnmt.base.errors import InputError
-from simnmt.experiment import run as experiment_run
+from simnmt.batching import Batcher, Encode, Join, top_up
+from simnmt.experiment import processes
 from simnmt.experiment.processes import run_in_processes
+from simnmt.network.series import RttSeries
 from simnmt.policies.decision import Decide, DecisionView, Knowledge
-from tests.refusals import assert_short_lines
+from simnmt.workload.length_table import LengthTable
+from tests.command_line import assert_short_lines
 
 MakeScenario = Callable[..., dict[str, Any]]
 Tokens = np.ndarray[Any, Any]
@@ -58,8 +63,8 @@ class Preparing:
 class Ticks:
     """A request every second."""
 
-    def times(self, size: int, seed: int, replication: int, name: str) -> Tokens:
-        return np.arange(1.0, size + 1.0)
+    def times(self, n: int, rng: np.random.Generator) -> Tokens:
+        return np.arange(1.0, n + 1.0)
 
 
 def mean_s(result: Any, policy: str) -> float:
@@ -93,12 +98,6 @@ def test_a_class_and_a_function_of_the_knowledge_make_the_same_policy_as_an_obje
     np.testing.assert_array_equal(targets[0], targets[2])
 
 
-def test_every_replication_decides_by_a_copy_of_the_object(make_scenario: MakeScenario) -> None:
-    policy = LongAway()
-    simnmt.run(make_scenario(policies={"mine": policy}, requests=100))
-    assert policy.decisions == 0
-
-
 def test_objects_give_the_same_numbers_in_another_process(make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch) -> None:
     class Inner(LongAway):  # known to no other process
         pass
@@ -108,7 +107,7 @@ def test_objects_give_the_same_numbers_in_another_process(make_scenario: MakeSce
     scenario["devices"]["gateway"]["profile"] = lambda src_len, tgt_len: 0.01 * tgt_len
     alone = simnmt.run(scenario, jobs=1)
     # One process shows it as two do, and each takes a second to start.
-    monkeypatch.setattr(experiment_run, "run_in_processes", lambda work, tasks, jobs: run_in_processes(work, tasks, 1))
+    monkeypatch.setattr(processes, "run_in_processes", lambda work, tasks, jobs: run_in_processes(work, tasks, 1))
     elsewhere = simnmt.run(scenario, jobs=2)
     assert alone.summary_rows == elsewhere.summary_rows
 
@@ -142,24 +141,6 @@ def test_a_policy_with_a_view_sees_the_queue_and_the_age_of_its_estimate(make_sc
     assert seen[0].reports == [None, None] and seen[-1].reports[1] is not None
     kept = log["target"][:] == 0
     np.testing.assert_allclose(np.array([view.backlog_s for view in seen])[kept], log["t_queue_s"][:][kept], atol=1e-9)
-
-
-def test_a_closed_loop_decides_by_a_method_across_blocks(make_scenario: MakeScenario) -> None:
-    class ByMethod:
-        def prepare(self, src_len: Tokens) -> None:
-            self.away = (src_len > 20).tolist()
-
-        def decide(self, request: int, delay_s: Any) -> int:
-            return 1 if self.away[request] else 0
-
-    scenario = make_scenario(policies={"method": ByMethod(), "function": LongAway(20)}, requests=4_400, replications=1)
-    scenario["workloads"]["de-en"] |= {
-        "arrivals": {"kind": "clients", "clients": 40, "think_time": {"mean_s": 2.0, "distribution": "expon"}},
-        "end_nodes": 40,
-    }
-    scenario["networks"]["cp1"]["hops"] = {"gateway": [{"rtt": {"constant_ms": 30}}]}
-    logs = simnmt.run(scenario).cells[0].logs
-    np.testing.assert_array_equal(logs["method"]["target"][:], logs["function"]["target"][:])
 
 
 def test_a_linear_cost_function_costs_what_the_profile_of_its_plane_costs(
@@ -248,13 +229,150 @@ def test_a_slip_of_a_cost_function_is_one_line(make_scenario: MakeScenario, cost
 )
 def test_a_slip_of_an_arrival_process_is_one_line(make_scenario: MakeScenario, times: Callable[[int], Any]) -> None:
     class Slipping:
-        def times(self, size: int, *key: object) -> Any:
-            return times(size)
+        def times(self, n: int, rng: np.random.Generator) -> Any:
+            return times(n)
 
     scenario = make_scenario(requests=50)
     scenario["workloads"]["de-en"]["arrivals"] = Slipping()
     refusal(scenario)
 
 
-def test_an_object_elsewhere_is_refused_with_its_key(make_scenario: MakeScenario) -> None:
-    assert refusal(make_scenario(seed=object())).startswith("seed: ")
+PAIRS = [(3, 4), (5, 5), (7, 9), (12, 11)] * 40
+TEXTS = [("a b c", "d e f g"), ("a b c d e", "f g h i j"), ("a", "b c")] * 60
+
+
+def rows(scenario: dict[str, Any]) -> list[Any]:
+    return simnmt.run(scenario).summary_rows
+
+
+def with_lengths(scenario: dict[str, Any], lengths: Any) -> dict[str, Any]:
+    return scenario | {"workloads": {"de-en": {"lengths": lengths}}}
+
+
+def test_lengths_are_an_array_a_table_or_pairs_of_numbers(make_scenario: MakeScenario) -> None:
+    scenario = make_scenario(requests=200, replications=1)
+    src, tgt = zip(*PAIRS, strict=True)
+    forms = [
+        np.array(PAIRS),
+        PAIRS,
+        pd.DataFrame({"src_len": src, "tgt_len": tgt}),
+        pd.DataFrame({"src_len": [3, 5, 7, 12], "tgt_len": [4, 5, 9, 11], "count": 40}),
+        LengthTable.of_pairs("mine", "given", "word", "word", src, tgt),
+    ]
+    results = [rows(with_lengths(scenario, form)) for form in forms]
+    assert all(result == results[0] for result in results)
+
+
+def test_texts_are_counted_in_the_unit_of_the_profiles(make_scenario: MakeScenario) -> None:
+    scenario = make_scenario(requests=200, replications=1)
+    counted = [(len(source.split()), len(target.split())) for source, target in TEXTS]
+    frame = pd.DataFrame(TEXTS, columns=["source", "target"])
+    assert rows(with_lengths(scenario, TEXTS)) == rows(with_lengths(scenario, frame)) == rows(with_lengths(scenario, counted))
+
+
+@pytest.mark.parametrize("lengths", [np.zeros(5), [("a",)], object(), [("a b", None)] * 20])
+def test_objects_without_lengths_are_refused(make_scenario: MakeScenario, lengths: Any) -> None:
+    assert "workloads.de-en.lengths" in refusal(with_lengths(make_scenario(), lengths))
+
+
+def test_an_rtt_is_an_array_a_table_or_a_series_in_its_own_unit(make_scenario: MakeScenario) -> None:
+    time_s, rtt_s = np.arange(50.0), np.linspace(0.02, 0.2, 50)
+    forms = [
+        np.column_stack([time_s, rtt_s]),
+        (time_s, rtt_s),
+        pd.DataFrame({"time_s": time_s, "rtt_ms": rtt_s * 1e3}),
+        pd.DataFrame({"time_s": time_s + 7.0, "rtt_s": rtt_s}),
+        RttSeries("cp1", "unstated", "given", time_s, rtt_s),
+    ]
+    results = [rows(make_scenario(requests=200, replications=1, networks={"cp1": {"rtt": form}})) for form in forms]
+    for result in results:
+        assert [row["mean_latency_s"] for row in result] == pytest.approx([row["mean_latency_s"] for row in results[0]])
+
+
+@pytest.mark.parametrize(
+    "rtt",
+    [
+        (np.arange(3.0), np.full(3, 50.0)),
+        np.zeros((3, 3)),
+        pd.DataFrame({"t": [0.0]}),
+        (np.array([0.0, 0.0]), np.array([0.1, 0.1])),
+        (np.arange(2.0), np.full(2, np.nan)),
+    ],
+)
+def test_objects_that_are_no_series_are_refused_with_their_key(make_scenario: MakeScenario, rtt: Any) -> None:
+    assert "networks.cp1.rtt" in refusal(make_scenario(networks={"cp1": {"rtt": rtt}}))
+
+
+class OneByOne:
+    """Encodes and decodes one sentence after another."""
+
+    size = 1
+
+    def __init__(self) -> None:
+        self.waiting: deque[int] = deque()
+        self.encoded: list[int] = []
+
+    def arrive(self, request: int, src_len: int, now_s: float) -> None:
+        self.waiting.append(request)
+
+    def next(self, active: int, now_s: float, longest: int) -> Encode | Join | None:
+        if active:
+            return None
+        if self.encoded:
+            return Join((self.encoded.pop(),))
+        if self.waiting:
+            self.encoded.append(self.waiting.popleft())
+            return Encode((self.encoded[0],))
+        return None
+
+
+class MyTopUp(Batcher):
+    """The shipped rule as a class of a user."""
+
+    def __init__(self) -> None:
+        super().__init__(top_up(4, 2))
+
+
+def batched(batching: Any, **keys: Any) -> dict[str, Any]:
+    return {
+        "version": 1,
+        "name": "batched",
+        "requests": 300,
+        "replications": 1,
+        "workloads": {"w": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 12.0}, "end_nodes": 4}},
+        "networks": {"n": {"rtt": {"constant_ms": 30}}},
+        "devices": {"gateway": {"profile": "@cpu1-gru"}, "cloud": {"profile": "@cpu1-gru", "batching": batching} | keys},
+        "policies": {"cloud": {}, "cnmt": {}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("mine", "shipped"),
+    [(OneByOne(), {"kind": "mini", "size": 1}), (MyTopUp(), {"kind": "top_up", "size": 4, "threshold": 2})],
+)
+def test_a_batcher_of_ones_own_gives_the_times_of_the_shipped_rule(mine: Any, shipped: dict[str, Any]) -> None:
+    custom, registered = simnmt.run(batched(mine)), simnmt.run(batched(shipped))
+    for policy in ("cloud", "cnmt"):
+        logs = custom.cells[0].logs[policy], registered.cells[0].logs[policy]
+        np.testing.assert_allclose(logs[0]["latency_s"], logs[1]["latency_s"], 1e-6)
+    assert custom.engines["cloud"] == "reference" and custom.engine_reasons["cloud"]
+
+
+def slipping(**methods: Any) -> Any:
+    return type("Slipping", (OneByOne,), methods)()
+
+
+@pytest.mark.parametrize(
+    "batcher",
+    [
+        slipping(next=lambda self, *state: None),
+        slipping(next=lambda self, *state: Encode((10**6,))),
+        slipping(next=lambda self, *state: 3),
+        slipping(next=lambda self, *state: None, due_s="soon"),
+        slipping(next=lambda self, *state: 1 / 0),
+        slipping(size=0),
+        slipping(arrive=None),
+    ],
+)
+def test_a_batcher_that_slips_ends_the_run_in_one_line(batcher: Any) -> None:
+    refusal(batched(batcher))

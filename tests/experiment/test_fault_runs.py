@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import simnmt
-from simnmt.results.requests import LOST, were_answered
+from simnmt.results.requests import LOST
 
 
 def scenario(**keys: Any) -> dict[str, Any]:
@@ -39,13 +38,8 @@ def scenario(**keys: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("faults") / "run"
-
-
-@pytest.fixture(scope="module")
-def result(directory: Path) -> Any:
-    return simnmt.run(scenario(), out=directory)
+def result() -> Any:
+    return simnmt.run(scenario())
 
 
 @pytest.fixture(scope="module")
@@ -104,25 +98,9 @@ def test_nothing_is_lost_with_a_timeout(falling_back: Any, result: Any) -> None:
     assert cloud.loc[fell_back, "t_tx_s"].max() <= 0.4 + 1e-9
 
 
-def test_a_page_and_a_stored_run_draw_the_requests_that_all_policies_answered(result: Any, directory: Path) -> None:
-    loaded = simnmt.load(directory)
-    outcomes = result.requests.pivot(index="request_id", columns="policy", values="outcome")
-    answered = int(were_answered(outcomes).all(axis=1).sum())
-    assert {log.requests for log in loaded.drawn_cells[0].logs.values()} == {answered}
-    assert loaded.figure("latency") is not None
-
-
 @pytest.mark.parametrize(("begin_s", "warm_up"), [(0.0, 0), (5.0, 200)])
 def test_a_run_without_any_answer_after_its_warm_up_is_refused(begin_s: float, warm_up: Any) -> None:
     dead = scenario(policies={"cloud": {}}, warm_up_requests=warm_up)
     dead["devices"]["cloud"]["failures"] = {"intervals_s": [[begin_s, 1e9]]}
     with pytest.raises(simnmt.InputError):
         simnmt.run(dead)
-
-
-def test_a_comparison_of_runs_takes_the_mean_of_the_answered_requests_and_notes_it(result: Any, falling_back: Any) -> None:
-    comparison = simnmt.compare(falling_back, result)
-    assert any("loses up to" in note for note in comparison.notes)
-    row = comparison.rows.query("policy == 'cloud'").iloc[0]
-    means = [run.rows.set_index("policy").loc["cloud", "mean_latency_s"] for run in (falling_back, result)]
-    assert row["change_percent"] == pytest.approx(100.0 * (means[1] / means[0] - 1.0), rel=0.05)

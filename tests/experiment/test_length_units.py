@@ -14,7 +14,6 @@ from simnmt.profile.blocks import ProfileError
 from simnmt.profile.origin import LengthUnit
 from simnmt.profile.profile_file import write_profile
 from simnmt.scenario.configuration import ScenarioConfiguration
-from simnmt.workload.errors import CorpusError
 
 SPACED = ["one two three four", "five six", "seven eight nine", "ten"] * 9
 
@@ -75,27 +74,6 @@ def test_the_end_of_a_sentence_stays_one_token_in_any_unit(make_profile: Callabl
     assert words.plane.seconds(np.array([4]), np.array([6])) == pytest.approx(in_chars)
     assert words.length_unit.end_of_sentence == "both"
     assert words.valid_range.tgt_len == (0, 81)  # 80 words of the 399 characters beside the end
-
-
-def two_foreign_units(own: Any, tmp_path: Path, make_profile: Callable[..., Any], fertility: dict[str, Any]) -> dict[str, Any]:
-    """A table of words for one device that counts pieces and another that counts subwords."""
-    scenario = own(("subword", "subword"), {"table": "@de-en-news", "fertility": fertility})
-    profile = make_profile().model_copy(update={"length_unit": LengthUnit(src="piece", tgt="piece")})
-    write_profile(tmp_path / "words.json", profile)
-    scenario["devices"]["gateway"]["outside_range_share"] = 1.0
-    return dict(scenario)
-
-
-def test_a_fertility_is_stated_for_each_of_two_units(own: Any, tmp_path: Path, make_profile: Callable[..., Any]) -> None:
-    fertility = {"src": {"piece": 1.2, "subword": 1.5}, "tgt": {"piece": 1.4, "subword": 2.0}}
-    case = plan_of(two_foreign_units(own, tmp_path, make_profile, fertility), tmp_path).cases["w"]
-    pieces, subwords = case.profiles
-    assert [(made.src, made.tgt) for made in (target.conversion for target in case.targets)] == [(1.2, 1.4), (1.5, 2.0)]
-    assert subwords.plane.s_per_tgt_token == pytest.approx(2.0 / 1.4 * pieces.plane.s_per_tgt_token)
-    fertility["src"]["subwrod"] = 1.5
-    for wrong in (fertility, {"src": 1.5, "tgt": 2.0}):
-        with pytest.raises(CorpusError, match=r"fertility\.src"):
-            plan_of(two_foreign_units(own, tmp_path, make_profile, wrong), tmp_path)
 
 
 def test_batches_need_lengths_in_the_profiles_own_tokens(own: Any, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from simnmt.experiment.routes import HalfOverheads, Routes, half_overheads_s, routes
 from simnmt.network.configuration import Network
-from simnmt.network.link import Link
+from simnmt.network.link import Link, MovingRoute
 from simnmt.network.series import RttSeries
 
 DEVICES = ("gateway", "metro", "region", "cloud")
@@ -63,7 +63,7 @@ def test_request_by_request_is_column_by_column_to_the_bit(way: Routes, requests
     at_s, node, src_len, tgt_len = requests
     halves_s = overheads(OVERHEADS_MS[of])
     ways = way.ways(at_s, node, src_len, tgt_len, halves_s)
-    one = way.route(src_len, tgt_len, half_overhead_s=halves_s)
+    one = MovingRoute(way.access, way.hops, way.token_bytes, src_len, tgt_len, None, tuple(halves_s))
     for request in range(REQUESTS):
         up_s, down_s, there_s, back_s = one(request, int(node[request]), float(at_s[request]))
         assert up_s == tuple(column[request] for column in ways.uplink_s)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -161,18 +160,6 @@ def test_any_tier_may_stream_behind_any_balancer(folder: Path) -> None:
         first = log.groupby("server").state.first()
         assert (first == 0).all() and len(first) == (4 if target == 0 else 3)
     assert run_row(outcome, "cloud")["cloud_cold_share"] > 0.0
-
-
-def test_a_run_directory_gives_the_same_bytes_again(folder: Path, tmp_path: Path) -> None:
-    run(folder, requests=200, out=tmp_path / "one")
-    simnmt.run(tmp_path / "one", out=tmp_path / "again")
-    for name in ("requests.parquet", "summary.json", "summary.csv", "report.html"):
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
-    summary = json.loads((tmp_path / "one" / "summary.json").read_text())
-    assert [plan["device"] for plan in summary["plans"]] == ["gateway"]
-    assert summary["plans"][0]["states"][0]["name"] == summary["streams"][0]["state"][0] == "cold"
-    table = pd.read_parquet(tmp_path / "one" / "requests.parquet")
-    assert set(STREAMED_COLUMNS) <= set(table.columns)
 
 
 def test_the_gap_analysis_and_foreseen_misroutes_run_with_states(folder: Path) -> None:

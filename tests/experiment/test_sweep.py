@@ -100,27 +100,6 @@ def test_a_point_whose_input_or_code_has_changed_since_the_sweep_began_fails(
 
 
 @pytest.mark.deep
-def test_code_that_no_longer_loads_fails_the_points_of_all_processes(
-    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    code = "class Mine:\n    def prepare(self, src_len):\n        return lambda request, delay_s: 0\n"
-    Path("mine.py").write_text(code)
-
-    def damage(done: float, total: int) -> None:
-        if done == 0:
-            Path("mine.py").write_text("class")
-
-    options = {"grid": ["devices.cloud.workers=1,2"], "overrides": ["policies={mine: {kind: 'mine.py:Mine'}}"]}
-    result = simnmt.sweep(given, **options, jobs=2, out="out", allow_code=True, progress=damage)
-    assert [failure.point for failure in result.failures] == [0, 1]
-    assert all("mine.py" in failure.error and "SyntaxError" in failure.trace for failure in result.failures)
-    assert (result.directory / "failed.json").is_file()
-    Path("mine.py").write_text(code)
-    assert simnmt.sweep("out", jobs=2, allow_code=True).failures == []
-
-
-@pytest.mark.deep
 def test_a_script_that_starts_processes_without_a_guard_is_named(given: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(

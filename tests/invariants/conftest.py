@@ -1,4 +1,4 @@
-"""Whole scenarios for the tests of this room: three tiers, a cloud that batches, and two runs for the whole session."""
+"""Whole scenarios for tests: three tiers, a cloud that batches, a gateway that streams, and a run for the session."""
 
 from __future__ import annotations
 
@@ -7,31 +7,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 
 import simnmt
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import write_profile
 from tests.conftest import small_scenarios
+from tests.experiment.streamed_profile import TEXT, streamed_profile, written
 from tests.profile.made_profile import line_table
 
+DISCIPLINES: dict[str, dict[str, Any]] = {
+    "back to back": {"kind": "back_to_back"},
+    "open loop": {"kind": "poisson", "rate_rps": 40.0},
+    "closed loop": {"kind": "clients", "clients": 30, "think_time": {"mean_s": 0.5}},
+}
+"""Arrivals at three tiers."""
 POISSON = {"de-en": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 6.0}}}
-
-
-def small_run(factory: pytest.TempPathFactory, make_profile: Callable[..., DeviceProfile], **keys: Any) -> simnmt.Run:
-    folder = factory.mktemp("small")
-    return simnmt.run(small_scenarios(folder, make_profile)(**keys), out=folder / "run")
 
 
 @pytest.fixture(scope="session")
 def paper(tmp_path_factory: pytest.TempPathFactory, make_profile: Callable[..., DeviceProfile]) -> simnmt.Run:
     """Back to back, the paper's protocol, in a run directory."""
-    return small_run(tmp_path_factory, make_profile)
-
-
-@pytest.fixture(scope="session")
-def open_loop(tmp_path_factory: pytest.TempPathFactory, make_profile: Callable[..., DeviceProfile]) -> simnmt.Run:
-    """The same with Poisson arrivals, more than the gateway alone can take."""
-    return small_run(tmp_path_factory, make_profile, workloads=POISSON)
+    folder = tmp_path_factory.mktemp("small")
+    return simnmt.run(small_scenarios(folder, make_profile)(), out=folder / "run")
 
 
 REGION_PLANE = (0.0005, 0.004, 0.008)
@@ -118,5 +116,17 @@ def make_batched(
             },
             "devices": {"gateway": {**scenario["devices"]["gateway"], "count": 4}, "cloud": cloud},
         } | keys  # fmt: skip
+
+    return make
+
+
+@pytest.fixture
+def make_streamed(tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """Builds engagements at a gateway that streams its model, beside a cloud; keywords replace top-level keys."""
+
+    def make(**keys: Any) -> dict[str, Any]:
+        scenario = YAML(typ="safe").load(TEXT)
+        scenario["devices"]["gateway"]["profile"] = str(written(tmp_path, streamed_profile()))
+        return scenario | keys
 
     return make

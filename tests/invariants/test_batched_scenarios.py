@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 
 import simnmt
 from simnmt.experiment.units import saturated_s
-from simnmt.profile.device_profile import DeviceProfile
-from simnmt.results.device_accounts import BatchAccount, batch_columns
+from simnmt.results.device_accounts import BatchAccount
 from simnmt.results.requests import RequestLog
-from simnmt.results.run_directory import sha256
 from tests.units import plan_of
 
 MakeScenario = Callable[..., dict[str, Any]]
 CLOUD_ONLY: dict[str, Any] = {"cloud": {}}
+ALONE = {"kind": "top_up", "size": 1, "threshold": 0}
 KINDS: dict[str, dict[str, Any]] = {
     "mini": {"kind": "mini", "size": 8},
     "maxi": {"kind": "maxi", "size": 8, "collect": 32},
@@ -46,39 +44,27 @@ def capacity_rps(scenario: dict[str, Any]) -> float:
     return 4_000 / saturated_s(decoding, src_len, tgt_len)
 
 
-class TestOneAtATime:
-    """XP-01: a batch of one without a queue is the plane."""
-
-    ALONE: ClassVar = {"kind": "top_up", "size": 1, "threshold": 0}
-
-    def test_the_batched_server_is_the_plane_where_the_step_costs_are(self, make_batched: MakeScenario) -> None:
-        scenario = make_batched(self.ALONE, rate_rps=0.05, policies=CLOUD_ONLY, requests=500)
+def test_alone_in_its_batch_a_request_takes_what_the_plane_says(make_batched: MakeScenario) -> None:
+    """XP-01: a batch of one without a queue is the plane; back to back every request is such a batch."""
+    alone = make_batched(ALONE, rate_rps=0.05, policies=CLOUD_ONLY, requests=500, replications=1)
+    back_to_back = make_batched(arrivals={"kind": "back_to_back"}, policies=CLOUD_ONLY, requests=300, replications=1)
+    for scenario in (alone, back_to_back):
         log = log_of(scenario)
         assert not log["t_queue_s"].any()
         np.testing.assert_allclose(log["t_exe_s"], 0.0002 * log["src_len"] + 0.002 * log["tgt_len"] + 0.005, rtol=1e-9)
-
-    def test_with_a_queue_it_is_a_first_in_first_out_server(
-        self, make_batched: MakeScenario, make_profile: Callable[..., DeviceProfile], tmp_path: Path
-    ) -> None:
-        """The same cloud without batches and without residual: the same waits, request by request."""
-        scenario = make_batched(self.ALONE, rate_rps=18.0, policies=CLOUD_ONLY, requests=800, relative_sd=0.0)
-        batched = log_of(scenario)
-        del scenario["devices"]["cloud"]["batching"]
-        alone = log_of(scenario)
-        assert (alone["t_queue_s"] > 0.0).mean() > 0.5
-        for name in ("t_queue_s", "t_exe_s", "latency_s"):
-            np.testing.assert_allclose(batched[name], alone[name], rtol=0, atol=1e-9)
+    result = simnmt.run(back_to_back)
+    assert np.isnan(result.cells[0].logs["cloud"]["first_token_s"]).all() and result.document()["batches"] == []
 
 
-def test_back_to_back_each_request_is_alone_in_its_batch(make_batched: MakeScenario) -> None:
-    result = simnmt.run(make_batched(arrivals={"kind": "back_to_back"}, requests=300))
-    log = result.cells[0].logs["cloud"]
-    np.testing.assert_allclose(log["t_exe_s"], 0.0002 * log["src_len"] + 0.002 * log["tgt_len"] + 0.005, rtol=1e-9)
-    assert not log["t_queue_s"].any()
-    assert np.isnan(log["first_token_s"]).all()
-    assert result.document()["batches"] == []
-    unknown = batch_columns("cloud", 1, None, 1.0, np.empty(0), np.empty(0))
-    assert all(row[name] is None for row in result.summary_rows for name in unknown)
+def test_with_a_queue_batches_of_one_are_a_first_in_first_out_server(make_batched: MakeScenario) -> None:
+    """The same cloud without batches and without residual: the same waits, request by request."""
+    scenario = make_batched(ALONE, rate_rps=18.0, policies=CLOUD_ONLY, requests=800, relative_sd=0.0)
+    batched = log_of(scenario)
+    del scenario["devices"]["cloud"]["batching"]
+    alone = log_of(scenario)
+    assert (alone["t_queue_s"] > 0.0).mean() > 0.5
+    for name in ("t_queue_s", "t_exe_s", "latency_s"):
+        np.testing.assert_allclose(batched[name], alone[name], rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("arrivals", [None, {"kind": "clients", "clients": 12, "think_time": {"mean_s": 0.05}}])
@@ -120,38 +106,25 @@ def test_batches_that_wait_for_ever_to_be_filled_serve_every_request(make_batche
     assert account_of(patient).mean_active > 2.0 > account_of(hasty).mean_active
 
 
-def test_other_batchings_meet_the_same_requests(make_batched: MakeScenario) -> None:
-    scenario = make_batched(requests=300)
-    override = "devices.cloud.batching={kind: mini, size: 16, longest_wait_ms: 50}"
-    one, other = (simnmt.run(scenario, overrides=given).cells[0].logs for given in ([], [override]))
-    for policy in one:
-        for name in ("arrival_s", "node", "src_len", "tgt_len", "rtt_time_s"):
-            np.testing.assert_array_equal(one[policy][name], other[policy][name])
-    assert (one["cloud"]["latency_s"] != other["cloud"]["latency_s"]).any()
-    np.testing.assert_array_equal(one["edge"]["latency_s"], other["edge"]["latency_s"])
-
-
-class TestLoad:
-    """What came over what could be done with full batches."""
-
-    @pytest.mark.parametrize("kind", ["mini", "top-up"])
-    def test_above_one_it_is_unstable_and_below_it_is_not(self, make_batched: MakeScenario, kind: str) -> None:
-        scenario = make_batched(KINDS[kind], policies=CLOUD_ONLY, requests=1_500)
-        capacity = capacity_rps(scenario)
-        for load in (0.8, 1.3):
-            scenario["workloads"]["de-en"]["arrivals"]["rate_rps"] = load * capacity
-            (row,) = simnmt.run(scenario).summary_rows
-            assert row["cloud_load"] == pytest.approx(load, rel=0.06)
-            assert row["cloud_busiest_load"] == pytest.approx(row["cloud_load"])
-            if load < 1.0:
-                assert row["unstable"] is None
-                assert row["mean_queue_s"] < 0.5
-            else:
-                assert row["unstable"] == f"cloud: load {row['cloud_load']:.2f}"
-                assert row["cloud_full_share"] > 0.15
-                # The wait grows by what the load is above 1, so that on average half of that is waited.
-                grown_s = row["backlog_growth"] * 1_500 / row["offered_rps"]
-                assert row["mean_queue_s"] == pytest.approx(grown_s / 2, rel=0.3)
+@pytest.mark.parametrize("kind", ["mini", "top-up"])
+def test_above_a_load_of_one_it_is_unstable_and_below_it_is_not(make_batched: MakeScenario, kind: str) -> None:
+    """The load is what came over what could be done with full batches."""
+    scenario = make_batched(KINDS[kind], policies=CLOUD_ONLY, requests=1_500)
+    capacity = capacity_rps(scenario)
+    for load in (0.8, 1.3):
+        scenario["workloads"]["de-en"]["arrivals"]["rate_rps"] = load * capacity
+        (row,) = simnmt.run(scenario).summary_rows
+        assert row["cloud_load"] == pytest.approx(load, rel=0.06)
+        assert row["cloud_busiest_load"] == pytest.approx(row["cloud_load"])
+        if load < 1.0:
+            assert row["unstable"] is None
+            assert row["mean_queue_s"] < 0.5
+        else:
+            assert row["unstable"] == f"cloud: load {row['cloud_load']:.2f}"
+            assert row["cloud_full_share"] > 0.15
+            # The wait grows by what the load is above 1, so that on average half of that is waited.
+            grown_s = row["backlog_growth"] * 1_500 / row["offered_rps"]
+            assert row["mean_queue_s"] == pytest.approx(grown_s / 2, rel=0.3)
 
 
 @pytest.fixture
@@ -161,18 +134,6 @@ def contested(make_batched: MakeScenario) -> dict[str, Any]:
     scenario = make_batched(rate_rps=90.0, requests=400, policies=policies, foresee_misroutes=True)
     scenario["workloads"]["de-en"]["end_nodes"] = scenario["devices"]["gateway"]["count"] = 40
     return scenario
-
-
-@pytest.mark.deep
-def test_the_same_bytes_on_repeat_on_two_processes_and_of_the_run_directory(tmp_path: Path, contested: dict[str, Any]) -> None:
-    del contested["policies"]["edge"], contested["policies"]["cloud"]
-    contested |= {"requests": 60}
-    simnmt.run(contested, out=tmp_path / "one", jobs=1)
-    simnmt.run(contested, out=tmp_path / "two", jobs=2)
-    simnmt.run(tmp_path / "one", out=tmp_path / "again")
-    names = sorted({path.name for path in (tmp_path / "one").iterdir()} - {"manifest.json", "scenario.input.yaml"})
-    for other in ("two", "again"):
-        assert [sha256(tmp_path / other / name) for name in names] == [sha256(tmp_path / "one" / name) for name in names]
 
 
 def test_a_policy_that_sees_queues_sees_that_of_a_batch_as_one(contested: dict[str, Any]) -> None:
@@ -196,49 +157,6 @@ def test_a_gap_analysis_removes_unseen_batches_as_it_does_queues(contested: dict
         ("oracle", "cloud"),
     ]
     assert {row["misrouted_share"] for row in result.summary_rows} == {None}, "later arrivals join a batch"
-
-
-def test_gateways_may_batch_too(make_batched: MakeScenario) -> None:
-    scenario = make_batched(rate_rps=40.0, requests=600, replications=1)
-    scenario["devices"]["gateway"] = {"profile": scenario["devices"]["cloud"]["profile"], "count": 4, "batching": KINDS["mini"]}
-    result = simnmt.run(scenario)
-    gateway, cloud = result.cells[0].batches["edge"]
-    assert gateway is not None
-    assert gateway.sentences == 600
-    assert gateway.mean_active > 1.05
-    assert cloud is not None
-    assert cloud.sentences == 0
-    row = result.summary_rows[0]
-    assert row["gateway_mean_batch"] == gateway.mean_active
-    assert row["gateway_load"] < row["gateway_busiest_load"] < 1.0
-
-
-@pytest.mark.parametrize("balancer", ["attached", "two_choices"])
-def test_batching_boxes_stand_behind_every_balancer(make_batched: MakeScenario, balancer: str) -> None:
-    scenario = make_batched(rate_rps=90.0, requests=200, replications=1, policies={**CLOUD_ONLY, "oracle": {}})
-    scenario["devices"]["cloud"] |= {"count": 3, "balancer": balancer}
-    result = simnmt.run(scenario)
-    log = result.cells[0].logs["cloud"]
-    assert set(log["server"]) == {0, 1, 2}
-    assert account_of(result).sentences == 200
-    if balancer == "attached":
-        np.testing.assert_array_equal(log["server"], log["node"] % 3)
-
-
-def test_workloads_of_every_discipline_have_the_same_columns(tmp_path: Path, make_batched: MakeScenario) -> None:
-    scenario = make_batched(requests=60, replications=1, policies={**CLOUD_ONLY, "cnmt": {"batch": "reported"}})
-    lengths = {"lengths": "@de-en-news", "end_nodes": 4}
-    scenario["workloads"] = {
-        "in-turn": lengths,
-        "open": {**lengths, "arrivals": {"kind": "poisson", "rate_rps": 60.0}},
-        "closed": {**lengths, "arrivals": {"kind": "clients", "clients": 5, "think_time": {"constant_s": 0.1}}},
-    }
-    result = simnmt.run(scenario, out=tmp_path / "run")
-    assert len({tuple(row) for row in result.summary_rows}) == 1
-    batched = {row["workload"]: row["cloud_mean_batch"] for row in result.summary_rows if row["policy"] == "cloud"}
-    assert batched["in-turn"] is None
-    assert batched["open"] > 1.0
-    assert batched["closed"] > 1.0
 
 
 def test_first_tokens_are_known_where_every_device_that_a_policy_uses_batches(make_batched: MakeScenario) -> None:

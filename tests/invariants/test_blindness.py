@@ -15,18 +15,16 @@ from simnmt.results.requests import Requests, Trail
 from simnmt.world.inputs import DecideFor
 from simnmt.world.reference import simulate_reference
 from tests.campaigns.harness import thinned
+from tests.invariants.conftest import DISCIPLINES
 from tests.units import Run, plan_of, unit_of, watched
+from tests.worlds import assert_agree
 
 MakeScenario = Callable[..., dict[str, Any]]
-TIERS = {
-    "back to back": {"kind": "back_to_back"},
-    "open loop": {"kind": "poisson", "rate_rps": 40.0},
-    "closed loop": {"kind": "clients", "clients": 30, "think_time": {"mean_s": 0.5}},
-}
 BATCHED = {
     "batched, open loop": {"kind": "poisson", "rate_rps": 90.0},
     "batched, closed loop": {"kind": "clients", "clients": 40, "think_time": {"mean_s": 0.2}},
 }
+STREAMED = ("streamed, engagements",)
 TIERS_POLICIES: dict[str, dict[str, Any]] = {
     "edge": {},
     "cloud": {},
@@ -48,34 +46,45 @@ BATCHED_POLICIES: dict[str, dict[str, Any]] = {
     "queue-aware": {"kind": "cnmt", "batch": "reported", "sees_backlog": True},
     "oracle": {},
 }
-BLIND = [
-    (discipline, policy)
-    for disciplines, policies in ((TIERS, TIERS_POLICIES), (BATCHED, BATCHED_POLICIES))
-    for discipline in disciplines
-    for policy in policies
-    if policy != "oracle"
-]
+STREAMED_POLICIES: dict[str, dict[str, Any]] = {
+    "cnmt": {},
+    "knowing": {"kind": "cnmt", "plan_state": "known"},
+    "queue-aware": {"kind": "cnmt", "plan_state": "known", "sees_backlog": True},
+    "oracle": {},
+}
+POLICIES = (
+    dict.fromkeys(DISCIPLINES, TIERS_POLICIES)
+    | dict.fromkeys(BATCHED, BATCHED_POLICIES)
+    | dict.fromkeys(STREAMED, STREAMED_POLICIES)
+)
+BLIND = [(discipline, policy) for discipline, policies in POLICIES.items() for policy in policies if policy != "oracle"]
 """Discipline and policy."""
-HEARING = [(discipline, "queue-aware" if discipline in BATCHED else "queue-aware p95") for discipline in (*TIERS, *BATCHED)]
+HEARING = [(discipline, "queue-aware p95" if discipline in DISCIPLINES else "queue-aware") for discipline in POLICIES]
 Delays = dict[int, tuple[float, ...]]
 """By request."""
 KEPT: dict[str, dict[str, Run]] = {}
-"""Three tiers, or a cloud that batches before forty gateways, under all policies; run once for each discipline."""
+"""Three tiers, a cloud that batches behind forty gateways, or a gateway that streams; run once for each discipline."""
 
 
 @pytest.fixture
 def runs(
-    request: pytest.FixtureRequest, make_tiers: MakeScenario, make_batched: MakeScenario, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
+    make_tiers: MakeScenario,
+    make_batched: MakeScenario,
+    make_streamed: MakeScenario,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> dict[str, Run]:
     """The runs of a discipline (the parameter), by policy."""
     discipline: str = request.param
     if discipline not in KEPT:
-        policies = TIERS_POLICIES if discipline in TIERS else BATCHED_POLICIES
-        if discipline in TIERS:
-            scenario = make_tiers(arrivals=TIERS[discipline], requests=1_000, policies=policies)
+        policies = POLICIES[discipline]
+        if discipline in DISCIPLINES:
+            scenario = make_tiers(arrivals=DISCIPLINES[discipline], requests=1_000, policies=policies)
             scenario["networks"]["cp1"] |= {"clock": "own"} if discipline == "back to back" else {}
             for device, busy_w in zip(scenario["devices"].values(), (20.0, 60.0, 120.0), strict=True):
                 device["power"] = {"idle_w": 1.0, "busy_w": busy_w}
+        elif discipline in STREAMED:
+            scenario = make_streamed(requests=300, policies=policies, networks={"n": {"rtt": {"constant_ms": 400}}})
         else:
             scenario = make_batched(arrivals=BATCHED[discipline], requests=500, policies=policies)
             scenario["workloads"]["de-en"]["end_nodes"] = scenario["devices"]["gateway"]["count"] = 40
@@ -84,7 +93,7 @@ def runs(
     return KEPT[discipline]
 
 
-of_every_discipline = pytest.mark.parametrize("runs", [*TIERS, *BATCHED], indirect=True)
+of_every_discipline = pytest.mark.parametrize("runs", POLICIES, indirect=True)
 
 
 def again(run: Run, requests: Requests | None = None) -> tuple[Trail, Delays]:
@@ -128,9 +137,10 @@ def replayed(run: Run, requests: Requests, handed: Delays) -> list[int]:
 
 @pytest.mark.parametrize(("runs", "policy"), BLIND, indirect=["runs"])
 def test_truth_turned_to_nan_changes_no_decision(runs: dict[str, Run], policy: str) -> None:
+    """The run is that of the compiled engine, and again that of the reference."""
     run = runs[policy]
     trail, handed = again(run)
-    assert trail.target.tolist() == run.trail.target.tolist()
+    assert_agree(run.trail, trail)
     assert replayed(run, run.world.requests, handed) == run.trail.target.tolist()
     assert replayed(run, blinded(run.world.requests), handed) == run.trail.target.tolist()
 
@@ -147,7 +157,7 @@ def test_the_choices_that_are_replayed_are_real(runs: dict[str, Run]) -> None:
     assert len(different) >= (6 if "edge" in runs else 3)
 
 
-@pytest.mark.parametrize("runs", TIERS, indirect=True)
+@pytest.mark.parametrize("runs", DISCIPLINES, indirect=True)
 def test_the_oracle_lives_by_the_truth(runs: dict[str, Run]) -> None:
     run = runs["oracle"]
     _, handed = again(run)
@@ -178,7 +188,7 @@ CHEATS: dict[str, DecideFor] = {
 
 
 @pytest.mark.parametrize("cheat", CHEATS)
-@pytest.mark.parametrize("runs", TIERS, indirect=True)
+@pytest.mark.parametrize("runs", DISCIPLINES, indirect=True)
 def test_the_same_test_catches_a_policy_that_peeps(runs: dict[str, Run], cheat: str) -> None:
     run = replace(runs["cnmt"], policy=replace(runs["cnmt"].policy, decide_for=CHEATS[cheat]))
     _, handed = again(run)

@@ -16,34 +16,10 @@ from simnmt.base import random_streams
 from simnmt.experiment import units as unit_module
 from simnmt.experiment.units import Unit, run_unit
 from simnmt.results.requests import Truth
-from tests.invariants.conftest import POISSON
+from tests.invariants.conftest import DISCIPLINES, POISSON
 from tests.units import digest, plan_of, unit_of, watched
 
 MakeScenario = Callable[..., dict[str, Any]]
-
-
-@pytest.mark.parametrize("workloads", [None, POISSON], ids=["back to back", "open loop"])
-def test_all_policies_meet_the_same_arrivals_lengths_noise_and_rtt(
-    make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch, workloads: dict[str, Any] | None
-) -> None:
-    """What the world is handed, hashed, policy by policy."""
-    plan = plan_of(make_scenario() if workloads is None else make_scenario(workloads=workloads))
-    met = [digest(run.world.requests) for run in watched(monkeypatch, unit_of(plan))[0]]
-    assert len(met) == 5
-    assert len(set(met)) == 1
-    again = [digest(run.world.requests) for run in watched(monkeypatch, unit_of(plan, replication=1))[0]]
-    assert len(set(met + again)) == 2
-
-
-@pytest.mark.parametrize("run", ["paper", "open_loop"])
-def test_the_logs_of_all_policies_hold_the_same_requests(request: pytest.FixtureRequest, run: str) -> None:
-    logs = request.getfixturevalue(run).cells[0].logs
-    for name in ("node", "src_len", "tgt_len", "rtt_time_s", *(["arrival_s"] if run == "open_loop" else [])):
-        assert len({digest(log[name]) for log in logs.values()}) == 1, name
-    for policy, log in logs.items():
-        away = log["target"] == 1
-        np.testing.assert_array_equal(log["t_exe_s"], np.where(away, logs["cloud"]["t_exe_s"], logs["edge"]["t_exe_s"]))
-        np.testing.assert_array_equal(log["t_tx_s"], np.where(away, logs["cloud"]["t_tx_s"], 0.0), err_msg=policy)
 
 
 def test_on_an_own_clock_the_rtt_that_a_policy_meets_depends_on_its_pace(make_scenario: MakeScenario) -> None:
@@ -53,38 +29,11 @@ def test_on_an_own_clock_the_rtt_that_a_policy_meets_depends_on_its_pace(make_sc
     assert len({digest(log["tgt_len"]) for log in logs.values()}) == 1
 
 
-def test_no_two_quantities_of_a_unit_share_a_stream(make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the gateway's noise would be the cloud's, or the lengths would foretell the nodes."""
-    asked: Counter[tuple[int, int, str, int]] = Counter()
-    stream = random_streams.stream
-
-    def watched(seed: int, replication: int, name: str, block: int = 0) -> np.random.Generator:
-        asked[seed, replication, name, block] += 1
-        return stream(seed, replication, name, block)
-
-    plan = plan_of(make_scenario(workloads=POISSON))
-    monkeypatch.setattr(random_streams, "stream", watched)
-    for replication in (0, 1):
-        run_unit(unit_of(plan, replication))
-    # The split, per device the calibration's lengths and noise; arrivals, lengths, nodes, two devices' noise; the second
-    # replication begins elsewhere on the trace.
-    assert len(asked) == 2 * (1 + 4 + 5) + 1
-    assert set(asked.values()) == {1}
-    assert len({name for _, _, name, _ in asked}) == 1 + 4 + 5 + 1
-
-
-TIERS_ARRIVALS = {
-    "back to back": {"kind": "back_to_back"},
-    "open loop": {"kind": "poisson", "rate_rps": 40.0},
-    "closed loop": {"kind": "clients", "clients": 30, "think_time": {"mean_s": 0.5}},
-}
-
-
-@pytest.mark.parametrize("arrivals", TIERS_ARRIVALS)
-def test_all_policies_meet_the_same_in_tiers_behind_balancers_with_clients(
+@pytest.mark.parametrize("arrivals", DISCIPLINES)
+def test_all_policies_meet_the_same_arrivals_lengths_noise_and_rtt(
     make_tiers: MakeScenario, monkeypatch: pytest.MonkeyPatch, arrivals: str
 ) -> None:
-    """The servers drawn for each request and the thinking after it are the same too; the clocks of a closed loop are not."""
+    """What the world is handed, hashed, policy by policy; the servers drawn for a request and the thinking after it too."""
     policies: dict[str, Any] = {
         "edge": {},
         "cloud": {},
@@ -92,7 +41,7 @@ def test_all_policies_meet_the_same_in_tiers_behind_balancers_with_clients(
         "cnmt": {},
         "queue": {"kind": "cnmt", "sees_backlog": True},
     }
-    scenario = make_tiers(arrivals=TIERS_ARRIVALS[arrivals], requests=400, policies=policies)
+    scenario = make_tiers(arrivals=DISCIPLINES[arrivals], requests=400, policies=policies)
     scenario["devices"]["region"]["balancer"] = "random"
     plan = plan_of(scenario)
     met: dict[str, list[str]] = {}
@@ -110,28 +59,32 @@ def test_all_policies_meet_the_same_in_tiers_behind_balancers_with_clients(
         assert len(set(digests)) == (1 if name == "thinking" and arrivals != "closed loop" else 2), name
 
 
-def test_two_workloads_share_where_the_trace_begins_and_how_pairs_are_dealt_and_nothing_else(
+def test_no_quantities_share_a_stream_but_where_the_trace_begins_and_how_pairs_are_dealt(
     make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Were arrivals shared, both workloads would meet their bursts at the same requests."""
+    """Else the gateway's noise would be the cloud's, or two workloads would meet their bursts at the same requests."""
     two = {"first": POISSON["de-en"], "second": POISSON["de-en"] | {"arrivals": {"kind": "poisson", "rate_rps": 12.0}}}
     networks = {"cp1": {"rtt": "@cp1"}, "cp2": {"rtt": "@cp2"}}
     plan = plan_of(make_scenario(workloads=two, networks=networks))
     stream = random_streams.stream
-    asked: set[str] = set()
+    asked: Counter[tuple[int, str, int]] = Counter()
 
     def watched(seed: int, replication: int, name: str, block: int = 0) -> np.random.Generator:
-        asked.add(name)
+        asked[replication, name, block] += 1
         return stream(seed, replication, name, block)
 
     monkeypatch.setattr(random_streams, "stream", watched)
     of_workload: dict[str, set[str]] = {}
     for case in plan.cases.values():
-        asked.clear()
+        of_workload[case.name] = set()
         for network, link in plan.networks.items():
+            asked.clear()
             run_unit(Unit(plan.scenario, case, network, link, 1))
-        of_workload[case.name] = set(asked)
+            assert set(asked.values()) == {1}
+            of_workload[case.name] |= {name for _, name, _ in asked}
     assert of_workload["first"] & of_workload["second"] == {"cp1/trace start", "cp2/trace start", "fit_split"}
+    # The split, per device the calibration's lengths and noise; arrivals, lengths, nodes, two devices' noise; two traces.
+    assert len(of_workload["first"]) == 1 + 4 + 5 + 2
 
 
 def test_each_replication_learns_anew(make_scenario: MakeScenario) -> None:

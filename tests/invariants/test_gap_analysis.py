@@ -11,14 +11,10 @@ import pytest
 import simnmt
 from simnmt.experiment.run import gap_rows
 from simnmt.profile.profile_file import write_profile
+from tests.invariants.conftest import DISCIPLINES
 from tests.units import plan_of, unit_of, watched
 
 MakeScenario = Callable[..., dict[str, Any]]
-ARRIVALS = {
-    "back to back": {"kind": "back_to_back"},
-    "open loop": {"kind": "poisson", "rate_rps": 45.0},
-    "closed loop": {"kind": "clients", "clients": 40, "think_time": {"mean_s": 0.5}},
-}
 SUBJECTS = {
     "the paper's": {"kind": "cnmt"},
     "queue-aware": {"kind": "cnmt", "sees_backlog": True},
@@ -32,13 +28,13 @@ SUBJECTS = {
 
 
 @pytest.mark.parametrize("policy", SUBJECTS)
-@pytest.mark.parametrize("arrivals", ARRIVALS)
+@pytest.mark.parametrize("arrivals", DISCIPLINES)
 def test_told_everything_it_decides_as_the_oracle_does_request_by_request(
     make_tiers: MakeScenario, monkeypatch: pytest.MonkeyPatch, arrivals: str, policy: str
 ) -> None:
     """In three tiers, over access links, with queues: so what lies between is made of the sources alone."""
     scenario = make_tiers(
-        arrivals=ARRIVALS[arrivals],
+        arrivals=DISCIPLINES[arrivals],
         requests=1_500,
         gap_analysis=True,
         policies={"oracle": {}, "analysed": SUBJECTS[policy]},
@@ -55,10 +51,10 @@ def test_told_everything_it_decides_as_the_oracle_does_request_by_request(
             assert (run.trail.target != oracle.trail.target).mean() > 0.005, removed
 
 
-@pytest.mark.parametrize("arrivals", ARRIVALS)
+@pytest.mark.parametrize("arrivals", DISCIPLINES)
 def test_the_rows_hold_the_totals_of_the_runs(make_tiers: MakeScenario, arrivals: str) -> None:
     policies = {"oracle": {}, "edge": {}, "cnmt": {}, "second": {"kind": "cnmt", "sees_backlog": True}}
-    scenario = make_tiers(arrivals=ARRIVALS[arrivals], requests=800, replications=2, gap_analysis=True, policies=policies)
+    scenario = make_tiers(arrivals=DISCIPLINES[arrivals], requests=800, replications=2, gap_analysis=True, policies=policies)
     result = simnmt.run(scenario)
     totals = {row["policy"]: row["total_latency_s"] for row in result.summary_rows}
     gaps = {row["removed"]: row for row in result.gaps}
@@ -127,7 +123,7 @@ def test_a_true_time_model_changes_nothing_for_a_policy_that_had_it_already(
     scenario = make_tiers(
         relative_sd=0.0,
         fit={"inferences": 0},
-        arrivals=ARRIVALS["back to back"],
+        arrivals=DISCIPLINES["back to back"],
         requests=1_500,
         gap_analysis=True,
         policies={"analysed": SUBJECTS[policy]},

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,19 +12,13 @@ import numpy as np
 import pytest
 
 import simnmt
-from simnmt.devices import Fifo
-from simnmt.policies import TransferEstimate
 from simnmt.profile.profile_file import write_profile
-from simnmt.results.requests import RequestLog, Requests
-from simnmt.world.deciders import Beliefs
-from tests.campaigns.harness import deep
+from simnmt.results.requests import RequestLog
+from tests.invariants.conftest import DISCIPLINES
 from tests.units import plan_of, unit_of, watched
-from tests.worlds import in_reference
 
 MakeScenario = Callable[..., dict[str, Any]]
-POISSON = {"kind": "poisson", "rate_rps": 40.0}
-CLIENTS = {"kind": "clients", "clients": 30, "think_time": {"mean_s": 0.5}}
-BACK_TO_BACK = {"kind": "back_to_back"}
+BACK_TO_BACK, POISSON, CLIENTS = DISCIPLINES.values()
 WIDE = {"uplink_mbps": 1e6, "downlink_mbps": 1e6}
 """So wide that payloads take less than a nanosecond a token."""
 
@@ -44,13 +37,6 @@ def ramp(tmp_path: Path, seconds: int = 200) -> str:
 class TestOwnLinks:
     """Links of which each end node has one."""
 
-    def scenario(self, make_tiers: MakeScenario, tmp_path: Path, own: bool, **keys: Any) -> dict[str, Any]:
-        """All at the gateway, so that the way there and back is all the transfer there is."""
-        link = {"rtt": ramp(tmp_path), **WIDE}
-        scenario = make_tiers(end_nodes=8, requests=2_000, policies={"edge": {}}, **keys)
-        scenario["networks"]["cp1"]["hops"]["gateway"] = [link] if own else link
-        return scenario
-
     def begins_s(self, log: RequestLog) -> dict[int, tuple[float, float]]:
         """Between which moments of the ramp each node's begin must lie, by what its requests met."""
         second = np.rint(1e3 * log["t_tx_s"] - 10)
@@ -64,16 +50,18 @@ class TestOwnLinks:
         return moments_s
 
     def test_each_begins_at_a_moment_of_its_own(self, make_tiers: MakeScenario, tmp_path: Path) -> None:
-        begins = self.begins_s(logs_of(self.scenario(make_tiers, tmp_path, own=True))["edge"])
+        """All at the gateway, so that the way there and back is all the transfer there is; a link for all begins at once."""
+        scenario = make_tiers(end_nodes=8, requests=2_000, policies={"edge": {}})
+        scenario["networks"]["cp1"]["hops"]["gateway"] = {"rtt": ramp(tmp_path), **WIDE}
+        log = logs_of(scenario)["edge"]
+        np.testing.assert_allclose(log["t_tx_s"], (10 + np.floor(np.mod(log["arrival_s"], 200.0))) / 1e3, rtol=0, atol=1e-8)
+        scenario["networks"]["cp1"]["hops"]["gateway"] = [scenario["networks"]["cp1"]["hops"]["gateway"]]
+        begins = self.begins_s(logs_of(scenario)["edge"])
         width_s = [np.mod(after - before, 200.0) for before, after in begins.values()]
         assert max(width_s) < 0.2
         moments_s = sorted(before for before, _ in begins.values())
         assert np.diff(moments_s).min() > 0.5
         assert moments_s[-1] - moments_s[0] > 80.0
-
-    def test_a_link_for_all_begins_at_once_for_all(self, make_tiers: MakeScenario, tmp_path: Path) -> None:
-        log = logs_of(self.scenario(make_tiers, tmp_path, own=False))["edge"]
-        np.testing.assert_allclose(log["t_tx_s"], (10 + np.floor(np.mod(log["arrival_s"], 200.0))) / 1e3, rtol=0, atol=1e-8)
 
     def test_several_are_dealt_to_the_end_nodes_in_turn(self, make_tiers: MakeScenario) -> None:
         scenario = make_tiers(end_nodes=7, requests=500, policies={"edge": {}})
@@ -112,29 +100,6 @@ def test_back_to_back_a_request_is_issued_when_its_end_node_has_the_answer_befor
         assert (log["t_tx_s"] > 0.003).all()
 
 
-def test_requests_that_overtake_each_other_on_the_way_are_served_as_they_reach_their_gateway(make_tiers: MakeScenario) -> None:
-    """Every other end node is 300 ms further away; the log stays in the order in which requests were issued."""
-    scenario = make_tiers(end_nodes=12, requests=3_000, arrivals={"kind": "poisson", "rate_rps": 12.0}, policies={"edge": {}})
-    ways = [{"rtt": {"constant_ms": ms}, **WIDE} for ms in (2, 602)]
-    scenario["networks"]["cp1"]["hops"]["gateway"] = ways
-    log = logs_of(scenario)["edge"]
-    assert (np.diff(log["arrival_s"]) >= 0).all()
-    decided_s = log["arrival_s"] + np.array([0.001, 0.301])[log["node"] % 2]
-    overtaken = False
-    for gateway in range(3):
-        own = np.flatnonzero(log["server"] == gateway)
-        np.testing.assert_array_equal(log["node"][own] % 3, gateway)
-        order = own[np.argsort(decided_s[own], kind="stable")]
-        overtaken |= bool((np.diff(order) < 0).any())
-        free_s = 0.0
-        for request in order:
-            start_s = max(free_s, decided_s[request])
-            assert log["t_queue_s"][request] == pytest.approx(start_s - decided_s[request], abs=1e-6)
-            free_s = start_s + log["t_exe_s"][request]
-    assert overtaken
-    assert 0.3 < (log["t_queue_s"] > 0).mean() < 0.95
-
-
 def of_end_nodes(make_tiers: MakeScenario, tmp_path: Path, **keys: Any) -> dict[str, Any]:
     """End nodes that execute themselves, before a gateway each is attached to, and a cloud."""
     scenario = make_tiers(**keys)
@@ -164,11 +129,6 @@ class TestEndNodesWithADevice:
         np.testing.assert_array_equal(logs["oracle"]["target"], latencies_s.argmin(axis=0))
         np.testing.assert_array_equal(logs["oracle"]["latency_s"], latencies_s.min(axis=0))
         assert (np.bincount(logs["oracle"]["target"], minlength=3) > 100).all()
-
-    def test_requests_that_stay_need_no_link(self, logs: dict[str, RequestLog]) -> None:
-        assert not logs["end_node"]["t_tx_s"].any()
-        for log in logs.values():
-            np.testing.assert_array_equal(log["t_tx_s"] == 0.0, log["target"] == 0)
 
     def test_ways_add_up_hop_by_hop(self, logs: dict[str, RequestLog]) -> None:
         """To the cloud over the gateway: the gateway's link lies on the way."""
@@ -234,50 +194,6 @@ def test_a_tier_that_is_slower_and_further_than_another_is_never_used(
             used = np.bincount(log["target"], minlength=3)
             assert used[useless] == 0, (policy, device)
             assert np.count_nonzero(used) == 2, (policy, device)
-
-
-class TestManyGateways:
-    """Twenty gateways, before servers that nobody can keep busy: each lives as if it were alone."""
-
-    GATEWAYS = 20
-
-    def scenario(self, make_tiers: MakeScenario, arrivals: dict[str, Any], **keys: Any) -> dict[str, Any]:
-        scenario = make_tiers(end_nodes=60, arrivals=arrivals, **keys)
-        scenario["devices"]["gateway"]["count"] = self.GATEWAYS
-        for name in ("region", "cloud"):
-            scenario["devices"][name] = {"profile": scenario["devices"][name]["profile"], "workers": 10_000}
-        return scenario
-
-    @pytest.mark.parametrize("policy", [deep({"kind": "edge"}), deep({"kind": "cnmt"}), {"kind": "cnmt", "sees_backlog": True}])
-    def test_each_decides_and_serves_to_the_bit_as_with_its_own_requests_alone(
-        self, make_tiers: MakeScenario, monkeypatch: pytest.MonkeyPatch, policy: dict[str, Any]
-    ) -> None:
-        arrivals = {"kind": "poisson", "rate_rps": 20 * 8.0}
-        scenario = self.scenario(make_tiers, arrivals, requests=3_000, policies={"p": policy})
-        (run, *_), _ = watched(monkeypatch, unit_of(plan_of(scenario)))
-        decider = np.asarray(run.world.requests.node) % self.GATEWAYS
-        for gateway in range(self.GATEWAYS):
-            own = np.flatnonzero(decider == gateway)
-            alone = Requests(
-                np.asarray(run.world.requests.src_len)[own],
-                tuple(np.asarray(column)[own] for column in run.world.requests.execution_s),
-                tuple(np.asarray(column)[own] for column in run.world.requests.uplink_s),
-                tuple(np.asarray(column)[own] for column in run.world.requests.downlink_s),
-                np.asarray(run.world.requests.arrival_s)[own],
-            )
-            first = run.policy.beliefs.estimate
-
-            def estimate(_: int, target: int, gateway: int = gateway, first: Any = first) -> TransferEstimate:
-                belief: TransferEstimate = first(gateway, target)
-                return belief
-
-            beliefs: Beliefs = replace(run.policy.beliefs, estimate=estimate)
-            pools = [Fifo(workers=10_000) for _ in run.world.kinds]
-            expected_for = run.policy.expected_for
-            trail = in_reference(alone, run.policy.decide_for, beliefs, pools, expected_for=expected_for)
-            for name in ("target", "queue_s", "estimate_s", "measured_at_s"):
-                np.testing.assert_array_equal(getattr(trail, name), getattr(run.trail, name)[own], err_msg=f"{gateway} {name}")
-        assert np.count_nonzero(run.trail.queue_s) > 20
 
 
 MOST = 10_000

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import simnmt
 from simnmt.base import random_streams
-from simnmt.network.overhead import LognormalOverhead
+from simnmt.network.link import LognormalOverhead
 from simnmt.scenario.errors import ScenarioError
 from simnmt.scenario.source import open_source
 from tests.experiment.streamed_profile import TEXT, streamed_profile, written

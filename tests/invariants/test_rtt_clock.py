@@ -57,12 +57,6 @@ def test_the_default_pace_is_the_mean_latency_of_everything_on_the_first_target(
     assert paces_s.pop() == pytest.approx(rows["edge"]["mean_latency_s"], rel=0.01)
 
 
-def test_the_default_pace_is_that_of_requests_alone_where_the_first_target_batches(make_scenario: MakeScenario) -> None:
-    devices = {"gateway": {"profile": "@cpu1-gru", "batching": {"kind": "mini", "size": 4}}, "cloud": {"profile": "@cpu1-gru"}}
-    (row,) = simnmt.run(make_scenario(devices=devices, requests=20_000, replications=1, policies={"edge": {}})).summary_rows
-    assert row["rtt_pace_s"] == pytest.approx(row["mean_latency_s"], rel=0.01)
-
-
 def test_the_default_pace_depends_neither_on_the_number_of_requests_nor_on_the_replication(make_scenario: MakeScenario) -> None:
     paces_s = set()
     for requests in (10, 700):

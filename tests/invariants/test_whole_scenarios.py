@@ -115,19 +115,6 @@ def test_on_a_constant_network_the_estimate_is_right_but_for_the_payload(make_sc
     assert (age_s["edge"], age_s["cloud"], age_s["oracle"]) == (None, None, None), "who estimates nothing has no estimate"
 
 
-def test_in_open_loop_requests_wait_and_the_rtt_is_that_of_their_arrival(open_loop: simnmt.Run) -> None:
-    result = open_loop
-    for log in result.cells[0].logs.values():
-        np.testing.assert_array_equal(log["rtt_time_s"], np.mod(log["arrival_s"], result.cells[0].series.duration_s))
-        np.testing.assert_array_equal(log["latency_s"], log["t_queue_s"] + log["t_exe_s"] + log["t_tx_s"])
-        assert (log["t_queue_s"] >= 0.0).all()
-        assert (np.diff(log["arrival_s"]) >= 0.0).all()
-    rows = rows_by_policy(result)
-    assert all(row["mean_queue_s"] > 0.0 for row in result.summary_rows)
-    # 6 a second are more than a gateway of 0.2 s each can take; shared among two devices they are not.
-    assert rows["edge"]["mean_queue_s"] > 20 * rows["cnmt"]["mean_queue_s"]
-
-
 @pytest.mark.parametrize("workloads", [None, poisson(6.0)], ids=["back to back", "open loop"])
 def test_rows_hold_sums_and_quantiles_of_the_requests(make_scenario: MakeScenario, workloads: dict[str, Any] | None) -> None:
     keys = {} if workloads is None else {"workloads": workloads}
@@ -135,6 +122,10 @@ def test_rows_hold_sums_and_quantiles_of_the_requests(make_scenario: MakeScenari
     assert len(result.summary_rows) == 5
     for row in result.summary_rows:
         log = result.cells[0].logs[row["policy"]]
+        np.testing.assert_array_equal(log["latency_s"], log["t_queue_s"] + log["t_exe_s"] + log["t_tx_s"])
+        if workloads is not None:
+            np.testing.assert_array_equal(log["rtt_time_s"], np.mod(log["arrival_s"], result.cells[0].series.duration_s))
+            assert row["mean_queue_s"] > 0.0 and (log["t_queue_s"] >= 0.0).all()
         assert row["total_latency_s"] == log["latency_s"].sum()
         assert row["mean_latency_s"] == log["latency_s"].mean()
         assert row["p95_latency_s"] == np.quantile(log["latency_s"], 0.95)
@@ -228,16 +219,3 @@ def test_lengths_that_do_not_determine_a_plane_are_noted(tmp_path: Path, make_sc
     result = simnmt.run(make_scenario(workloads={"twice": {"lengths": files}}, requests=50))
     assert [note for note in result.notes if "do not determine" in note] != []
     assert {fit["collinear"] for fit in result.fits if "collinear" in fit} == {True}
-
-
-def test_a_notebook_is_not_flooded(make_scenario: MakeScenario) -> None:
-    result = simnmt.run(make_scenario(requests=50, networks={"<b>": {"rtt": {"constant_ms": 80}}}))
-    assert len(repr(result)) < 1_000
-    assert result.verdicts[0]["sentence"] in repr(result)
-    assert "&lt;b&gt;" in result._repr_html_()
-    assert "<b>" not in result._repr_html_()
-
-
-def test_fewer_than_one_process_is_refused(make_scenario: MakeScenario) -> None:
-    with pytest.raises(simnmt.InputError, match="jobs"):
-        simnmt.run(make_scenario(), jobs=0)

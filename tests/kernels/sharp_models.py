@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from simnmt.calibrate.sharp_models import random_model
-from simnmt.kernels.sharp.model import Cell, Float32, Kind, SharpTokens, SharpWeights, SourceWeights
+from simnmt.kernels.sharp_model import Cell, Float32, Kind, SharpTokens, SharpWeights, SourceWeights
 from simnmt.nmt import sharp_translator
 from simnmt.nmt.architecture import AttentionalArchitecture, StackBlock
 from simnmt.nmt.attentional_model import AttentionalModel

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pytest
 import torch
@@ -11,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.columns import GATHERED_FROM_ROWS, Centroids, ColumnSets, gathered_products, scatter
+from simnmt.kernels.native_library import KernelError
 from simnmt.kernels.output_layer import fused_best
 from tests.campaigns.harness import SCALE
 from tests.kernels.implementations import each_implementation
@@ -57,12 +55,6 @@ def test_the_nearest_centroid_equals_brute_force(rows: int, clusters: int, width
     chosen = distances.gather(1, nearest[:, None])[:, 0]
     magnitudes = hidden.double().square().sum(1) + points.double().square().sum(1).max()
     assert (chosen <= distances.min(1).values + 8 * width * 2.0**-24 * magnitudes).all()
-
-
-def test_the_lowest_of_equally_near_centroids_is_chosen() -> None:
-    points = torch.tensor([[3.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [1.0, 0.0]])
-    centroids = Centroids.of(points)
-    assert centroids.nearest(torch.tensor([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]])).tolist() == [1, 1, 0]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -118,35 +110,6 @@ def test_the_union_equals_pythons_and_never_shrinks_when_a_row_is_added(data: st
         assert union == sorted(set().union(*(drawn[row] for row in rows[:end])))
         assert len(union) >= before
         before = len(union)
-
-
-def test_sets_made_in_inference_mode_work_outside_of_it() -> None:
-    """What is made in torch's inference mode cannot be written to elsewhere: the flags of the sets were."""
-    with torch.inference_mode():
-        sets = sets_of(*EXAMPLE, vocab=10)
-    for _ in range(2):
-        assert sets.union(torch.tensor([0, 2])).tolist() == [1, 2, 3, 4, 6]
-
-
-def test_the_union_of_one_set_is_its_slice_without_a_copy() -> None:
-    sets = sets_of(*EXAMPLE, vocab=10)
-    union = sets.union(torch.tensor([1, 1, 1]))
-    assert union.tolist() == sets.of(1).tolist() == [2, 8, 9]
-    assert union.data_ptr() == sets.columns[3:].data_ptr()
-
-
-def test_threads_that_share_sets_get_correct_unions() -> None:
-    """The native call lets other threads run: with flags of one for all, some unions held the columns of others."""
-    vocab, size = 200_000, 20_000
-    drawn = torch.rand(8, vocab).topk(size).indices.sort(1).values
-    sets = ColumnSets(torch.arange(9) * size, drawn.flatten().int(), vocab)
-
-    def union(seed: int) -> bool:
-        rows = torch.randint(8, (3,), generator=torch.Generator().manual_seed(seed))
-        return torch.equal(sets.union(rows), drawn[rows].unique().int())
-
-    with ThreadPoolExecutor(4) as pool:
-        assert all(pool.map(union, range(100)))
 
 
 @pytest.mark.parametrize(
@@ -249,15 +212,6 @@ def test_half_weights_are_multiplied_in_float32(dtype: torch.dtype) -> None:
     full, halved = weight.float(), hidden.to(dtype)
     exact = halved.double() @ full[columns].double().T
     assert torch.allclose(gathered_products(full, halved, columns).double(), exact, atol=1e-5)
-
-
-@pytest.mark.parametrize("columns", [int32(1, 10), int32(-1, 3), int32(1, 3, 3), int32(5, 3, 9), torch.tensor([1])])
-def test_invalid_columns_are_refused(columns: Tensor) -> None:
-    for rows in METHOD_ROWS:
-        with pytest.raises(KernelError):
-            gathered_products(torch.ones(10, 4), torch.ones(rows, 4), columns)
-    with pytest.raises(KernelError):
-        scatter(torch.ones(2, len(columns)), columns, 10)
 
 
 def test_products_of_some_columns_are_those_of_the_processor() -> None:

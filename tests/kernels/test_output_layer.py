@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from simnmt.kernels import native_library, output_layer
-from simnmt.kernels.arrays import KernelError
-from simnmt.kernels.native_library import native
+from simnmt.kernels.native_library import KernelError, native
 from simnmt.kernels.output_layer import fused_argmax, fused_best
 from simnmt.kernels.output_reference import Best, Partial, combine, reference_best
 from tests.kernels.implementations import each_implementation
@@ -290,14 +289,6 @@ def test_a_forked_process_waits_for_no_thread_that_was_not_forked() -> None:
         finally:
             os._exit(4)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-def test_more_best_columns_than_the_kernels_list_are_found() -> None:
-    products, bias = drawn(3, 5000)
-    for count in (64, 65, 5000):
-        assert_best(fused_best(products, bias, count), products, bias)
-    rising_all = torch.arange(200_000.0)[None]
-    assert fused_best(rising_all, None, 20_000).columns[0, -1] == 180_000
 
 
 @given(st.data())

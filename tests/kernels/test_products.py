@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from simnmt.kernels.arrays import KernelError
-from simnmt.kernels.packed_products import MOST_INTEGER, MOST_SUM, PackedMatrix, Scales, choose_scales
+from simnmt.kernels.packed_products import PackedMatrix, Scales
 from tests.kernels.implementations import needs_compiled
 
 pytestmark = needs_compiled
@@ -138,33 +137,3 @@ WEIGHTS = arrays.arrays(
     elements=st.floats(-2, 2, width=32) | st.sampled_from([-1.0, 0.0, 1.0, float(np.float32(1e-30))]),
 )
 LIMITS = st.floats(1e-3, 1e4)
-
-
-def worst_sum(weight: np.ndarray, scales: Scales) -> int:
-    """Of the inputs that make a sum largest: each at its limit, with its weight's sign."""
-    integers = scales.quantise_weight(weight).astype(np.int64)
-    inputs = np.sign(integers) * scales.input_limit
-    return int((integers * integers_of(inputs, scales)).sum(axis=1).max())
-
-
-@given(WEIGHTS, LIMITS)
-def test_no_input_within_the_limit_overflows_a_sum(weight: np.ndarray, limit: float) -> None:
-    scales = choose_scales(weight, limit)
-    assert worst_sum(weight, scales) <= MOST_SUM
-    assert np.abs(np.rint(np.clip(weight, -1, 1).astype(np.float64) * scales.weight)).max() <= MOST_INTEGER
-    assert scales.most_input <= MOST_INTEGER
-
-
-@pytest.mark.parametrize("weight", [np.full((2, 2), np.nan, np.float32), np.ones(2, np.float32), [[1.0]]])
-def test_wrong_weights_are_refused(weight: np.ndarray) -> None:
-    with pytest.raises(KernelError):
-        choose_scales(weight, 1.0)
-
-
-@pytest.mark.parametrize("x", [np.ones((3, 6)), np.ones((3, 7), np.float32), np.full((3, 6), np.nan, np.float32)])
-def test_wrong_inputs_are_refused(x: np.ndarray) -> None:
-    packed = PackedMatrix(np.ones((4, 6), np.float32), 1.0)
-    with pytest.raises(KernelError):
-        packed.multiply(x)
-    with pytest.raises(KernelError):
-        packed.multiply(np.ones((3, 6), np.float32), np.empty((3, 5), np.float32))

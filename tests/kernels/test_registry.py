@@ -16,19 +16,14 @@ import pytest
 from typer.testing import CliRunner
 
 import simnmt.kernels
-from simnmt.base.compile import KERNEL_LIBRARY, cpu_features, cpu_name
+from simnmt.base.compile import KERNEL_LIBRARY, cpu_features
 from simnmt.base.errors import InputError
 from simnmt.cli.kernels import app
-from simnmt.kernels import native_library, registry
-from simnmt.kernels.native_library import level_name, native, processor, references
+from simnmt.kernels import registry
 from simnmt.kernels.registry import Case, Kernel, UnknownKernel, kernel, registered
 from tests.kernels.implementations import each_implementation, needs_compiled
 
-SMALL: dict[str, dict[str, Any]] = {
-    "fused_best": {"vocab": 203},
-    "fused_argmax": {"vocab": 203},
-    "unpack": {"weights": 480},
-}
+SMALL: dict[str, dict[str, Any]] = {"fused_best": {"vocab": 203}, "fused_argmax": {"vocab": 203}, "unpack": {"weights": 480}}
 
 
 @each_implementation
@@ -84,13 +79,6 @@ def test_a_new_kernel_is_a_module_and_its_c(monkeypatch: pytest.MonkeyPatch, tmp
     assert cdll is not None and cdll.simnmt_toy(1.5) == 3.0
 
 
-def test_the_list_names_level_and_contract() -> None:
-    text, document = output(), json.loads(output("--json"))
-    assert all(f"\n{listed.name}" in text and listed.bound in text for listed in registered().values())
-    assert document["level"] == level_name()
-    assert [kernel["name"] for kernel in document["kernels"]] == list(registered())
-
-
 LEVELS = {"AVX-512", "AVX2", "SSE2", "NEON", "C without vectors"}
 
 
@@ -104,25 +92,9 @@ LEVEL = "from simnmt.kernels.native_library import level_name\nprint(level_name(
 
 
 @needs_compiled
-def test_figures_name_the_processor_and_its_vectors() -> None:
-    assert level_name() in LEVELS
-    assert processor() == f"{cpu_name()}, {level_name()}"
-    with references():
-        assert (native(), level_name()) == (None, "none")
-    assert native() is not None
-
-
-@needs_compiled
 @pytest.mark.skipif(platform.machine() != "x86_64" or not Path("/proc/cpuinfo").exists(), reason="reads Linux' x86 features")
 def test_the_native_build_has_the_widest_vectors_of_the_processor() -> None:
     if not KERNEL_LIBRARY.current("native"):
         pytest.skip("another build was compiled")
     wide = {"avx512f", "avx512bw", "avx512vl", "avx512dq"} <= cpu_features()
     assert printed(LEVEL, SIMNMT_KERNELS="native") == ("AVX-512" if wide else "AVX2" if "avx2" in cpu_features() else "SSE2")
-
-
-def test_the_environment_names_the_build_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert printed(LEVEL, SIMNMT_KERNELS="none") == "none"
-    monkeypatch.setenv("SIMNMT_KERNELS", "sse")
-    with pytest.raises(InputError, match="SIMNMT_KERNELS=sse"):
-        native_library._opened.__wrapped__()

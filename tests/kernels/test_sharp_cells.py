@@ -7,8 +7,8 @@ import pytest
 
 from simnmt.calibrate.sharp_models import layer_operations, operations
 from simnmt.kernels.beam_search import beam_search
-from simnmt.kernels.sharp.decoder import SharpDecoder
-from simnmt.kernels.sharp.model import Float32, Layer, SharpTokens, SharpWeights
+from simnmt.kernels.sharp_decoder import SharpDecoder
+from simnmt.kernels.sharp_model import Float32, Layer, SharpTokens, SharpWeights
 from simnmt.nmt.architecture import SHARP_MODELS
 from simnmt.profile.decoder_settings import DecoderSettings
 from tests.kernels.implementations import needs_compiled

@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.beam_search import SharpTranslation
-from simnmt.kernels.sharp.decoder import SharpDecoder, SourceEncoder, decode_ensemble
-from simnmt.kernels.sharp.model import Float32, SharpWeights, SourceWeights
-from simnmt.kernels.sharp.reference import ReferenceMember, averaged, reference_decode, source_states
+from simnmt.kernels.sharp_decoder import SharpDecoder, SourceEncoder, decode_ensemble
+from simnmt.kernels.sharp_model import Float32, SharpWeights, SourceWeights
+from simnmt.kernels.sharp_reference import ReferenceMember, averaged, reference_decode, source_states
 from simnmt.profile.decoder_settings import DecoderSettings
 from tests.kernels.implementations import needs_compiled
 from tests.kernels.sharp_models import TOKENS, source, source_weights, weights
@@ -177,12 +176,6 @@ def test_a_decoder_forgets_its_last_sentence() -> None:
     assert np.array_equal(encodes.encode(SENTENCE), states)
 
 
-def test_the_clock_times_all_stages_of_the_search() -> None:
-    stages = decoder(weights(1)).decode(source(1), None, 5, clock=True).stage_s
-    assert stages is not None and min(stages.prepare_s, stages.body_s, stages.product_s, stages.search_s) > 0
-    assert decoder(weights(1)).decode(source(1), None, 5).stage_s is None
-
-
 def test_padding_is_never_chosen_and_a_forced_search_never_ends() -> None:
     model = weights(2)
     model.output_bias[[TOKENS.pad, TOKENS.eos]] = 50.0
@@ -190,24 +183,6 @@ def test_padding_is_never_chosen_and_a_forced_search_never_ends() -> None:
     assert len(translation.tokens) == translation.steps == 9
     assert not {TOKENS.pad, TOKENS.eos} & set(translation.tokens)
     assert decoder(model).decode(source(2)).tokens == ()
-
-
-@pytest.mark.parametrize(
-    ("states", "candidates", "forced_len"),
-    [(source(0).astype(np.float64), None, None), (source(0), np.array([3, 67]), None), (source(0), None, 0)],
-)
-def test_what_no_search_could_use_is_refused(states, candidates, forced_len) -> None:
-    with pytest.raises(KernelError):
-        decoder(weights()).decode(states, candidates, forced_len)
-    with pytest.raises(KernelError):
-        replace(weights(), embedding=weights().embedding.astype(np.float64))
-
-
-@pytest.mark.parametrize(("vocabularies", "lengths"), [((67, 67), (7, 2)), ((67, 60), (5, 5)), ((67,) * 17, (5,) * 17)])
-def test_decoders_and_states_that_do_not_fit_together_are_refused(vocabularies, lengths) -> None:
-    decoders = [decoder(weights(vocab=vocab)) for vocab in vocabularies]
-    with pytest.raises(KernelError):
-        decode_ensemble(decoders, [source(0, length) for length in lengths])
 
 
 SENTENCE = [5, 7, 9, 3, 49, 4, 49, 8, 3]

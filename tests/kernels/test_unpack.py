@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -10,14 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.kernels.arrays import KernelError
-from simnmt.kernels.native_library import at_once
-from simnmt.kernels.unpack import (
-    PACKED_BITS,
-    PackedWeights,
-    Place,
-    unpack,
-)
+from simnmt.kernels.native_library import KernelError
+from simnmt.kernels.unpack import PACKED_BITS, PackedWeights, Place, unpack
 from tests.kernels.implementations import each_implementation
 
 each_bits = pytest.mark.parametrize("bits", PACKED_BITS)
@@ -76,30 +69,6 @@ def test_segments_are_written_to_their_places_and_nowhere_else(bits: int, counts
         np.testing.assert_array_equal(out[begin : begin + count], whole[first : first + count])
         left[begin : begin + count] = False
     assert np.isnan(out[left]).all()
-
-
-@each_implementation
-def test_thirty_two_bits_are_the_weights_themselves() -> None:
-    """Bit for bit: a NaN of the model's keeps its payload."""
-    weights = np.random.default_rng(1).normal(size=64).astype(np.float32)
-    weights[3] = np.nan
-    nothing = np.zeros(0, np.float32)
-    out = np.zeros(64, np.float32)
-    packed = PackedWeights(32, 64, weights.view(np.uint8), nothing, np.zeros(0, np.int32), nothing)
-    unpack(packed, out, [(32, 0, 32), (0, 32, 32)])
-    assert out.tobytes() == weights[32:].tobytes() + weights[:32].tobytes()
-
-
-def test_an_error_is_raised_after_all_functions_have_ended() -> None:
-    failing, ended = threading.Event(), list[bool]()
-
-    def fails() -> None:
-        failing.set()
-        raise KernelError("one that fails")
-
-    with pytest.raises(KernelError):
-        at_once([lambda: ended.append(failing.wait(60.0)), fails, lambda: ended.append(failing.wait(60.0))])
-    assert ended == [True, True]
 
 
 SOUND: dict[str, Any] = {

@@ -15,7 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.kernels.arrays import KernelError
+from simnmt.kernels.native_library import KernelError
 from simnmt.kernels.triton_output import BLOCKS, Workspace, best_into, triton_argmax, triton_best
 
 

@@ -26,3 +26,13 @@ def faulty(services: Services) -> Iterator[EngineProcess]:
     services.run(engine.ready())
     yield engine
     services.run(engine.close())
+
+
+@pytest.fixture(autouse=True)
+def stop_what_a_test_started(request: pytest.FixtureRequest) -> Iterator[None]:
+    running = request.getfixturevalue("services") if "services" in request.fixturenames else None
+    before = [] if running is None else running.started[:]
+    yield
+    for service in [] if running is None else running.started[::-1]:
+        if service not in before:
+            running.stop(service)

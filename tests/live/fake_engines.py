@@ -22,17 +22,6 @@ FATAL = 13
 """Forced tokens at which the process of `load_faulty` dies; one more is too long, two more need too much memory."""
 
 
-def block(settings: EngineSettings) -> EngineBlock:
-    return EngineBlock(
-        backend="fake",
-        compute_type=settings.compute_type or "float32",
-        device="cpu",
-        threads=1,
-        beam=settings.beam,
-        architecture=ARCHITECTURE.model_dump(mode="json"),
-    )
-
-
 def _echo(request: DecodeRequest) -> Hypothesis:
     """As many tokens as forced, else the source's, without its end."""
     length = len(request.source) - 1 if request.forced_len is None else request.forced_len
@@ -40,17 +29,16 @@ def _echo(request: DecodeRequest) -> Hypothesis:
     return Hypothesis(tuple(tokens), None, length + 1)
 
 
-def _served(
-    settings: EngineSettings,
-    decode: Callable[[Sequence[DecodeRequest]], list[Hypothesis]],
-    run_reference: Callable[[], float] | None = None,
-) -> ServedModel:
-    return ServedModel(partial(WholeBatchDecoder, decode), block(settings), run_reference)
+def _served(decode: Callable[[Sequence[DecodeRequest]], list[Hypothesis]]) -> ServedModel:
+    engine = EngineBlock(
+        backend="fake", compute_type="float32", device="cpu", threads=1, architecture=ARCHITECTURE.model_dump(mode="json")
+    )
+    return ServedModel(partial(WholeBatchDecoder, decode), engine, lambda: 1e-3)
 
 
 def load_echo(settings: EngineSettings) -> ServedModel:
     """Each source is its own translation, at once."""
-    return _served(settings, lambda requests: [_echo(request) for request in requests], lambda: 1e-6)
+    return _served(lambda requests: [_echo(request) for request in requests])
 
 
 def load_paced(settings: EngineSettings) -> ServedModel:
@@ -61,7 +49,7 @@ def load_paced(settings: EngineSettings) -> ServedModel:
         time.sleep(STEP_S * max(hypothesis.steps for hypothesis in hypotheses))
         return hypotheses
 
-    return _served(settings, decode, lambda: STEP_S)
+    return _served(decode)
 
 
 def load_faulty(settings: EngineSettings) -> ServedModel:
@@ -78,7 +66,7 @@ def load_faulty(settings: EngineSettings) -> ServedModel:
         time.sleep(STEP_S)
         return [_echo(request) for request in requests]
 
-    return _served(settings, decode)
+    return _served(decode)
 
 
 def load_refused(settings: EngineSettings) -> ServedModel:

@@ -46,7 +46,7 @@ class Services:
         self.faults: list[str] = []
         """Exceptions that nobody handled."""
         self.loop.set_exception_handler(lambda loop, context: self.faults.append(str(context)))
-        self._started: list[LiveServer | LiveGateway] = []
+        self.started: list[LiveServer | LiveGateway] = []
 
     def run(self, work: Coroutine[Any, Any, Answer], timeout_s: float = 30.0) -> Answer:
         return self._complete(asyncio.wait_for(work, timeout_s))
@@ -81,12 +81,12 @@ class Services:
         except BaseException:
             self.run(service.close())
             raise
-        self._started.append(service)
+        self.started.append(service)
         return service
 
     def stop(self, service: LiveServer | LiveGateway) -> None:
-        self._started.remove(service)
-        self.run(service.front.service.stop())
+        self.started.remove(service)
+        self.run(service.http.stop())
         self.run(service.close())
 
     def translate(self, url: str, *requests: TranslateRequest, timeout_s: float = 30.0) -> list[Exchange | ServiceError]:
@@ -99,7 +99,7 @@ class Services:
         return self.run(work(), 2 * timeout_s)
 
     def close(self) -> None:
-        for service in reversed(self._started[:]):
+        for service in reversed(self.started[:]):
             self.stop(service)
         self._complete(cancel_others())  # as at the end of a service's process: aiohttp reads what is left of refused bodies
         self.run(self.loop.shutdown_default_executor())

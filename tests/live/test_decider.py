@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import simnmt
 from simnmt.base.errors import InputError
 from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.inputs import read_inputs
@@ -119,3 +122,35 @@ def test_the_oracle_and_unknown_policies_are_refused(unit: Unit, plan: RunPlan) 
         LiveDecider(unit, "fastest", {1: 0.05})
     with pytest.raises(InputError, match="no workload fr-en"):
         live_unit(plan, "fr-en")
+
+
+class WhenSlow:
+    """Stays at the gateway while the last transfer took longer than the limit, or queues were reported."""
+
+    def prepare(self, src_len: Any) -> None:
+        pass
+
+    def decide_with_view(self, request: int, view: simnmt.DecisionView) -> int:
+        return 0 if view.rtt_s[1] > 0.1 or (view.reports[1] or 0.0) > 1.0 else 1
+
+
+def test_a_policy_with_a_view_decides_live_by_what_was_measured(make_scenario: Callable[..., dict[str, Any]]) -> None:
+    decider = LiveDecider(unit_of(make_scenario(policies={"mine": WhenSlow()})), "mine", {1: 0.05})
+    decision = decider.decide(0, 12, 1.0)
+    assert decision.target == 1
+    decider.heard(decision, 1.5, transfer_s=0.3, wait_s=0.0)
+    assert decider.decide(1, 12, 2.0).target == 0
+    decider.heard(decision, 2.5, transfer_s=0.05, wait_s=3.0)
+    assert decider.decide(2, 12, 3.0).target == 0
+    decider.heard(decision, 3.5, transfer_s=0.05, wait_s=0.1)
+    assert decider.decide(3, 12, 4.0).target == 1
+
+
+def test_a_slip_of_a_policy_is_one_line_live_as_well(make_scenario: Callable[..., dict[str, Any]]) -> None:
+    class Wrong(WhenSlow):
+        def decide_with_view(self, request: int, view: simnmt.DecisionView) -> int:
+            return 7
+
+    decider = LiveDecider(unit_of(make_scenario(policies={"mine": Wrong()})), "mine", {1: 0.05})
+    with pytest.raises(simnmt.InputError, match=r"policy mine .*decide_with_view returned 7"):
+        decider.decide(0, 12, 1.0)

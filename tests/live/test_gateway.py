@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import io
+import json
 import shutil
 import signal
 import subprocess
@@ -24,16 +25,21 @@ from simnmt.base.errors import InputError
 from simnmt.live.decider import replayed_targets
 from simnmt.live.engine_process import EngineProcess
 from simnmt.live.gateway import GatewaySettings, LiveGateway, _Drift
-from simnmt.live.server import Result
+from simnmt.live.server import LiveServer, Result
+from simnmt.live.service_engine import ServiceEngine, unit_of_lengths
+from simnmt.profile.profile_file import write_profile
 from simnmt.results.live_log import DecisionRecord, read_live_log
 from simnmt.service.client import Exchange, TranslationClient
 from simnmt.service.http_server import Access, Metrics
+from simnmt.service.messages import ServiceError
 from tests.calibrate.endpoint_stub import stub_service
-from tests.live.fake_engines import load_paced
+from tests.live.fake_engines import STEP_S, load_paced
 from tests.live.live_services import FRONT, Services, ask, engine_settings, host_port, together, unit_of
 from tests.live.live_services import services as running_services
 
 Scenario = Callable[..., dict[str, Any]]
+Start = Callable[..., LiveGateway]
+FRENCH = dataclasses.replace(FRONT, source="fr")
 
 
 @pytest.fixture(autouse=True)
@@ -41,86 +47,106 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simnmt.live.gateway.PAUSES_S", (0.05,))
 
 
-def settings(
-    scenario: dict[str, Any], url: str, engine: EngineProcess, policy: str = "cloud", **others: Any
-) -> GatewaySettings:
-    unit = unit_of(scenario, "fit.inferences=0")
-    return GatewaySettings(unit, policy, {"cloud": url}, **{"front": FRONT, "offload_s": 1.0} | others)
+@pytest.fixture
+def start(services: Services, faulty: EngineProcess, make_scenario: Scenario) -> Start:
+    """Starts a gateway before a server; others: its policy, scenario or unit, log, and settings."""
+
+    def gateway(url: str, policy: str = "cloud", log: Any = None, **others: Any) -> LiveGateway:
+        unit = others.pop("unit", None) or unit_of(others.pop("scenario", None) or make_scenario(), "fit.inferences=0")
+        servers = dict.fromkeys([target.device for target in unit.case.targets[1:]], url)
+        settings = GatewaySettings(unit, policy, servers, **{"front": FRONT, "offload_s": 1.0} | others)
+        return services.gateway(settings, log, faulty)
+
+    return gateway
 
 
-def device_of(answer: Exchange) -> int:
-    return int(dict(part.split("=") for part in answer.headers["Simnmt-Decision"].split(";"))["target"])
+def account_of(answer: Any) -> dict[str, str]:
+    assert isinstance(answer, Exchange), answer
+    return dict(part.split("=") for part in answer.headers["Simnmt-Decision"].split(";"))
 
 
-def answered(answers: list[Any]) -> list[Exchange]:
-    assert [answer for answer in answers if not isinstance(answer, Exchange)] == []
-    return answers
+def devices_of(answers: list[Any]) -> list[int]:
+    """The device of each answer; every request has one."""
+    return [int(account_of(answer)["target"]) for answer in answers]
 
 
-def logged(path: Path, gateway: LiveGateway, unit: Any, policy: str) -> Any:
-    """The log of a gateway that was stopped; its decisions replay to the same targets."""
-    log = read_live_log(path)
-    events = log.decider_events
-    assert log.begin is not None
-    targets = replayed_targets(unit, policy, dict(enumerate(log.begin.initial_s, 1)), events)
+def translated(services: Services, gateway: LiveGateway, *requests: Any) -> list[int]:
+    return devices_of(services.translate(gateway.http.url, *requests))
+
+
+def logged(log: io.StringIO, folder: Path, gateway: LiveGateway) -> pd.DataFrame:
+    """The requests in the log of a gateway; its decisions replay to the same targets."""
+    (folder / "log.jsonl").write_text(log.getvalue())
+    read, settings = read_live_log(folder / "log.jsonl"), gateway._settings
+    events = read.decider_events
+    assert read.begin is not None
+    targets = replayed_targets(settings.unit, settings.policy, dict(enumerate(read.begin.initial_s, 1)), events)
     assert targets == [event.target for event in events if isinstance(event, DecisionRecord)]
-    requests = pd.DataFrame(map(dataclasses.asdict, log.requests))
+    requests = pd.DataFrame(map(dataclasses.asdict, read.requests))
     assert requests.request.is_unique
     return requests
 
 
-@pytest.mark.parametrize(
-    ("policy", "overrides"),
-    [
-        ("cnmt", []),
-        ("cnmt", ["policies.cnmt.sees_backlog=true"]),
-    ],
-    ids=["plain", "backlog"],
-)
+@pytest.mark.parametrize("overrides", [[], ["policies.cnmt.sees_backlog=true"]], ids=["plain", "backlog"])
 def test_decisions_replay_to_the_same_targets(
-    services: Services, faulty: EngineProcess, make_scenario: Scenario, tmp_path: Path, policy: str, overrides: list[str]
+    services: Services, faulty: EngineProcess, start: Start, make_scenario: Scenario, tmp_path: Path, overrides: list[str]
 ) -> None:
-    server = services.server(faulty)
     scenario = make_scenario(workloads={"de-en": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 5.0}}})
-    unit = unit_of(scenario, "fit.inferences=0", *overrides)
-    path = tmp_path / "log.jsonl"
-    with path.open("w") as log:
-        gateway = services.gateway(
-            dataclasses.replace(settings(scenario, server.front.service.url, faulty, policy), unit=unit), log, faulty
-        )
-        texts = [" ".join(["w"] * length) for length in (3, 40, 5, 25, 60, 1, 33, 2)] * 3
-        for first in range(0, len(texts), 6):
-            answered(services.translate(gateway.front.service.url, *map(ask, texts[first : first + 6])))
-            services.wait(0.03)
-        services.stop(gateway)
-    services.stop(server)
-    requests = logged(path, gateway, unit, policy)
+    log, url = io.StringIO(), services.server(faulty).http.url
+    gateway = start(url, "cnmt", log, unit=unit_of(scenario, "fit.inferences=0", *overrides))
+    texts = [" ".join(["w"] * length) for length in (3, 40, 5, 25, 60, 1, 33, 2)] * 3
+    for first in range(0, len(texts), 6):
+        translated(services, gateway, *map(ask, texts[first : first + 6]))
+        services.wait(0.03)
+    requests = logged(log, tmp_path, gateway)
     assert len(requests) == 24
     assert set(requests.outcome) == {"done"}
     assert np.all(requests.egress_s >= requests.decision_s)
     assert np.all(requests.decision_s >= requests.ingress_s)
 
 
-def test_batched_targets_are_seen_by_their_reports(services: Services, faulty: EngineProcess, tmp_path: Path) -> None:
+def test_batched_targets_are_seen_by_their_reports(
+    services: Services, faulty: EngineProcess, start: Start, tmp_path: Path
+) -> None:
     unit = unit_of("@batched-cloud", "fit.inferences=0")
     policy = next(name for name, chosen in unit.scenario.policies.items() if chosen.estimation.hears_batches)
-    server = services.server(faulty)
-    path = tmp_path / "log.jsonl"
-    with path.open("w") as log:
-        devices = {target.device: server.front.service.url for target in unit.case.targets[1:]}
-        gateway = services.gateway(GatewaySettings(unit, policy, devices, FRONT, any_model=True), log, faulty)
-        for _ in range(3):
-            answered(services.translate(gateway.front.service.url, *[ask("w " * 30)] * 10))
-        services.stop(gateway)
-    services.stop(server)
-    assert len(logged(path, gateway, unit, policy)) == 30
+    log, url = io.StringIO(), services.server(faulty).http.url
+    gateway = start(url, policy, log, unit=unit, any_model=True)
+    for _ in range(3):
+        translated(services, gateway, *[ask("w " * 30)] * 10)
+    assert len(logged(log, tmp_path, gateway)) == 30
+
+
+class LongAway:
+    """Sends sources of more than three words away, and fails for nine."""
+
+    def prepare(self, src_len: Any) -> Any:
+        return lambda request, delay_s: int(src_len[0] > 3) if src_len[0] != 9 else [][request]
+
+
+def test_a_gateway_decides_by_the_users_policy_and_survives_its_faults(
+    services: Services, faulty: EngineProcess, start: Start, make_scenario: Scenario
+) -> None:
+    log, url = io.StringIO(), services.server(faulty).http.url
+    gateway = start(url, "mine", log, scenario=make_scenario(policies={"mine": LongAway()}))
+    texts = ("a b", "a b c d", "a", "a b c d e f", "a b c d e f g h i", "a b")
+    *answers, failed, after = [services.translate(gateway.http.url, ask(text))[0] for text in texts]
+    assert devices_of([*answers, after]) == [0, 1, 0, 1, 0]
+    assert isinstance(failed, ServiceError) and failed.status == 500
+    assert gateway.outcomes == {"done": 5, "failed": 1}
+    (complaint,) = services.errors
+    assert "policy mine" in complaint and "IndexError" in complaint
+    services.errors.clear()
+    lines = [json.loads(line) for line in log.getvalue().splitlines()]
+    targets = [(line["src_len"], line["target"], line["outcome"]) for line in lines if line["event"] == "request"]
+    assert targets == [(3, 0, "done"), (5, 1, "done"), (2, 0, "done"), (7, 1, "done"), (10, None, "failed"), (3, 0, "done")]
 
 
 def serve_paced(port: int) -> None:
     """Serve until the process is killed."""
     with running_services() as running:
         server = running.server(engine_settings(load_paced), port=port)
-        print(server.front.service.url, flush=True)
+        print(server.http.url, flush=True)
         running.loop.run_forever()
 
 
@@ -138,76 +164,69 @@ def process_of_a_server(port: int = 0) -> Iterator[tuple[subprocess.Popen[str], 
         process.stdout.close()
 
 
-def wait_until_in_use(services: Services, gateway: LiveGateway) -> None:
+def wait_until(services: Services, gateway: LiveGateway, state: str) -> None:
+    """Wait until the health of the gateway says so of its server."""
     deadline_s = time.monotonic() + 10.0
-    while gateway.health()["servers"]["cloud"] != "ok" and time.monotonic() < deadline_s:
+    while state not in gateway.health()["servers"]["cloud"] and time.monotonic() < deadline_s:
         services.wait(0.02)
+    assert state in gateway.health()["servers"]["cloud"]
 
 
 def test_a_server_killed_under_load_is_replaced_by_the_gateway_until_it_is_back(
-    services: Services, faulty: EngineProcess, make_scenario: Scenario, tmp_path: Path
+    services: Services, start: Start, tmp_path: Path
 ) -> None:
-    scenario, path, log = make_scenario(), tmp_path / "log.jsonl", io.StringIO()
+    log = io.StringIO()
     with process_of_a_server() as (process, url):
-        gateway = services.gateway(settings(scenario, url, faulty), log, faulty)
-        before = answered(services.translate(gateway.front.service.url, *[ask()] * 5))
+        gateway = start(url, log=log)
+        before = translated(services, gateway, *[ask()] * 5)
 
         async def under_load() -> list[Any]:
-            async with TranslationClient(gateway.front.service.url) as client:
+            async with TranslationClient(gateway.http.url) as client:
                 pending = asyncio.ensure_future(together(client, [ask(f"{number}") for number in range(60)]))
-                while gateway.front.waiting < 20:  # a busy box has answered the first before the last has come
+                while gateway.waiting < 20:  # a busy box has answered the first before the last has come
                     await asyncio.sleep(0.001)
                 process.kill()
                 return await pending
 
-        killed = answered(services.run(under_load()))
-        while_down = answered(services.translate(gateway.front.service.url, *[ask()] * 5))
+        killed = devices_of(services.run(under_load()))
+        while_down = translated(services, gateway, *[ask()] * 5)
     assert any("translating here until it answers" in line for line in services.errors)
     with process_of_a_server(host_port(url)[1]):
-        wait_until_in_use(services, gateway)
-        after = answered(services.translate(gateway.front.service.url, *[ask()] * 5))
-        services.stop(gateway)
-    path.write_text(log.getvalue())
+        wait_until(services, gateway, "ok")
+        after = translated(services, gateway, *[ask()] * 5)
     services.errors.clear()
-    assert [{device_of(answer) for answer in answers} for answers in (before, while_down, after)] == [{1}, {0}, {1}]
-    assert 0 in {device_of(answer) for answer in killed}
-    requests = logged(path, gateway, gateway._settings.unit, "cloud")
+    assert [set(devices) for devices in (before, while_down, after)] == [{1}, {0}, {1}]
+    assert 0 in killed
+    requests = logged(log, tmp_path, gateway)
     assert sorted(requests.request.tolist()) == list(range(75))  # each exactly once
     assert set(requests.outcome) == {"done", "fallback"}
     assert gateway.fallbacks == int((requests.outcome == "fallback").sum())
 
 
 @pytest.mark.deep
-def test_a_server_that_falls_silent_is_survived_and_used_again(
-    services: Services, faulty: EngineProcess, make_scenario: Scenario
-) -> None:
+def test_a_server_that_falls_silent_is_survived_and_used_again(services: Services, start: Start) -> None:
     with process_of_a_server() as (process, server_url):
-        gateway = services.gateway(settings(make_scenario(), server_url, faulty, offload_s=0.2), None, faulty)
-        url = gateway.front.service.url
-        before = answered(services.translate(url, *[ask()] * 3))
+        gateway = start(server_url, offload_s=0.2)
+        before = translated(services, gateway, *[ask()] * 3)
         process.send_signal(signal.SIGSTOP)
-        silent = answered(services.translate(url, *[ask()] * 3))
+        silent = translated(services, gateway, *[ask()] * 3)
         process.send_signal(signal.SIGCONT)
-        wait_until_in_use(services, gateway)
-        after = answered(services.translate(url, *[ask()] * 3))
-        services.stop(gateway)
+        wait_until(services, gateway, "ok")
+        after = translated(services, gateway, *[ask()] * 3)
     services.errors.clear()
-    assert [{device_of(answer) for answer in answers} for answers in (before, silent, after)] == [{1}, {0}, {1}]
+    assert [set(devices) for devices in (before, silent, after)] == [{1}, {0}, {1}]
 
 
-def test_delays_of_the_scenarios_network_are_slept_before_the_server(
-    services: Services, faulty: EngineProcess, make_scenario: Scenario
+def test_delays_of_the_scenarios_network_are_slept_and_a_client_in_a_hurry_takes_no_server_from_the_others(
+    services: Services, faulty: EngineProcess, start: Start, make_scenario: Scenario
 ) -> None:
-    server = services.server(faulty)
-    scenario = make_scenario(networks={"far": {"rtt": {"constant_ms": 80}}})
-    gateway = services.gateway(settings(scenario, server.front.service.url, faulty, delays=True), None, faulty)
-    (answer,) = answered(services.translate(gateway.front.service.url, ask()))
-    account = dict(part.split("=") for part in answer.headers["Simnmt-Decision"].split(";"))
-    assert answer.received_s - answer.sent_s >= 0.08
-    assert float(account["estimate_s"]) >= 0.08
-    assert gateway.health()["delays"] == "far"
-    services.stop(gateway)
-    services.stop(server)
+    scenario = make_scenario(networks={"far": {"rtt": {"constant_ms": 500}}})
+    gateway = start(services.server(faulty).http.url, scenario=scenario, offload_s=2.0, delays=True)
+    hurried, patient = services.translate(gateway.http.url, ask(deadline_s=0.4), ask())
+    assert devices_of([hurried, patient]) == [0, 1]
+    assert isinstance(patient, Exchange) and patient.received_s - patient.sent_s >= 0.5
+    assert float(account_of(patient)["estimate_s"]) >= 0.5
+    assert (gateway.health()["servers"]["cloud"], gateway.health()["delays"]) == ("ok", "far")
 
 
 def test_the_drift_of_a_device_is_a_gauge(make_scenario: Scenario) -> None:
@@ -218,122 +237,152 @@ def test_the_drift_of_a_device_is_a_gauge(make_scenario: Scenario) -> None:
         seconds = 1.5 * float(profile.plane.seconds(src_len - 1 + src_end, tgt_len - 1 + tgt_end))
         drift.observe("cloud", Result("", 0.0, seconds, (), (src_len, tgt_len, 1)))
     drift.observe("cloud", Result("", 0.0, 99.0, (), (5, 9, 4)))  # in a batch of four
-    value = metrics.registry.get_sample_value("simnmt_execution_over_predicted", {"device": "cloud"})
-    assert value == pytest.approx(1.5)
-
-
-def test_a_client_in_a_hurry_takes_no_server_from_the_others(
-    services: Services, faulty: EngineProcess, make_scenario: Scenario
-) -> None:
-    server = services.server(faulty)
-    scenario = make_scenario(networks={"far": {"rtt": {"constant_ms": 500}}})
-    gateway = services.gateway(settings(scenario, server.front.service.url, faulty, offload_s=2.0, delays=True), None, faulty)
-    (hurried,) = answered(services.translate(gateway.front.service.url, ask(deadline_s=0.4)))
-    (patient,) = answered(services.translate(gateway.front.service.url, ask()))
-    assert (device_of(hurried), device_of(patient)) == (0, 1)
-    assert gateway.health()["servers"]["cloud"] == "ok"
-    services.stop(gateway)
-    services.stop(server)
+    assert metrics.get_sample_value("simnmt_execution_over_predicted", {"device": "cloud"}) == pytest.approx(1.5)
 
 
 def test_a_server_with_another_model_is_refused_with_both_hashes(
-    services: Services, faulty: EngineProcess, make_scenario: Scenario, make_profile: Callable[..., Any], tmp_path: Path
+    services: Services,
+    faulty: EngineProcess,
+    start: Start,
+    make_scenario: Scenario,
+    make_profile: Callable[..., Any],
+    tmp_path: Path,
 ) -> None:
-    from simnmt.profile.profile_file import write_profile
-
     scenario = make_scenario()
-    profile = make_profile(
-        (2e-4, 2e-3, 5e-3), name="cloud", engine={"backend": "torch", "compute_type": "int8", "device": "cpu"}
-    )
+    engine = {"backend": "torch", "compute_type": "int8", "device": "cpu"}
+    profile = make_profile((2e-4, 2e-3, 5e-3), name="cloud", engine=engine)
     write_profile(tmp_path / "cloud.json", profile)
-    server = services.server(faulty)
+    url = services.server(faulty).http.url
     with pytest.raises(InputError) as caught:
-        services.gateway(settings(scenario, server.front.service.url, faulty), None, faulty)
-    assert profile.engine.hash in str(caught.value)
-    assert faulty.block.hash in str(caught.value)
-    gateway = services.gateway(settings(scenario, server.front.service.url, faulty, any_model=True), None, faulty)
-    services.stop(gateway)
-    services.stop(server)
+        start(url, scenario=scenario)
+    assert profile.engine.hash in str(caught.value) and faulty.block.hash in str(caught.value)
+    start(url, scenario=scenario, any_model=True)
 
 
-def test_a_server_of_other_languages_is_refused_at_the_start(
-    services: Services, faulty: EngineProcess, make_scenario: Scenario
+def test_a_server_of_other_languages_or_none_is_refused_at_the_start(
+    services: Services, faulty: EngineProcess, start: Start
 ) -> None:
-    server = services.server(faulty, dataclasses.replace(FRONT, source="fr"))
-    url = server.front.service.url
-    message = rf"^{url} does not translate de to en, but fr to en \(give --source and --target\)$"
-    with pytest.raises(InputError, match=message):
-        services.gateway(settings(make_scenario(), url, faulty), None, faulty)
-    french = dataclasses.replace(FRONT, source="fr")
-    gateway = services.gateway(settings(make_scenario(), url, faulty, front=french), None, faulty)
-    request = dataclasses.replace(ask(), source="fr")
-    assert [device_of(answer) for answer in answered(services.translate(gateway.front.service.url, request))] == [1]
-    services.stop(gateway)
-    services.stop(server)
+    url = services.server(faulty, FRENCH).http.url
+    with pytest.raises(InputError, match=rf"^{url} does not translate de to en, but fr to en \(give --source and --target\)$"):
+        start(url)
+    with pytest.raises(InputError, match="start the server of cloud first"):
+        start("http://127.0.0.1:1")
+    french = start(url, front=FRENCH)
+    assert translated(services, french, dataclasses.replace(ask(), source="fr")) == [1]
 
 
-@pytest.mark.parametrize("languages", [None], ids=["none"])
-def test_a_server_that_does_not_list_its_pairs_is_used(
-    services: Services, faulty: EngineProcess, make_scenario: Scenario, languages: Any
-) -> None:
-    with stub_service(health='{"status": "ok"}', languages=languages, pace=0.01) as stub:
-        gateway = services.gateway(settings(make_scenario(), stub.url, faulty, any_model=True), None, faulty)
-        assert [device_of(answer) for answer in answered(services.translate(gateway.front.service.url, ask()))] == [1]
+def test_a_server_that_does_not_list_its_pairs_is_used(services: Services, start: Start) -> None:
+    with stub_service(health='{"status": "ok"}', languages=None, pace=0.01) as stub:
+        gateway = start(stub.url, any_model=True)
+        assert translated(services, gateway, ask()) == [1]
         services.stop(gateway)
 
 
 def test_a_server_that_comes_back_with_other_languages_stays_out_of_use(
-    services: Services, faulty: EngineProcess, make_scenario: Scenario
+    services: Services, faulty: EngineProcess, start: Start
 ) -> None:
     server = services.server(faulty)
-    url = server.front.service.url
-    gateway = services.gateway(settings(make_scenario(), url, faulty), None, faulty)
+    url = server.http.url
+    gateway = start(url)
     services.stop(server)
-    down = answered(services.translate(gateway.front.service.url, ask()))
-    other = dataclasses.replace(FRONT, source="fr")
-    server = services.server(faulty, other, port=host_port(url)[1])
-    deadline_s = time.monotonic() + 10.0
-    while "does not translate" not in gateway.health()["servers"]["cloud"] and time.monotonic() < deadline_s:
-        services.wait(0.02)
-    assert gateway.health()["servers"]["cloud"].startswith(f"{url} does not translate de to en, but fr to en")
-    assert [device_of(answer) for answer in down] == [0]
-    services.stop(gateway)
-    services.stop(server)
+    assert translated(services, gateway, ask()) == [0]
+    services.server(faulty, FRENCH, port=host_port(url)[1])
+    wait_until(services, gateway, f"{url} does not translate de to en, but fr to en")
     services.errors.clear()
 
 
-def test_an_overloaded_server_is_left_alone_for_a_while(
-    services: Services, faulty: EngineProcess, make_scenario: Scenario
-) -> None:
+def test_an_overloaded_server_is_left_alone_for_a_while(services: Services, faulty: EngineProcess, start: Start) -> None:
     server = services.server(faulty, dataclasses.replace(FRONT, waiting=2))
-    gateway = services.gateway(settings(make_scenario(), server.front.service.url, faulty), None, faulty)
-    answers = answered(services.translate(gateway.front.service.url, *[ask()] * 12))
-    assert {device_of(answer) for answer in answers} == {0, 1}
-    assert server.front.outcomes["done"] == sum(device_of(answer) for answer in answers)
-    services.stop(gateway)
-    services.stop(server)
+    devices = translated(services, start(server.http.url), *[ask()] * 12)
+    assert set(devices) == {0, 1}
+    assert server.outcomes["done"] == sum(devices)
     services.errors.clear()
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
-def test_a_server_with_encryption_is_verified(
-    services: Services, faulty: EngineProcess, make_scenario: Scenario, tmp_path: Path
-) -> None:
+def test_a_server_with_encryption_is_verified(services: Services, faulty: EngineProcess, start: Start, tmp_path: Path) -> None:
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "1"]
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", *subject]
     subprocess.run([*command, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
-    server = services.server(faulty, access=Access(tls_cert=cert, tls_key=key))
-    url = server.front.service.url
+    url = services.server(faulty, access=Access(tls_cert=cert, tls_key=key)).http.url
     assert url.startswith("https://")
     with pytest.raises(InputError, match="no known authority signed its certificate"):
-        services.gateway(settings(make_scenario(), url, faulty), None, faulty)
+        start(url)
     with pytest.raises(InputError, match="cannot be reached"):  # plain bytes at an encrypted port
-        services.gateway(settings(make_scenario(), url.replace("https", "http"), faulty), None, faulty)
+        start(url.replace("https", "http"))
     with pytest.raises(InputError, match="no certificates of authorities"):
-        services.gateway(settings(make_scenario(), url, faulty, ca_file=key), None, faulty)
-    gateway = services.gateway(settings(make_scenario(), url, faulty, ca_file=cert), None, faulty)
-    assert [device_of(answer) for answer in answered(services.translate(gateway.front.service.url, *[ask()] * 3))] == [1] * 3
-    services.stop(gateway)
-    services.stop(server)
+        start(url, ca_file=key)
+    assert translated(services, start(url, ca_file=cert), *[ask()] * 3) == [1] * 3
     assert services.errors == []
+
+
+@pytest.fixture(scope="module")
+def local(services: Services) -> Iterator[LiveServer]:
+    """What is on the box of a gateway without a model, and in the cloud."""
+    yield services.server(engine_settings(load_paced))
+
+
+def before_a_service(services: Services, url: str, *, any_model: bool = True) -> LiveGateway:
+    """A gateway whose own device is a service of its box."""
+    settings = GatewaySettings(unit_of("@open-loop", "fit.inferences=0"), "edge", {"cloud": url}, FRONT, any_model=any_model)
+    return services.gateway(settings, None, ServiceEngine(url, "word"))
+
+
+def test_sentences_wait_for_the_service_of_the_box_one_after_another(services: Services, local: LiveServer) -> None:
+    """The gateway sends one at a time, so that it knows the queue: here of one and of two executions of ten steps."""
+    gateway = before_a_service(services, local.http.url)
+    answers = services.translate(gateway.http.url, *[ask("a b c", 9)] * 3)
+    assert gateway.health()["local_server"] == local.http.url
+    times = [answer.answer.times for answer in answers if isinstance(answer, Exchange)]
+    queues_s = sorted(exchange.queue_s for exchange in times if exchange is not None)
+    assert [queue_s >= 10 * STEP_S * number for number, queue_s in enumerate(queues_s)] == [True] * 3
+    assert queues_s[0] < 10 * STEP_S
+    assert [answer.answer.lengths[:2] for answer in answers if isinstance(answer, Exchange)] == [(4, 10)] * 3
+
+
+def test_a_text_that_the_service_refuses_is_refused_and_the_next_one_is_translated(
+    services: Services, local: LiveServer
+) -> None:
+    gateway = before_a_service(services, local.http.url)
+    refused, done = services.translate(gateway.http.url, ask("w " * 600), ask("a b"))
+    assert getattr(refused, "status", None) == 400
+    assert isinstance(done, Exchange)
+
+
+def test_a_service_with_another_engine_or_none_is_refused_before_the_gateway_listens(
+    services: Services, local: LiveServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = local.http.url
+    monkeypatch.setattr("simnmt.live.gateway.expected_hash", lambda target: "0123")
+    with pytest.raises(InputError, match=rf"^{url} runs engine [0-9a-f]{{16}}, the profile is of engine 0123 .*--any-model"):
+        before_a_service(services, url, any_model=False)
+    with pytest.raises(InputError, match=r"cannot be reached: .*start the service of this box first"):
+        before_a_service(services, "http://127.0.0.1:9")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"health": "", "languages": None}, "the service refused the request (HTTP 404)"),
+        ({"health": "[]", "languages": {"status": "ok"}}, "/languages is no list of languages"),
+    ],
+    ids=["neither", "other JSON"],
+)
+def test_a_service_of_the_box_that_does_not_speak_the_api_is_refused_with_its_address(
+    services: Services, fields: dict[str, Any], message: str
+) -> None:
+    with stub_service(**fields) as stub, pytest.raises(InputError, match="start the service of this box first") as caught:
+        before_a_service(services, stub.url)
+    assert stub.url in str(caught.value) and message in str(caught.value)
+
+
+def test_lengths_are_counted_in_the_unit_of_the_profile() -> None:
+    target = unit_of("@open-loop").case.targets[0]
+    assert unit_of_lengths(target) == "word"
+    with pytest.raises(InputError, match=r"counts in char, and profile tx2-bilstm in word"):
+        unit_of_lengths(target, "char")
+    unit = target.profile.length_unit.model_copy(update={"src": "sentencepiece 0123456789abcdef"})
+    other = dataclasses.replace(target, profile=target.profile.model_copy(update={"length_unit": unit}))
+    with pytest.raises(InputError, match=r"whose tokeniser is not known \(give --local-unit sentencepiece:PATH"):
+        unit_of_lengths(other)

@@ -15,14 +15,17 @@ from typing import Any
 
 import pytest
 
-from simnmt.live.deployment import InputError, engine_settings, recommended_policy
+from simnmt.base.errors import InputError
+from simnmt.live.deployment import engine_settings, recommended_policy
 from simnmt.profile.profile_file import write_profile
-from tests.command_line import Outcome, simnmt, start  # noqa: F401 - fixtures
+from tests.command_line import Outcome, assert_one_line, simnmt, start  # noqa: F401 - fixtures
 from tests.live.fake_engines import ARCHITECTURE
 from tests.live.live_services import unit_of
 
+Start = Callable[..., subprocess.Popen[str]]
 COMMAND = [sys.executable, "-c", "from simnmt.cli import main; main()"]
-TRAINED = {"backend": "torch", "compute_type": "float32", "device": "cpu", "threads": 1}
+ENGINE = {"backend": "torch", "compute_type": "float32", "device": "cpu", "threads": 1}
+ENGINE |= {"architecture": ARCHITECTURE.model_dump(mode="json")}
 
 
 def ask(url: str, text: str) -> Any:
@@ -70,6 +73,9 @@ with urllib.request.urlopen(urllib.request.Request("{started["url"]}/translate",
     assert [line["event"] for line in lines] == ["begin"] + ["request"] * 13
 
 
+GATEWAY = ["gateway", "@open-loop", "--policy", "edge", "--server", "http://127.0.0.1:9"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "place"),
     [
@@ -79,14 +85,14 @@ with urllib.request.urlopen(urllib.request.Request("{started["url"]}/translate",
         (["server", "--model", "x", "--listen", "0.0.0.0:0"], "0.0.0.0"),
         (["server", "--model", "x", "--token-file", "/dev/zero"], "/dev/zero"),
         (["server", "--model", "x", "--tls-cert", "empty", "--tls-key", "empty"], "empty"),
-        (["gateway", "@measured", "--policy", "oracle"], "oracle"),
-        (["gateway", "@measured", "--policy", "cnmt", "--server", "http://127.0.0.1:1"], "cloud"),
+        (["gateway", "@open-loop", "--policy", "oracle", "--local-server", "http://127.0.0.1:9"], "oracle"),
+        ([*GATEWAY, "--local-server", "ftp://here"], "ftp://here is no address of a service"),
+        ([*GATEWAY, "--local-server", "http://127.0.0.1:9", "--local-unit", "wrod"], "'wrod' (did you mean word?)"),
         (["replay", "@open-loop", "--gateway", "https://127.0.0.1:9", "--ca-file", "/dev/zero", "--out", "new"], "/dev/zero"),
     ],
 )
 def test_what_cannot_be_served_is_refused_in_one_line(
     simnmt: Callable[..., Outcome],  # noqa: F811
-    make_profile: Callable[..., Any],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     arguments: list[str],
@@ -94,24 +100,59 @@ def test_what_cannot_be_served_is_refused_in_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").touch()
-    write_profile(tmp_path / "p.json", make_profile(engine=TRAINED | {"architecture": ARCHITECTURE.model_dump(mode="json")}))
-    if "@measured" in arguments:
-        at = arguments.index("@measured")
-        profiles = [part for name in ("gateway", "cloud") for part in ("--set", f"devices.{name}.profile=p.json")]
-        lengths = ["--set", "fit.inferences=0", "--any-model"]
-        arguments = [*arguments[:at], "@open-loop", *arguments[at + 1 :], *profiles, *lengths]
     outcome = simnmt("live", *arguments)
     assert (outcome.status, outcome.out) == (2, "")
     assert place in outcome.err
 
 
+VERBS = {
+    "server": ("live", "server", "own.yaml", "--device", "nope"),
+    "replay": ("live", "replay", "own.yaml", "--gateway", "http://127.0.0.1:1"),
+    "run": ("run", "own.yaml", "--requests", "100", "--replications", "2"),
+}
+"""Every verb that takes a scenario, with options for which all but `run` end as soon as they have read it."""
+POLICY = """
+print("imported")
+class LongAway:
+    def prepare(self, src_len):
+        return lambda request, delay_s: int(src_len[0] > 3)
+"""
+SCENARIO = """\
+version: 1
+name: own
+workloads: {news: {lengths: "@de-en-news", arrivals: {kind: poisson, rate_rps: 1}}}
+networks: {cp1: {rtt: "@cp1"}}
+devices: {gateway: {profile: p.json}, cloud: {profile: p.json}}
+fit: {inferences: 0}
+policies:
+  mine: {kind: "mine.py:LongAway"}
+"""
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_no_verb_runs_code_of_a_scenario_without_leave(
+    simnmt: Callable[..., Outcome],  # noqa: F811
+    make_profile: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    verb: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.yaml").write_text(SCENARIO)
+    (tmp_path / "mine.py").write_text(POLICY)
+    write_profile(tmp_path / "p.json", make_profile(engine=ENGINE))
+    refused = simnmt(*VERBS[verb])
+    assert (refused.status, refused.out) == (2, "")
+    assert_one_line(refused.err)
+    assert "own.yaml:8:16: policies.mine.kind: mine.py:LongAway is code, which runs only if you allow it" in refused.err
+    assert "imported" not in refused.err
+    with_leave = simnmt(*VERBS[verb], "--allow-code")
+    assert "imported" not in with_leave.out and "allow it" not in with_leave.err
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize("after_s", [0.8, 1.4, 2.2])
-def test_an_interrupt_while_a_server_starts_ends_it_in_one_line(
-    start: Callable[..., subprocess.Popen[str]],  # noqa: F811
-    after_s: float,
-    tmp_path: Path,
-) -> None:
+def test_an_interrupt_while_a_server_starts_ends_it_in_one_line(start: Start, after_s: float, tmp_path: Path) -> None:  # noqa: F811
     """A terminal sends SIGINT to all processes at once; the engine's is then importing, or loading its model."""
     (tmp_path / "tiny.json").write_text(ARCHITECTURE.model_dump_json())
     command = ["live", "server", "--model", "tiny.json", "--threads", "1", "--listen", "127.0.0.1:0"]
@@ -124,10 +165,7 @@ def test_an_interrupt_while_a_server_starts_ends_it_in_one_line(
 
 
 @pytest.mark.deep
-def test_an_interrupted_validation_leaves_nothing(
-    start: Callable[..., subprocess.Popen[str]],  # noqa: F811
-    tmp_path: Path,
-) -> None:
+def test_an_interrupted_validation_leaves_nothing(start: Start, tmp_path: Path) -> None:  # noqa: F811
     command = ["validate", "@live-smoke", "--any-model", "--out", "validation"]
     process = start(*command, cwd=tmp_path, stdout=subprocess.DEVNULL)
     assert process.stderr is not None
@@ -142,17 +180,11 @@ def test_an_interrupted_validation_leaves_nothing(
 
 
 def test_the_engine_of_a_device_is_that_of_its_profile(make_profile: Callable[..., Any], tmp_path: Path) -> None:
-    blocks = {
-        "engine": TRAINED
-        | {"backend": "ctranslate2", "compute_type": "int8", "beam": 3, "architecture": ARCHITECTURE.model_dump(mode="json")}
-    }
-    write_profile(tmp_path / "p.json", make_profile(**blocks))
-    unit = unit_of(
-        "@open-loop",
-        f"devices.gateway.profile={tmp_path / 'p.json'}",
-        f"devices.cloud.profile={tmp_path / 'p.json'}",
-        "fit.inferences=0",
+    write_profile(
+        tmp_path / "p.json", make_profile(engine=ENGINE | {"backend": "ctranslate2", "compute_type": "int8", "beam": 3})
     )
+    profiles = [f"devices.{name}.profile={tmp_path / 'p.json'}" for name in ("gateway", "cloud")]
+    unit = unit_of("@open-loop", *profiles, "fit.inferences=0")
     settings = engine_settings(unit.case.targets[1], tmp_path, cpus=(1,))
     assert (settings.backend, settings.compute_type, settings.threads, settings.beam) == ("ctranslate2", "int8", 1, 3)
     assert settings.cpus == (1,)
@@ -161,23 +193,24 @@ def test_the_engine_of_a_device_is_that_of_its_profile(make_profile: Callable[..
 
 
 @pytest.mark.parametrize(
-    ("rows", "expected"),
+    ("rows", "fault"),
     [
-        ([("de-en", "a", "cnmt"), ("de-en", "b", "cnmt"), ("fr-en", "a", "edge")], "cnmt"),
-        ([("de-en", "a", "cnmt"), ("de-en", "b", "edge")], "recommends cnmt on a, edge on b (give --policy)"),
+        ([("mine", "a", "cnmt"), ("mine", "b", "cnmt"), ("fr-en", "a", "edge")], ""),
+        ([("mine", "a", "cnmt"), ("mine", "b", "edge")], "recommends cnmt on a, edge on b for workload"),
         ([("fr-en", "a", "cnmt")], "recommends no policy for workload"),
-        ([("de-en", "a", None)], "recommends no policy for workload"),
+        ([("mine", "a", None)], "recommends no policy on a for workload"),
     ],
 )
-def test_the_recommended_policy_is_that_of_all_networks(tmp_path: Path, rows: list[Any], expected: str) -> None:
+def test_the_recommended_policy_is_that_of_all_networks(tmp_path: Path, rows: list[Any], fault: str) -> None:
     unit = unit_of("@open-loop", "fit.inferences=0")
-    name = unit.case.name
-    keys = ("workload", "network", "policy")
-    document = [dict(zip(keys, (name if row[0] == "de-en" else row[0], *row[1:]), strict=True)) for row in rows]
+    document = [
+        {"workload": unit.case.name if workload == "mine" else workload, "network": network, "policy": policy}
+        for workload, network, policy in rows
+    ]
     (tmp_path / "summary.json").write_text(json.dumps({"recommendations": document}))
-    if expected == "cnmt":
+    if not fault:
         assert recommended_policy(tmp_path, unit) == "cnmt"
     else:
         with pytest.raises(InputError) as caught:
             recommended_policy(tmp_path, unit)
-        assert expected in str(caught.value)
+        assert fault in str(caught.value)

@@ -60,24 +60,16 @@ def run_of(plan: RunPlan, policy: str, target: int, pace: float = 1.0) -> LiveRu
         arrival_s = offsets_s[number] + up_s[number]
         queue_s[number] = max(free_s - arrival_s, 0.0)
         free_s = arrival_s + queue_s[number] + execution_s[number]
-    unknown = np.full(count, np.nan)
-    log = LoadLog(
+    log = replace(
+        LoadLog.of(count),
         begin_s=0.0,
         due_s=offsets_s,
         sent_s=offsets_s,
         received_s=offsets_s + up_s + queue_s + execution_s + down_s + OVERHEAD_S,
         status=np.full(count, 200),
-        client=np.zeros(count, np.int64),
         target=np.full(count, target),
         queue_s=queue_s,
         execution_s=execution_s,
-        total_s=unknown,
-        src_len=requests.src_len,
-        tgt_len=requests.tgt_len,
-        estimate_s=unknown,
-        age_s=unknown,
-        tgt_len_predicted=unknown,
-        fell_back=np.zeros(count, np.bool_),
     )
     references_s = {"gateway": np.full(9, 0.01), "cloud": np.full(9, 0.01)}
     return LiveRun(unit, policy, requests, log, (0.0, 0.0), (0.0, 0.0), references_s, True)

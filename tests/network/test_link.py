@@ -1,47 +1,24 @@
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
-from simnmt.network.link import Link, bytes_per_token
-from simnmt.network.overhead import (
-    ConstantOverhead,
+from simnmt.network.link import (
     EmpiricalOverhead,
+    Link,
     LognormalOverhead,
     Overhead,
     OverheadConfiguration,
+    bytes_per_token,
 )
 from simnmt.network.series import BandwidthSeries, RttSeries, constant_rtt
 
-LINK = Link(constant_rtt(0.05), 100e6, 100e6)
-
-
-def test_worked_example_of_cnmt_03() -> None:
-    token_bytes = bytes_per_token(65_536)
-    assert token_bytes * (30 + 24) == 108
-    transfer_s = sum(LINK.ways_one_s(0.0, 30, 24, token_bytes))
-    assert transfer_s == pytest.approx(0.05000864, rel=1e-12)
-    assert transfer_s - 0.05 == pytest.approx(8.64e-6, rel=1e-9)
-    assert 0.05 / transfer_s > 0.999
-
 
 @pytest.mark.parametrize(
-    ("vocab", "expected"),
-    [
-        (1, 2),
-        (50_000, 2),
-        (65_536, 2),
-        (65_537, 3),
-        (85_000, 3),
-        (250_000, 3),
-        (1 << 24, 3),
-        ((1 << 24) + 1, 4),
-    ],
+    ("vocab", "expected"), [(1, 2), (65_536, 2), (65_537, 3), (250_000, 3), (1 << 24, 3), ((1 << 24) + 1, 4)]
 )
 def test_bytes_per_token_of_cnmt_03(vocab: int, expected: int) -> None:
     assert bytes_per_token(vocab) == expected
@@ -51,14 +28,12 @@ def test_bytes_per_token_of_cnmt_03(vocab: int, expected: int) -> None:
 def test_bytes_per_token_is_the_least_that_holds_every_id(vocab: int) -> None:
     bits = 8 * bytes_per_token(vocab)
     assert 2 ** (bits - 8) < vocab <= 2**bits
-    assert bytes_per_token(vocab) >= math.floor(math.log2(vocab) / 8)
 
 
 def test_each_direction_takes_half_the_rtt_and_the_time_of_its_payload() -> None:
     link = Link(constant_rtt(0.05), 1e6, 4e6)
     assert link.ways_one_s(7.0, 1000, 1000, 2) == pytest.approx((0.025 + 0.016, 0.025 + 0.004), rel=1e-15)
     assert link.ways_one_s(7.0, 0, 0, 2) == (0.025, 0.025)
-    assert link.rtt_one_s(7.0) == 0.05
 
 
 def test_rtt_and_bandwidths_are_those_of_the_moment_on_separate_laps() -> None:
@@ -94,7 +69,6 @@ def test_one_request_and_columns_of_them_agree_to_the_last_bit(link: Link, reque
     at_s, src_len, tgt_len = (np.array(column) for column in zip(*requests, strict=True))
     columns = [column.tolist() for column in link.ways_s(at_s, src_len, tgt_len, token_bytes)]
     assert list(zip(*columns, strict=True)) == [link.ways_one_s(*request, token_bytes) for request in requests]
-    assert link.rtt.at(at_s).tolist() == [link.rtt_one_s(moment) for moment, _, _ in requests]
 
 
 DRAWS = 20_000
@@ -140,22 +114,4 @@ def test_each_form_can_state_a_constant(content: object) -> None:
     assert overhead.mean_s == pytest.approx(0.002, rel=1e-15)
     np.testing.assert_allclose(overhead.draw_s(np.random.default_rng(0), 5), 0.002, rtol=1e-15)
     assert "2 ms" in overhead.describe()
-
-
-def test_a_plain_number_is_written_as_a_constant() -> None:
-    written = OVERHEAD.dump_python(OVERHEAD.validate_python(0.8), mode="json")
-    assert written == {"constant_ms": 0.8}
-    assert OVERHEAD.validate_python(written) == ConstantOverhead(constant_ms=0.8)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (True, "give a number of ms"),
-        ({"mean_ms": 0.0, "sd_ms": 0.1}, "greater than or equal to 0.000001"),
-        ({"mean_ms": 1.0, "sd_ms": 0.1, "quantiles_ms": [1.0, 2.0]}, "not permitted"),
-    ],
-)
-def test_what_is_no_overhead_is_refused(content: object, message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        OVERHEAD.validate_python(content)
+    assert OVERHEAD.validate_python(OVERHEAD.dump_python(overhead, mode="json")) == overhead

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
 from copy import deepcopy
 from functools import cache
 
-import numpy as np
 import pytest
 import torch
 
 from simnmt.batching import Batching, half_empty, immediate, maxi, mini, top_up
 from simnmt.nmt.agreement import Agreement, agreement, decode_alone
 from simnmt.nmt.decoder import decode
-from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.search import Search
 from simnmt.nmt.sentence_decoder import Hypothesis
-from tests.batching.one_server import serve
+from simnmt.nmt.step_model import has_half_weights
 from tests.campaigns.harness import deep
 from tests.nmt.tiny import Table, lively, sources
 
@@ -61,18 +57,6 @@ def test_in_float16_at_least_999_of_1000_tokens_are_equal(kind: str, name: str, 
     assert compared.equal_tokens >= 0.999 or not compared.disagreements
 
 
-@pytest.mark.parametrize("beam", [1, 2])
-@pytest.mark.parametrize("kind", BATCHERS)
-def test_forced_lengths_take_the_predicted_number_of_steps(kind: str, beam: int) -> None:
-    """Also those of no token, and lengths that the model never would have chosen (FNI-14 on random weights)."""
-    lengths = np.random.default_rng(1).integers(0, 15, 20).tolist()
-    model, batching = lively("gru"), BATCHERS[kind]
-    run = decode(model, text("gru"), batching, search=Search(beam), forced_lens=lengths)
-    foretold = serve(batching, [0.0] * 20, [len(source) for source in text("gru")], lengths)
-    assert run.active.tolist() == foretold.active
-    assert [len(hypothesis.tokens) for hypothesis in run.hypotheses] == lengths
-
-
 @pytest.mark.parametrize(
     ("batching", "steps"),
     [
@@ -86,14 +70,6 @@ def test_a_real_decoder_follows_the_worked_examples_of_the_paper(batching: Batch
     """FNI-08 and FNI-10."""
     run = decode(lively("marian"), text("marian")[:8], batching, forced_lens=[2, 5, 3, 9, 4, 4, 1, 6])
     assert run.active.tolist() == steps
-
-
-def test_every_second_is_counted_once() -> None:
-    """By a clock that ticks a second at each look."""
-    ticks: Iterator[int] = itertools.count()
-    run = decode(lively("gru"), text("gru")[:4], mini(2), forced_lens=[2, 1, 3, 3], clock=lambda: float(next(ticks)))
-    assert run.active.tolist() == [2, 1, 2, 2, 2]
-    assert (run.step_s.tolist(), run.encode_s, run.refill_s, run.total_s) == ([1.0] * 5, 2.0, 2.0, 9.0)
 
 
 def test_a_near_tie_is_distinguished_from_a_fault() -> None:

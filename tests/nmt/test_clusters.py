@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.vocabulary.bundle_file import control_tokens
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, active_sets, active_shares, load_clusters
 from simnmt.nmt.vocabulary.contexts import Clustering, cluster, collect
-from simnmt.nmt.vocabulary.memory_account import memory_account
+from simnmt.profile.decoder_block import memory_account
 from tests.nmt.made_subsets import trained_clusters
-from tests.nmt.tiny import ARCHITECTURES, GRU, Table, lively, sources, stepwise, together
+from tests.nmt.tiny import ARCHITECTURES, Table, lively, sources, stepwise, together
 
 
 def cloud(count: int, width: int = 6, seed: int = 0) -> torch.Tensor:
@@ -160,15 +159,6 @@ def test_a_bundle_comes_back_as_it_was_saved(bundle: ClusterBundle, saved: Path)
         made = ("label", "top", "origin")
         assert [getattr(one, name) for name in made] == [getattr(other, name) for name in made]
     assert loaded.memory() == bundle.memory()
-
-
-def test_every_set_has_end_and_unknown_and_each_context_has_its_tokens_active(bundle: ClusterBundle) -> None:
-    assert control_tokens(lively("gru")) == (GRU.unk_token, GRU.eos_token)
-    assert control_tokens(lively("marian")) == (0, 1)
-    model, (alone, _, _) = lively("gru"), sources(GRU, [3, 5, 7, 4, 6, 8, 5, 6], seed=1)
-    contexts, clusters = collect(model, alone, 3), bundle.direction("fr-en")
-    for chosen, tokens in zip(clusters.centroids.nearest(contexts.hidden).tolist(), contexts.top.tolist(), strict=True):
-        assert {*tokens, GRU.unk_token, GRU.eos_token} <= set(clusters.sets.of(chosen).tolist())
 
 
 def test_a_file_with_damage_at_any_place_is_refused(saved: Path, tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from simnmt.batching import mini
 from simnmt.nmt.agreement import decode_alone
 from simnmt.nmt.decoder import Decoder, EncodedSentence
-from simnmt.nmt.engine import Work
 from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.nmt.models import TranslationModel
 from simnmt.nmt.output_layer import largest, largest_sums
@@ -25,7 +24,7 @@ from simnmt.nmt.search import Search
 from simnmt.nmt.sentence_decoder import DecodeRequest, Hypothesis
 from simnmt.nmt.step_model import pad
 from simnmt.nmt.transformer_model import TransformerModel
-from tests.campaigns.harness import deep, thinned
+from tests.campaigns.harness import deep
 from tests.nmt.tiny import ARCHITECTURES, Table, lively, sources, tiny_engine, together
 
 LENGTHS = [3, 9, 5, 7, 4, 8]
@@ -137,27 +136,6 @@ def test_joining_and_leaving_are_timed_apart_from_each_other_and_from_the_step(
     assert timer() == timer() == pytest.approx({"join_s": 1.0, "leave_s": 0.25 * joining})
 
 
-def test_an_engine_times_joining_and_still_runs(tmp_path: Path) -> None:
-    engine = tiny_engine(tmp_path, "gru")
-    seconds = engine.joining_timer(4, 2, src_len=5, beam=2)()
-    assert 0.0 < seconds["join_s"] < 1.0 and abs(seconds["leave_s"]) < 1.0
-    assert len(engine.in_turn_s(Work(3, 5, 2), Work(9, 5, 2))) == 4
-    assert 0.0 < engine.encoding_s([3, 1, 9]) < 10.0
-    assert engine.run(Work(5, 3)).total_s > 0.0
-    engine.close()
-    with pytest.raises(NmtError, match="closed"):
-        engine.joining_timer(1, 0, src_len=5, beam=1)
-
-
-def test_steps_of_two_batches_alternate_and_are_timed_separately(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a clock whose span grows by 1 s from each step to the next: whoever goes first takes 1 s less."""
-    now = itertools.accumulate(itertools.chain.from_iterable((100, span) for span in itertools.count()))
-    engine = tiny_engine(tmp_path, "gru")
-    monkeypatch.setattr(engine, "_now_s", lambda: next(now))
-    pairs = engine.in_turn_s(Work(2, 4, 1, 2), Work(4, 4, 2, 2))
-    assert pairs == [(2, 3), (5, 4), (6, 7)], "the first of each is left out"
-
-
 def encoded(model: TranslationModel, lengths: list[int], seed: int = 1) -> Any:
     _, src, src_lengths = sources(model.architecture, lengths, seed)
     return model.encode(src, src_lengths)
@@ -224,20 +202,6 @@ def test_a_sentence_has_the_logits_it_has_alone_whoever_joins_and_leaves(
             both.join(lengths, chosen, seed)
             for _ in range(steps if both.fed else 0):
                 both.step()
-        assert both.difference < 1e-4
-
-
-@pytest.mark.parametrize("name", thinned(ARCHITECTURES, ("gru", "marian")))
-def test_long_refilling_of_all_slots_keeps_every_sentences_logits(name: str) -> None:
-    """A hundred steps, at most 15 for each: columns of keys and values are given back again and again."""
-    model = lively(name)
-    with torch.inference_mode():
-        both = Alone(model, 1, 4)
-        for turn in range(20):
-            both.join([3 + turn % 7, 5], [0, 1], seed=turn)
-            for _ in range(5):
-                both.step()
-            both.leave([slot for slot, (_, fed) in enumerate(both.fed) if fed.shape[1] > 9 + slot % 5])
         assert both.difference < 1e-4
 
 
@@ -348,14 +312,6 @@ def test_a_beam_as_wide_as_all_outputs_finds_the_likeliest(seed: int) -> None:
     hypotheses = together(Table(table), [[5]], Search(81, scored=True, length_penalty=0.0), max_len=4)
     assert hypotheses[0].score == pytest.approx(max(outputs.values()), abs=1e-4)
     assert outputs[hypotheses[0].tokens] == pytest.approx(max(outputs.values()), abs=1e-4)  # orders of the same pairs tie
-
-
-@given(st.integers(0, 10_000), st.integers(1, 6))
-def test_a_score_is_that_of_its_tokens_however_narrow_the_beam(seed: int, width: int) -> None:
-    table = random_table(seed)
-    (hypothesis,) = together(Table(table), [[5]], Search(width, scored=True), max_len=4)
-    counted = min(len(hypothesis.tokens) + 1, 4)
-    assert hypothesis.score == pytest.approx(every_output(table, 4)[hypothesis.tokens] / counted, abs=1e-4)
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)

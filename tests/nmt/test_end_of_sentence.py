@@ -10,9 +10,7 @@ import torch
 
 from simnmt.batching import top_up
 from simnmt.calibrate.calibration import calibrate
-from simnmt.calibrate.settings import (
-    Settings,
-)
+from simnmt.calibrate.settings import Settings
 from simnmt.devices.batch import decode_all
 from simnmt.nmt.training.recipe import CorpusFiles
 from simnmt.nmt.training.trainer import Budget

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
 
-from simnmt.nmt import torch_engine
 from simnmt.nmt.engine import Work
 from simnmt.nmt.errors import NmtError, OutOfMemory, within_memory
-from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.models import build_model
+from simnmt.nmt.step_model import has_half_weights
 from simnmt.profile.decoder_settings import DecoderSettings
 from tests.nmt.tiny import ARCHITECTURES, sources, stepwise, tiny_engine
 
@@ -24,16 +22,6 @@ def test_torch_times_the_encoder_and_each_step(tmp_path: Path, name: str, work: 
     assert len(timing.steps_s) == work.tgt_len
     assert min(timing.encode_s, *timing.steps_s) > 0
     assert timing.encode_s + sum(timing.steps_s) <= timing.total_s
-
-
-def test_an_account_names_model_backend_and_device(tmp_path: Path) -> None:
-    engine = tiny_engine(tmp_path, "gru", compute_type="float32", seed=4)
-    account = engine.account
-    assert (account.backend, account.compute_type, account.device, account.threads) == ("torch", "float32", "cpu", 1)
-    assert (account.weights, account.vocab, account.architecture["hidden"]) == ("random", 50, 16)
-    assert account.versions == {"torch": str(torch.__version__)}
-    assert account.device_name
-    json.dumps(account.architecture)
 
 
 @pytest.mark.skipif(not has_half_weights(), reason="half-precision weights need FBGEMM, which torch has on x86 alone")
@@ -48,19 +36,6 @@ def test_float16_weights_change_logits_only_by_rounding(name: str) -> None:
         logits = [model.project(stepwise(model, src, lengths, fed, 2)[:, -1]) for model in (whole, halved)]
     assert not torch.equal(*logits)
     assert torch.allclose(*logits, atol=3e-3)
-
-
-@pytest.mark.parametrize("name", ["bilstm", "gru", "marian"])
-def test_torch_offers_and_runs_bfloat16_if_the_processor_has_it(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where it is emulated; refused there, as it would be slow."""
-    monkeypatch.setattr(torch_engine, "has_bfloat16", lambda: True)
-    timing = tiny_engine(tmp_path, name, compute_type="bfloat16").run(Work(5, 7, batch=2, beam=2))
-    assert len(timing.steps_s or ()) == 7
-    monkeypatch.setattr(torch_engine, "has_bfloat16", lambda: False)
-    with pytest.raises(NmtError, match="bfloat16"):
-        tiny_engine(tmp_path, name, compute_type="bfloat16")
 
 
 def test_threads_are_set_for_each_run(tmp_path: Path) -> None:

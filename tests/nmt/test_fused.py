@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from simnmt.nmt import output_layer, torch_engine
+from simnmt.nmt import output_layer
 from simnmt.nmt.agreement import agreement, decode_alone
 from simnmt.nmt.decoder import decode
 from simnmt.nmt.engine import Work
-from simnmt.nmt.linear_layers import products_of
 from simnmt.nmt.models import build_model
 from simnmt.nmt.output_layer import FusedOutput, Output
 from simnmt.nmt.recurrent_model import RecurrentModel
 from simnmt.nmt.search import Search
 from simnmt.nmt.sentence_decoder import Hypothesis
+from simnmt.nmt.step_model import products_of
 from simnmt.nmt.torch_engine import STAGES, stage_timer
 from tests.campaigns.harness import deep
 from tests.nmt.test_batched import BATCHERS
@@ -106,9 +106,9 @@ def test_the_stages_of_a_step_are_timed_separately(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(model, "products", slow_products)
     slow(RecurrentModel, "body", 1.0)
     slow(model, "project", 30.0)
-    slow(torch_engine, "log_softmax_", 3.0)
-    slow(torch_engine, "largest", 4.0)
-    slow(torch_engine, "largest_sums", 5.0)
+    slow(output_layer, "log_softmax_", 3.0)
+    slow(output_layer, "largest", 4.0)
+    slow(output_layer, "largest_sums", 5.0)
     slow(output_layer, "fused_best", 0.25)
     slow(output_layer, "fused_argmax", 0.25)
     slow(FusedOutput, "largest_sums", 0.5)

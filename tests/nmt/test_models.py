@@ -11,7 +11,6 @@ from pathlib import Path
 import huggingface_hub
 import pytest
 import torch
-from huggingface_hub.utils import filter_repo_objects
 from safetensors.torch import save_model
 
 from simnmt.nmt.architecture import ARCHITECTURES as NAMED
@@ -45,18 +44,6 @@ def test_the_model_of_the_paper_on_top_up_batching_has_its_sizes() -> None:
     assert (preset.kind, preset.hidden, preset.src_vocab, preset.tgt_vocab) == ("gru", 512, 85_000, 85_000)
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_weights_follow_their_seed_and_nothing_else(name: str) -> None:
-    def weights(seed: int) -> torch.Tensor:
-        return torch.cat([weight.flatten() for weight in build_model(ARCHITECTURES[name], seed=seed).parameters()])
-
-    before, first = torch.get_rng_state(), weights(3)
-    assert torch.equal(torch.get_rng_state(), before)
-    torch.manual_seed(2)
-    assert torch.equal(first, weights(3))
-    assert not torch.equal(first, weights(4))
-
-
 @pytest.mark.parametrize("suffix", [".yaml", ".json"])
 @pytest.mark.parametrize("name", ["bilstm", "marian"])
 def test_an_architecture_is_read_from_yaml_and_json(tmp_path: Path, name: str, suffix: str) -> None:
@@ -81,12 +68,6 @@ def test_a_wrong_architecture_is_refused(tmp_path: Path, text: str, place: str) 
     path.write_text(text, encoding="utf-8")
     with pytest.raises(NmtError, match=f"{path}.*{place}"):
         load_model(str(path))
-
-
-@pytest.mark.parametrize("name", ["blistm", "no/such/file.yaml", ""])
-def test_an_unknown_model_is_refused(name: str) -> None:
-    with pytest.raises(NmtError):
-        load_model(name)
 
 
 def assert_same_speech(one: TranslationModel, other: TranslationModel, alone: list[list[int]]) -> None:
@@ -153,24 +134,6 @@ def test_code_beside_a_configuration_is_neither_run_nor_asked_about(
         load_model(str(tmp_path))
     assert caught.value.path == str(tmp_path)
     assert capfd.readouterr() == ("", "")
-
-
-def test_only_the_files_that_torch_needs_are_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weights as a pickle only where there are no safetensors."""
-    needed = ["config.json", "source.spm", "tokenizer.json"]
-    files = [*needed, "model.safetensors", "pytorch_model.bin", "onnx/model.onnx", "mine.py"]
-
-    def download(model: str, allow_patterns: list[str]) -> str:
-        held = [name for name in files if model == "me/both" or "safetensors" not in name]
-        for name in filter_repo_objects(held, allow_patterns=allow_patterns):
-            (tmp_path / model).mkdir(parents=True, exist_ok=True)
-            (tmp_path / model / name).touch()
-        return str(tmp_path / model)
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    for model, weights in (("me/both", "model.safetensors"), ("me/pickled", "pytorch_model.bin")):
-        folder = Path(model_path(model, weights=True))
-        assert sorted(file.name for file in folder.iterdir()) == sorted([*needed, weights])
 
 
 def test_an_id_is_taken_from_the_cache_or_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

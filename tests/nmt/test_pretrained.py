@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -18,7 +17,6 @@ from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
 from simnmt.batching import immediate, mini, top_up
-from simnmt.nmt.architecture import FAMILIES
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.models import load_model
 from simnmt.nmt.pretrained_config import quiet_transformers
@@ -28,7 +26,7 @@ from simnmt.nmt.transformer_model import TransformerModel
 from simnmt.nmt.translation import Translator
 from tests.campaigns.harness import thinned
 from tests.nmt.pretrained_folders import FOLDERS, LANGUAGES, opus_folder, text
-from tests.nmt.tiny import MARIAN, sources, stepwise, together
+from tests.nmt.tiny import together
 
 
 @pytest.fixture(scope="module")
@@ -176,15 +174,3 @@ def test_a_damaged_folder_is_refused_without_a_warning_beside(
     with pytest.raises(NmtError, match=str(folder)):
         Translator.load(folder, languages=languages(name))
     assert capfd.readouterr() == ("", "")
-
-
-def test_a_new_family_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A family that differs from mBART in its embeddings and languages: built, read and decoded."""
-    monkeypatch.setitem(FAMILIES, "toy", replace(FAMILIES["mbart"], multilingual=False))
-    path = tmp_path / "toy.json"
-    path.write_text(json.dumps({**MARIAN.model_dump(), "kind": "toy"}), encoding="utf-8")
-    model = load_model(str(path)).model
-    _, src, lengths = sources(MARIAN, [4, 7])
-    fed = torch.randint(4, 40, (2, 6), generator=torch.Generator().manual_seed(1))
-    with torch.inference_mode():
-        assert torch.allclose(model.project(stepwise(model, src, lengths, fed)), model(src, lengths, fed), atol=1e-4)

@@ -13,7 +13,6 @@ import torch
 
 from simnmt.calibrate.profile_assembly import engine_block
 from simnmt.calibrate.sharp_models import random_model
-from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.native_library import references
 from simnmt.kernels.packed_products import Clipping
 from simnmt.nmt import sharp_engine
@@ -53,14 +52,6 @@ def test_without_compiled_kernels_numpy_finds_the_same(models: list[AttentionalM
         forced, expected = (member.forced(member.encode(source), emitted(ours.tokens)) for member in (in_numpy, compiled))
         assert forced.best.tolist() == expected.best.tolist()
         assert forced.log_probs == pytest.approx(expected.log_probs, abs=1e-4)
-
-
-def test_an_engine_without_compiled_kernels_says_that_it_computes_in_float32(tmp_path: Path) -> None:
-    with references():
-        engine = tiny_engine(tmp_path, "sharp", backend="sharp", compute_type="int16")
-        assert engine.run(Work(4, 3, beam=2)).total_s > 0
-    account = engine.account
-    assert (account.compute_type, account.versions["kernels"], account.clipping) == ("float32", "none", None)
 
 
 @needs_compiled
@@ -165,14 +156,6 @@ def test_noise_changes_only_tokens_that_nearly_tie(models: list[AttentionalModel
             margins.append(float(preferred - changed))
     assert tokens > 250 and 0 < max(noise) < 0.1
     assert len(margins) < 0.01 * tokens and max(margins, default=0.0) < 2 * max(noise)
-
-
-@pytest.mark.usefixtures("implementation")
-@pytest.mark.parametrize("steps", [{"forced_len": 0}, {"max_len": 0}], ids=str)
-def test_a_translation_has_one_step_or_more(models: list[AttentionalModel], steps: dict[str, int]) -> None:
-    sharp = translator(models[:1], 1, {})
-    with pytest.raises(KernelError):
-        sharp.decode(sharp.encode(SOURCES[0]), **steps)
 
 
 def test_an_ensemble_of_one_model_twice_is_that_model(models: list[AttentionalModel]) -> None:

@@ -12,7 +12,6 @@ import torch
 from simnmt.nmt.architecture import ARCHITECTURES as NAMED
 from simnmt.nmt.architecture import SHARP_MODELS, AttentionalArchitecture, architecture_of
 from simnmt.nmt.attentional_model import AttentionalCell, AttentionalModel
-from simnmt.nmt.errors import NmtError
 from simnmt.nmt.models import build_model
 from simnmt.nmt.recurrent_model import gru
 from simnmt.nmt.search import Search
@@ -147,11 +146,3 @@ def test_weights_stay_within_what_16_bits_hold() -> None:
     largest = {name: float(weight.detach().abs().max()) for name, weight in learner.model.named_parameters()}
     assert max(largest.values()) <= 1.0
     assert largest["projection.bias"] > 0.4
-
-
-@pytest.mark.parametrize(
-    "other", [{"stack": [{"kind": "fc_relu", "width": 8}] * 2}, {"stack": [{"kind": "gru"}]}, {"eos_token": 50}]
-)
-def test_an_impossible_attentional_architecture_is_refused(other: dict[str, Any]) -> None:
-    with pytest.raises(NmtError, match=r"stack|eos_token"):
-        tiny(**other)

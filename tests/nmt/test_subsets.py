@@ -221,29 +221,6 @@ def test_the_account_records_the_union_of_the_active_sentences(narrow: ClusterSe
     assert account.rows == [len(keys) for keys in account.keys] and account.rows[0] == 3 and account.rows[-1] == 1
 
 
-@pytest.mark.parametrize("width", [1, 2])
-def test_no_sentence_leaves_its_list(alone: list[list[int]], width: int) -> None:
-    """SHARP-02; and in a batch, the union of the lists of those under way."""
-    model = lively("gru")
-    lists = MadeLists([[1, 3, *range(4 + token % 5, 50, 5)] for token in range(16)], VOCAB)
-    singly = decode(model, alone, mini(1), search=Search(width), output=Output(vocabulary=listed(lists)), max_len=12)
-    for source, hypothesis in zip(alone, singly.hypotheses, strict=True):
-        assert set(hypothesis.tokens) <= set(lists.of(source).tolist())
-    joint = decode(model, alone, mini(8), search=Search(width), output=Output(vocabulary=listed(lists)), max_len=12)
-    assert joint.subset is not None
-    assert joint.subset.columns[0] == len({token for source in alone for token in lists.of(source).tolist()})
-    assert joint.subset.columns[-1] < joint.subset.columns[0]
-
-
-def test_stages_are_timed_by_the_clock_that_is_given(narrow: ClusterSet, alone: list[list[int]]) -> None:
-    """A clock that ticks once at each look: every stage takes one."""
-    ticks = iter(range(100_000))
-    account = SubsetAccount(clock=lambda: float(next(ticks)))
-    decode(lively("gru"), alone, mini(3), output=Output(vocabulary=replace(clustered(narrow), account=account)), max_len=30)
-    assert len(account.rows) > 5
-    assert account.assign_s == account.product_s == account.search_s == [1.0] * len(account.rows)
-
-
 @pytest.fixture
 def saved(tmp_path: Path, narrow: ClusterSet) -> Callable[[str], Path]:
     """The tiny model in a folder, and its bundles."""

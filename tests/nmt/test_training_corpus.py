@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +12,9 @@ from hypothesis import strategies as st
 
 from simnmt.nmt.errors import NmtError, TrainingError
 from simnmt.nmt.training.recipe import CorpusFiles, Recipe, read_training_corpus, recipe_for
-from simnmt.nmt.training.trainer import Budget, epoch_batches
-from simnmt.workload.errors import CorpusError
+from simnmt.nmt.training.trainer import epoch_batches
+from simnmt.workload import CorpusError
 from tests.nmt import toy_language
-from tests.nmt.test_training import QUICK
 
 LINES = [" ".join(toy_language.OTHER[(7 * k + j * j) % 10] for j in range(1 + k % 5)) for k in range(200)]
 
@@ -44,15 +41,6 @@ def test_repeated_and_half_empty_pairs_are_left_out_and_counted(tmp_path: Path) 
     assert [corpus.counts[name] for name in ("read", "repeated", "blank")] == [63, 1, 2]
 
 
-def test_the_same_seed_sets_the_same_pairs_aside_whatever_the_form_of_the_text(tmp_path: Path) -> None:
-    src, tgt = toy_language.write(tmp_path, 300)
-    pairs = toy_language.pairs(300)
-    (tmp_path / "both.tsv.gz").write_bytes(gzip.compress("".join(f"{one}\t{other}\n" for one, other in pairs).encode()))
-    two = read_training_corpus(CorpusFiles(src, tgt), heldout=20, seed=5)
-    assert two == read_training_corpus(CorpusFiles(tmp_path / "both.tsv.gz"), heldout=20, seed=5)
-    assert two.heldout != read_training_corpus(CorpusFiles(src, tgt), heldout=20, seed=6).heldout
-
-
 @pytest.mark.parametrize(
     ("src", "tgt", "error"),
     [
@@ -71,16 +59,6 @@ def test_text_that_cannot_be_trained_on_is_refused(tmp_path: Path, src: bytes, t
         read_training_corpus(CorpusFiles(tmp_path / "a", tmp_path / "b"), heldout=5, seed=0)
 
 
-def test_a_text_comes_back_from_its_subwords() -> None:
-    subwords = toy_language.subwords(LINES, 26)
-    assert (subwords.size, subwords.eos, subwords.unk) == (26, 3, 1)
-    encoded = subwords.encode(LINES)
-    assert all(ids[-1] == 3 and not {0, 2, 3} & set(ids[:-1]) for ids in encoded)
-    assert subwords.decode(encoded) == LINES
-    assert subwords.decode([[*encoded[0], 5, 6, 7]]) == LINES[:1]  # what follows the end is none of it
-    assert subwords.decode([[3], []]) == ["", ""]
-
-
 @given(
     st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=80), st.integers(1, 120), st.integers(0, 5)
 )
@@ -94,29 +72,6 @@ def test_an_epoch_holds_every_pair_once_in_batches_of_bounded_size(
     assert all(len(rows) == 1 or longer[rows].max() * len(rows) <= batch_tokens for rows in batches)
     again = epoch_batches(longer, batch_tokens, seed=1, epoch=epoch, by=(src, tgt))
     assert [rows.tolist() for rows in again] == [rows.tolist() for rows in batches]
-
-
-def test_every_epoch_has_another_order_and_little_padding() -> None:
-    draw = np.random.default_rng(0)
-    tgt = draw.integers(3, 40, 2_000)
-    src = tgt + draw.integers(0, 3, 2_000)
-    first, second = (epoch_batches(src, 500, seed=1, epoch=epoch, by=(src, tgt)) for epoch in (0, 1))
-    assert [rows.tolist() for rows in first] != [rows.tolist() for rows in second]
-    places = sum(len(rows) * int(tgt[rows].max()) for rows in first)
-    assert places < 1.03 * tgt.sum()
-    assert abs(np.corrcoef(range(len(first)), [tgt[rows].mean() for rows in first])[0, 1]) < 0.2
-
-
-def test_the_rate_rises_linearly_and_falls_with_the_root() -> None:
-    recipe = replace(QUICK, peak_rate=1e-3, warmup_steps=100)
-    assert [recipe.rate(step) for step in (1, 50, 100, 400)] == pytest.approx([1e-5, 5e-4, 1e-3, 5e-4])
-
-
-def test_the_first_reached_limit_uses_up_a_budget() -> None:
-    budget = Budget(epochs=2, steps=100, minutes=1)
-    assert budget.used(epochs=0.5, steps=10, seconds=6.0) == pytest.approx(0.25)
-    assert budget.used(epochs=0.5, steps=100, seconds=6.0) == 1.0
-    assert budget.used(epochs=0.5, steps=10, seconds=66.0) > 1.0
 
 
 def test_a_recipe_by_name_has_a_small_model_and_one_by_file_the_models_sizes(tmp_path: Path) -> None:

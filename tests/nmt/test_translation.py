@@ -109,15 +109,6 @@ def test_unusable_options_and_folders_are_refused(vocabulary: Subwords, tmp_path
         Translator.load(tmp_path)
 
 
-def test_a_batching_is_parsed_from_its_name() -> None:
-    assert parse_batching() == maxi(64, 640)
-    assert parse_batching("mini", 8) == mini(8)
-    assert parse_batching("maxi", 8, collect=1_280) == maxi(8, 1_280)
-    assert parse_batching("top-up", 9) == top_up(9, 4)
-    assert parse_batching("top-up", 9, threshold="immediate") == top_up(9, 8)
-    assert parse_batching("top-up", 9, threshold="2", collect=18) == top_up(9, 2, 18)
-
-
 SOURCE = ["▁Mon", "sieur", "▁", "K", "owalski", ",", "▁et", "▁", "☃", "."]
 """`Monsieur Kowalski, et ☃.` In a translation, a number is an unknown token that attends there."""
 
@@ -141,13 +132,3 @@ SOURCE = ["▁Mon", "sieur", "▁", "K", "owalski", ",", "▁et", "▁", "☃", 
 )
 def test_sharp_01_an_unknown_token_becomes_the_word_attended_to(pieces: list[str | int], text: str, replaced: int) -> None:
     assert replace_unknown(pieces, SOURCE) == (text, replaced)
-
-
-@pytest.mark.parametrize(
-    ("pieces", "text"),
-    [([1, 4], "très très"), ([1, 2, 4, 5], "très très"), (["▁a", 1, 4, "b"], "aèèb"), ([1, 1], "très")],
-    ids=["copied", "two tokens for each", "pieces inside a word", "one word is given once"],
-)
-def test_a_word_that_the_source_has_twice_is_written_twice(pieces: list[str | int], text: str) -> None:
-    """A source word that is unknown is cut into pieces; alike, but two words."""
-    assert replace_unknown(pieces, ["▁tr", "è", "s", "▁tr", "è", "s"])[0] == text

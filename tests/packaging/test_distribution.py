@@ -14,7 +14,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from simnmt.base import VERSION
-from tests.packaging.installation import DIST
+from tests.packaging.test_wheels import DIST
 
 ROOT = Path(__file__).parents[2]
 MOST_BYTES = 3_000_000
@@ -86,16 +86,6 @@ def test_every_file_that_states_a_version_states_this_one() -> None:
     assert project[1] == VERSION
     assert (citation[1], citation[2]) == releases[0]
     assert releases[0][0] == VERSION
-
-
-def test_the_change_log_has_the_form_of_keep_a_changelog() -> None:
-    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    versions = re.findall(r"^## \[([^]]+)\]", text, re.MULTILINE)
-    assert versions[:2] == ["Unreleased", VERSION]
-    assert re.findall(r"^## (?!\[)", text, re.MULTILINE) == []
-    sections = set(re.findall(r"^### (.+)$", text, re.MULTILINE))
-    assert sections <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
-    assert re.findall(r"^\[([^]]+)\]: https://github\.com/simnmt/simnmt/\S+$", text, re.MULTILINE) == versions
 
 
 def test_the_citation_names_the_five_papers() -> None:

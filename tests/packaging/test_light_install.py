@@ -22,7 +22,7 @@ import pytest
 
 from simnmt.base.packages import LEFT_OUT
 from tests.live.sleeping_service import sleeping
-from tests.packaging.installation import DIST, Installation, wheel
+from tests.packaging.test_wheels import Installation, needs_wheels, wheel
 
 ROOT = Path(__file__).parents[2]
 REQUIREMENTS = ROOT / "requirements" / "gateway.txt"
@@ -76,10 +76,7 @@ class Light:
     scope="module",
     params=[
         "blocked",
-        pytest.param(
-            "installed",
-            marks=pytest.mark.skipif(not DIST, reason="`make check-dist` builds wheels and runs these with them"),
-        ),
+        pytest.param("installed", marks=needs_wheels),
     ],
 )
 def light(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Light:

@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
-from simnmt.base.errors import InputError
-from simnmt.papers.cnmt import replay, table_one
+from simnmt.papers.cnmt import table_one
 from simnmt.papers.cnmt.reproduction import reproduce
 from simnmt.papers.cnmt.table_one import POLICIES, TABLE, WORKLOADS, implied_ratios, printed_percent
 from simnmt.papers.kit.rendering import Report
-from tests.campaigns.harness import deep
 from tests.papers.stand_ins import write_stand_ins
 
 IMPLIED = {
@@ -61,12 +59,6 @@ def shipped() -> Report:
     return reproduce(requests=500)
 
 
-@pytest.fixture
-def one_replication(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replay once, for tests that use no interval."""
-    monkeypatch.setattr(replay, "REPLICATIONS", 1)
-
-
 def test_both_devices_win_requests_on_each_data_sets_own_networks_and_the_orders_hold_there(shipped: Report) -> None:
     document = shipped.document()
     assert [part["name"] for part in document["parts"]] == ["inferred", "measured", "measured, one network"]
@@ -77,22 +69,6 @@ def test_both_devices_win_requests_on_each_data_sets_own_networks_and_the_orders
     assert [verdicts[f"CNMT-17 ({letter}), measured"] for letter in "abd"] == ["holds"] * 3
     (levels,) = {tuple(row["mean_rtt_ms"] for row in networks[-6:] if row["workload"] == name) for name in WORKLOADS}
     assert levels[0] > levels[1]
-
-
-@pytest.mark.parametrize("basis", [deep("synthetic"), "fitted"])
-@pytest.mark.usefixtures("one_replication")
-def test_parts_on_profiles_that_were_not_measured_are_not_called_measured(tmp_path: Path, basis: str) -> None:
-    path = write_stand_ins(tmp_path, "synthetic")
-    if basis == "fitted":
-        path.write_text(
-            path.read_text().replace("cpu1-gru.json", "@tx2-gru").replace("cpu2-gru.json", "@titan-xp-gru"), encoding="utf-8"
-        )
-    report = reproduce(measured=str(path), requests=200)
-    others = [record for record in report.claims if record.device != "inferred"]
-    assert {record.device for record in others} == {f"given, {basis}"} and {record.basis for record in others} == {basis}
-    if basis == "fitted":
-        kinds = next(part["kinds"] for part in report.document()["parts"] if part["name"] == "given, fitted")
-        assert kinds == {"de-en": ["synthetic"], "fr-en": ["inferred"], "en-zh": ["synthetic"]}
 
 
 def test_the_tables_hold_every_cell_and_ratio_with_a_column_for_each_part(report: Report) -> None:
@@ -117,13 +93,3 @@ def test_the_tables_hold_every_cell_and_ratio_with_a_column_for_each_part(report
     }
     first = next(line for line in report.text().splitlines() if line.startswith("DE-EN Naive"))
     assert first.split()[2:] == ["published", *(f"{value:+.2f}" for value in list(TABLE.rows[0].values())[2:])]
-
-
-@pytest.mark.parametrize(("old", "new"), [("  cp2: {rtt", "  other: {rtt"), ("clock: spread", "clock: own")])
-def test_another_protocol_is_refused(scenario: Path, old: str, new: str) -> None:
-    text = scenario.read_text()
-    assert old in text
-    other = scenario.with_name("other.yaml")
-    other.write_text(text.replace(old, new))
-    with pytest.raises(InputError, match=r"other\.yaml"):
-        replay.prepare(other)

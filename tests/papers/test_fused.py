@@ -16,7 +16,7 @@ from simnmt.nmt.models import LoadedModel, load_model
 from simnmt.nmt.output_layer import BannedTokens
 from simnmt.papers.fni import real_decoder, simulation
 from simnmt.papers.fni.devices import FUSED, SETS, decoders, fused_decoders
-from simnmt.papers.fni.fused import report_of, reproduce
+from simnmt.papers.fni.fused import reproduce
 from simnmt.papers.fni.fused_claims import (
     DEVICE_CLAIMS,
     NO_DECODER,
@@ -40,7 +40,7 @@ from simnmt.profile.profile_variant import DecoderChoice
 from simnmt.results.device_accounts import BatchAccount
 from tests.papers.fni_stand_ins import profile, shipped, timed, written
 
-Stage = dict[tuple[str, int], dict[str, float]]
+Stage = dict[tuple[str, int], dict[str, float] | list[dict[str, float]]]
 REST = {
     ("europarl", 1): (5.5, 20.0), ("europarl", 5): (12.0, 110.0),
     ("opensubtitles", 1): (4.5, 12.0), ("opensubtitles", 5): (9.0, 60.0),
@@ -61,9 +61,7 @@ Total = float | tuple[float, float]
 
 
 def layers(
-    seconds: Stage | None = None,
-    totals: Mapping[tuple[str, int, str, bool], Total] | None = None,
-    sentences: int | None = None,
+    seconds: Stage | None = None, totals: Mapping[tuple[str, int, str, bool], Total] | None = None, sentences: int | None = None
 ) -> Layers:
     """Return Tables 2 and 3 and `TOTALS` on a box, with these changes."""
     stages = {}
@@ -71,7 +69,9 @@ def layers(
         place = row["set"], row["beam"]
         printed = {part: row[part] for part in ("product_s", "product_fused_s", "three_s", "fused_s")}
         rest = dict(zip(("encode_s", "body_s"), REST[place], strict=True))
-        stages[row["beam"], row["set"]] = with_shares({"exact": True} | rest | printed | (seconds or {}).get(place, {}))
+        changed = (seconds or {}).get(place, {})
+        several = changed if isinstance(changed, list) else [changed]
+        stages[row["beam"], row["set"]] = [with_shares({"exact": True} | rest | printed | one) for one in several]
     known = [*decoders([profile("box")]), *decoders([profile("box", beam=5)])]
     by_run = {
         (beam, name, f"{strategy}, fused" if fused else strategy): (totals or {}).get(
@@ -92,10 +92,6 @@ def verdicts(facts: Layers) -> dict[str, str]:
     return {identifier: record.verdict for identifier, record in judged(facts).items()}
 
 
-def test_every_claim_holds_on_the_papers_figures() -> None:
-    assert set(verdicts(layers()).values()) == {"holds"}
-
-
 @pytest.mark.parametrize(
     ("bare", "seconds"),
     [
@@ -110,6 +106,10 @@ def test_a_changed_stage_fails_its_claim_alone(bare: str, seconds: Stage) -> Non
     outcomes = verdicts(layers(seconds))
     assert {name for name, verdict in outcomes.items() if verdict != "holds"} == {bare}
     assert outcomes[bare] == "does not hold"
+
+
+def test_a_share_that_a_few_sentences_put_first_in_one_seed_alone_is_not_distinguishable() -> None:
+    assert verdicts(layers({("opensubtitles", 1): [{}, {"body_s": 40.0}]}))["FNI-17 (b)"] == "not distinguishable"
 
 
 @pytest.mark.parametrize(
@@ -154,12 +154,6 @@ def test_a_real_decoder_is_compared_with_amdahls_prediction() -> None:
     assert real_verdicts(real()) == {"FNI-11": "holds", "FNI-17 (c)": "holds"}
     assert real_verdicts(real(), real(ratios=[1.0, 1.02, 0.99]))["FNI-17 (c)"] == "does not hold"
     assert set(real_verdicts().values()) == {"not measurable here"}
-
-
-def test_only_a_near_tie_may_change_a_translation() -> None:
-    """FNI-11."""
-    assert real_verdicts(real(equal=98, near_ties=2))["FNI-11"] == "holds"
-    assert real_verdicts(real(), real(equal=99, disagreements=1))["FNI-11"] == "does not hold"
 
 
 RECOMPUTED = {
@@ -263,14 +257,6 @@ def test_every_device_with_a_fused_variant_has_all_its_numbers(report: Report) -
     assert published["europarl", "maxi half-empty", True] == 0.21 and published["europarl", "maxi", True] is None
     assert len({record.id for record in report.claims}) == len(report.claims) == 3 + 2 + 3 + 2 + 5
     assert any("silent" in note for note in document["notes"])
-
-
-def test_a_real_decoder_is_in_the_tables() -> None:
-    report = report_of([], [real(weights="checkpoint")], [])
-    tables = {table["id"]: table["rows"] for table in report.document()["tables"]}
-    (row,) = (row for row in tables["amdahl"] if row["kind"] == "measured")
-    assert row["predicted"] == pytest.approx(1.25) and row["end_to_end"] == pytest.approx(1.2500, abs=0.02)
-    assert "checkpoint" in report.page()
 
 
 @pytest.fixture

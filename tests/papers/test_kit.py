@@ -46,6 +46,7 @@ main_claims = ["TOY-01"]
 terminal = ["table-1"]
 slips = []
 setting = { box = "a toy" }
+values = { beam = 6 }
 [tables.table-1]
 title = "Table 1"
 columns = [{ name = "key" }, { name = "speed", head = "published, times", digits = 1 }, { name = "note", head = "note" }]
@@ -143,6 +144,7 @@ def test_a_published_column_is_shown_wherever_its_table_is(toy: Path) -> None:
         ('heading = "A toy, reproduced"', "", "heading"),
         ('heading = "A toy, reproduced"', "heading =", "line 2"),
         ('"A. Toy', '"B. Toy', "values.speed_up: missing"),
+        ("beam = 6", 'beam = "6"', r"values\.beam"),
     ],
 )
 def test_a_fault_of_the_data_is_one_line_with_its_place(toy: Path, old: str, new: str, place: str) -> None:

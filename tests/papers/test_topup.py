@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,15 +14,7 @@ from simnmt.base.errors import InputError
 from simnmt.papers.fni import simulation
 from simnmt.papers.fni.devices import SETS, Decoder, chosen_profiles, decoders
 from simnmt.papers.fni.simulation import STRATEGIES, Device, speeds, step_occupancy
-from simnmt.papers.fni.topup import (
-    LENGTH_CLAIMS,
-    MEASURES,
-    PRINTED,
-    SPEED_CLAIMS,
-    Lengths,
-    refill_limit,
-    reproduce,
-)
+from simnmt.papers.fni.topup import LENGTH_CLAIMS, MEASURES, PRINTED, SPEED_CLAIMS, Lengths, refill_limit, reproduce
 from simnmt.papers.kit.claims import ClaimRecord, judge
 from simnmt.papers.kit.rendering import Report
 from simnmt.profile.cost import DecodingCost
@@ -131,12 +122,6 @@ def verdicts(records: list[ClaimRecord]) -> dict[str, str]:
     return {record.identifier: record.verdict for record in records}
 
 
-def test_lengths_as_published_hold_and_need_no_device() -> None:
-    records = judge(LENGTH_CLAIMS, [lengths()])
-    assert set(verdicts(records).values()) == {"holds"} and len(records) == 7
-    assert not any(record.device for record in records)
-
-
 @pytest.mark.parametrize(
     ("letter", "place", "value"),
     [
@@ -170,12 +155,6 @@ def device(
     return Device(known, timed(totals, refills), sentences)
 
 
-def test_all_claims_on_speed_hold_on_the_figures_of_the_text() -> None:
-    records = judge(SPEED_CLAIMS, [device()])
-    assert verdicts(records) == {f"FNI-16 ({letter})": "holds" for letter in "abcdefg"} | {"FNI-10": "holds"}
-    assert all(record.device == "box" and record.basis == "measured" for record in records)
-
-
 @pytest.mark.parametrize(
     ("bare", "changed"),
     [
@@ -207,12 +186,6 @@ def test_refill_costs_that_were_not_measured_decide_nothing() -> None:
     }  # fmt: skip
 
 
-def test_a_few_batches_decide_nothing() -> None:
-    records = judge(SPEED_CLAIMS, [device(sentences=40 * 128 - 1)])
-    assert {record.verdict for record in records} == {"not measurable here"}
-    assert all("of fewer than 40 batches" in record.why for record in records)
-
-
 @pytest.fixture(scope="module", autouse=True)
 def small_sizes() -> Iterator[None]:
     """Use one seed of a fifth of the paper's sets, whose occupancies are within the claims' bounds."""
@@ -226,24 +199,3 @@ def small_sizes() -> Iterator[None]:
 def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     profiles = [profile("box"), profile("five", beam=5)]
     return reproduce(profile=written(tmp_path_factory.mktemp("profiles"), *profiles), requests=120)
-
-
-def test_every_device_with_batch_costs_has_all_its_numbers(report: Report) -> None:
-    document = report.document()
-    assert json.loads(json.dumps(document, allow_nan=False)) == document
-    tables = {table["id"]: table["rows"] for table in document["tables"]}
-    assert [(row["device"], row["beam"], row["profile"]) for row in tables["devices"]] == [
-        ("box", 1, "box"),
-        ("box", 5, "five"),
-    ]
-    assert len(tables["speeds"]) == 2 * 2 * 6 and len(report.claims) == 7 + 8
-    assert all(row["relative"] == 1.0 for row in tables["speeds"] if row["strategy"] == "mini")
-    assert all(sum(row["share_by_active"]) == pytest.approx(1.0) for row in tables["active"])
-    printed = [row for row in tables["occupancies"] if row["published"] is not None]
-    assert len(printed) == 3
-    assert all(abs(row["ours"] - row["published"]) < 0.04 and abs(row["ours"] - row["stated"]) < 0.02 for row in printed)
-
-
-def test_too_few_sentences_are_refused() -> None:
-    with pytest.raises(InputError, match="50 requests"):
-        reproduce(requests=50)

@@ -9,18 +9,7 @@ from typing import Any
 import pytest
 
 from simnmt.base import shipped_files
-from simnmt.base.errors import InputError
-from simnmt.papers.fvp.published import (
-    CELLS,
-    PAPER,
-    PRESETS,
-    PROJECTION,
-    QUALITY,
-    means,
-    memory,
-    parameters,
-    printed_claims,
-)
+from simnmt.papers.fvp.published import CELLS, PAPER, PRESETS, PROJECTION, QUALITY, means, memory, parameters, printed_claims
 from simnmt.papers.fvp.reproduction import judge, reproduce
 from simnmt.papers.fvp.study import Study
 from simnmt.papers.kit.study import write_study
@@ -127,18 +116,3 @@ def test_shipped_studies_are_the_default(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "calibration/vocabulary").mkdir(parents=True)
     write_study(tmp_path / "calibration/vocabulary/study-gru-xx-en.json", study())
     assert studied() == {"gru-xx-en"} and not studied(studies=[])
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"quick": True}, "need each other"),
-        ({"text": ["a=x,y"]}, "need each other"),
-        ({"model": Path("m")}, "need each other"),
-        ({"model": Path("m"), "text": ["a=x"]}, "--text a=x"),
-        ({"model": Path("m"), "text": ["a=x,y", "a=x,y"]}, "given twice"),
-    ],
-)
-def test_contradictory_options_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        reproduce(**options)

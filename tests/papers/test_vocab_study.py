@@ -20,14 +20,7 @@ from simnmt.nmt.vocabulary.contexts import collect
 from simnmt.nmt.vocabulary.restricted_vocabulary import clustered
 from simnmt.papers.fvp import decoding
 from simnmt.papers.fvp.decoding import PLAIN, Direction, decode, encode, time_methods, timed_decoding
-from simnmt.papers.fvp.measure import (
-    PARTS,
-    Sizes,
-    cell_of,
-    chosen_of,
-    clustering_of,
-    run_study,
-)
+from simnmt.papers.fvp.measure import PARTS, Sizes, cell_of, chosen_of, clustering_of, run_study
 from simnmt.papers.fvp.reproduction import judge
 from simnmt.papers.fvp.study import Study
 from simnmt.papers.kit.study import read_study
@@ -112,18 +105,6 @@ def test_a_study_goes_on_with_the_parts_that_its_file_lacks(made: Path, study: S
     measured = [message for message in messages if message.rpartition(": ")[2] in PARTS]
     assert measured == ["other-one: volume", "one-other: by_language", "other-one: by_language"]
     assert (continued.sweep, continued.volume) == (study.sweep, study.volume)
-
-
-def test_a_file_of_another_model_or_text_is_not_added_to(made: Path, study: Study, tmp_path: Path) -> None:
-    texts = [direction(made), direction(made, "other-one")]
-    with pytest.raises(CalibrationError, match="a study of another model"):
-        run_study(made / "other", texts, SMALL, out=made / "study.json")
-    (tmp_path / "train").write_text("un deux\ntrois\n" * 30)
-    changed = [dataclasses.replace(texts[0], train=tmp_path / "train"), texts[1]]
-    with pytest.raises(CalibrationError, match="or of other texts"):
-        run_study(made / "m", changed, SMALL, out=made / "study.json")
-    with pytest.raises(CalibrationError, match="held-out text and"):
-        run_study(made / "m", [dataclasses.replace(texts[0], train=made / "held.one")], SMALL)
 
 
 def test_held_out_text_chooses_with_one_half_and_reports_on_the_other(made: Path, tmp_path: Path) -> None:

@@ -112,14 +112,6 @@ def test_with_others_in_the_pool_the_belief_follows_the_true_wait(case: tuple[in
     assert 0.75 < np.mean(pool.believed_s) / np.mean(pool.wait_s) < 1.1
 
 
-def test_a_decider_whose_own_requests_are_rare_believes_in_the_mean_wait() -> None:
-    """One request in fifty: every one finds its own mirror empty, and the pool seldom."""
-    pool = meet(2, *traffic(2, 0.85, 0.02, size=100_000), 0.02, 0.02)
-    later = slice(200, None)
-    assert np.mean(pool.believed_s[later]) == pytest.approx(np.mean(pool.wait_s[later]), rel=0.2)
-    assert np.mean(pool.wait_s) > 0.1
-
-
 def test_a_burst_of_others_keeps_no_decider_away_for_ever() -> None:
     """One worker; a hundred requests a second apart, each of which had to wait for 20 s of others' work."""
     view = BacklogView(1)

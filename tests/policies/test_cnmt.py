@@ -118,11 +118,6 @@ def test_the_plain_plane_sends_too_much_to_a_batch_in_flight(rate_rps: float, ki
     assert mean_s["reported"] < 1.05 * mean_s["oracle"]
 
 
-def test_without_batches_there_is_nothing_to_report() -> None:
-    by_policy = batched(20.0, None)
-    assert (by_policy["plain"]["target"] == by_policy["reported"]["target"]).all()
-
-
 def test_where_nothing_waits_seeing_queues_changes_no_decision_even_on_a_thin_uplink() -> None:
     """Most of the transfer is uplink, so half of the estimate is no time of entry; only durations may count (CNMT-11)."""
     devices = {"gateway": {"profile": "@tx2-bilstm"}, "cloud": {"profile": "@titan-xp-bilstm"}}

@@ -24,8 +24,7 @@ from simnmt.profile.cost import Plane
 from simnmt.results.requests import Requests, Trail
 from simnmt.workload.length_regression import LengthRegression
 from simnmt.world.deciders import Beliefs
-from tests.world.engines import simulate
-from tests.worlds import CLOUD, GATEWAY, latency_s, two_devices
+from tests.worlds import CLOUD, GATEWAY, latency_s, simulate, two_devices
 
 STEADY = settings(derandomize=True, deadline=None, max_examples=60)
 COEFFICIENT = st.floats(0.0, 0.05)
@@ -143,15 +142,6 @@ def test_the_least_total_is_taken_and_of_equal_ones_the_first(rows: list[list[fl
     decide = LeastTotal(list(execution_s.T))
     for request, delays in enumerate(delay_s.tolist()):
         assert decide(request, delays) == np.argmin(execution_s[request] + delays)
-
-
-@pytest.mark.parametrize("targets", [2, 3, 4, 5])
-def test_a_tie_goes_to_the_target_named_first(targets: int) -> None:
-    decide = LeastTotal([np.array([1.0 - k / 8]) for k in range(targets)])
-    assert decide(0, [k / 8 for k in range(targets)]) == 0
-    dearer_first = [k / 8 for k in range(targets)]
-    dearer_first[0] += 1 / 8
-    assert decide(0, dearer_first) == 1
 
 
 TRANSFERS = st.floats(0.0, 1e4)

@@ -13,9 +13,8 @@ from simnmt.policies import LeastTotal, PlanView
 from simnmt.results.columns import recorder
 from simnmt.results.requests import Requests, Trail
 from simnmt.streaming.plan.engagement import Lifecycle
-from tests.world.engines import simulate
 from tests.world.streamed_boxes import STREAMED, asked
-from tests.worlds import believing
+from tests.worlds import believing, simulate
 
 LIFECYCLE = Lifecycle(3, 5.0, 60.0)
 BY_STATE = [[0.5], [0.1], [0.05], [0.01]]

@@ -46,12 +46,6 @@ def test_beyond_its_grid_a_table_grows_on_but_never_falls_and_below_it_holds() -
     assert CostTable.of([2, 4], [10, 20], [[4, 3], [2, 1]]).seconds([4, 50], [20, 999]).tolist() == [1.0, 1.0]
 
 
-def test_the_noise_of_the_last_cell_is_not_prolonged() -> None:
-    table = CostTable.of([64], [0, 1, 2, 4, 8, 16, 32, 63], [[62, 63, 61, 62, 64, 63, 62, 90]])
-    segment = 90.0 + (200.0 - 63.0) * (90.0 - 62.0) / (63.0 - 32.0)
-    assert 90.0 < table.seconds(64, 200) < (90.0 + segment) / 2.0
-
-
 STEP = line_table((1, 64), (0, 63), 0.004, 0.0001, 1e-5, 1e-6)
 ENCODER = line_table((1, 32), (1, 100), 0.002, 0.0, 0.0001, 2e-5)
 TABLE = CostTable.of([1, 4, 32], [4, 12, 100], [[1, 2, 9], [2, 5, 30], [9, 20, 99.0]])
@@ -60,21 +54,6 @@ TABLE = CostTable.of([1, 4, 32], [4, 12, 100], [[1, 2, 9], [2, 5, 30], [9, 20, 9
 def cost(**keys: Any) -> DecodingCost:
     overheads = {"gap_s_fixed": 0.0002, "gap_s_per_sentence": 3e-5, "refill_s_fixed": 0.0005, "refill_s_per_sentence": 4e-5}
     return DecodingCost(**({"step": STEP, "encoder": ENCODER} | overheads | keys))
-
-
-def test_steps_cost_themselves_and_their_gaps() -> None:
-    """Three steps of eight sentences at positions 10, 11, 12: 4.8 + 0.1 + 0.08 ms on average, and 0.44 ms between."""
-    steps_s = cost().steps_at(8)
-    assert steps_s(10, 12) == pytest.approx(3 * (0.0048 + 11 * 1.8e-5 + 0.00044), rel=1e-12)
-    assert steps_s(10, 9) == 0.0
-
-
-def test_a_server_takes_what_steps_take_on_the_average() -> None:
-    """The gaps between them follow from whole runs, and contain the average already."""
-    usual, average = cost().steps_at(8)(0, 9), cost(mean_over_usual=1.05).steps_at(8)(0, 9)
-    assert average - usual == pytest.approx(0.05 * STEP.sum_s(8, 0, 9), rel=1e-9)
-    alone_s = cost(mean_over_usual=1.05).solo_s(12, 10) - cost().solo_s(12, 10)
-    assert alone_s == pytest.approx(0.05 * STEP.sum_s(1, 0, 9), rel=1e-9)
 
 
 def test_padded_to_the_longest_or_packed_as_sentences_end() -> None:
@@ -86,15 +65,6 @@ def test_padded_to_the_longest_or_packed_as_sentences_end() -> None:
     shared = cost(packs=True, padding_share=0.25)
     assert shared.encode_s([9, 50, 3]) == pytest.approx(packed_s + 0.25 * (padded_s - packed_s))
     assert shared.encode_s([9, 9]) == pytest.approx(cost().encode_s([9, 9]))
-
-
-@given(st.lists(st.integers(1, 120), min_size=1, max_size=40), st.sampled_from([ENCODER, TABLE]))
-def test_packing_never_costs_more_than_padding(lengths: list[int], encoder: CostTable) -> None:
-    padded, packed = (cost(encoder=encoder, packs=packs) for packs in (False, True))
-    assert packed.encode_s(lengths) <= padded.encode_s(lengths) * (1.0 + 1e-12)
-    assert packed.encode_s(lengths) >= packed.encode_s([min(lengths)] * len(lengths)) * (1.0 - 1e-12)
-    alike = [lengths[0]] * len(lengths)
-    assert packed.encode_s(alike) == pytest.approx(float(encoder.seconds(len(alike), lengths[0])), rel=1e-12)
 
 
 def test_steps_under_longer_sources_take_longer_and_none_takes_time_back() -> None:
@@ -141,13 +111,6 @@ def test_a_profile_gives_the_cost_of_decoding() -> None:
     assert (decoding.leave_s, decoding.mean_over_usual, decoding.most_batch, decoding.beam) == (5e-4, 1.05, 32, 1)
     assert decoding.gap_s(3) == pytest.approx(1.6e-4)
     assert decoding.refill_s(3) == pytest.approx(4.2e-4)
-
-
-@pytest.mark.parametrize(("kind", "packs"), [("gru", True), ("attentional", True), ("transformer", False), (None, False)])
-def test_recurrent_encoders_are_given_packed_sequences(kind: str | None, packs: bool) -> None:
-    decoding = checked_profile(profile_with(kind)).decoding_cost
-    mixed_s, padded_s = decoding.encode_s([3, 9, 50]), decoding.encode_s([50, 50, 50])
-    assert mixed_s < padded_s if packs else mixed_s == padded_s
 
 
 def test_unmeasured_overheads_count_as_zero_and_the_summary_shows_it() -> None:

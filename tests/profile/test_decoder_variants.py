@@ -12,7 +12,6 @@ from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import against_step, profile_doubts
 from simnmt.profile.profile_file import checked_profile
-from simnmt.profile.profile_summary import facts
 from simnmt.profile.profile_variant import as_calibrated, with_decoder
 from tests.profile.made_decoder import (
     BATCHES,
@@ -54,13 +53,6 @@ def test_single_sentences_take_the_ratio_at_batch_1_for_each_target_token() -> N
     assert moved.residual == calibrated.residual
 
 
-def test_the_base_is_the_profile_itself() -> None:
-    calibrated = profile()
-    moved, choice = with_decoder(calibrated, PLAIN)
-    assert (moved, choice.how) == (calibrated, "base")
-    assert choice.short == "decoder beam 1, plain: as calibrated, exact"
-
-
 def test_between_batch_sizes_the_times_of_variant_and_base_are_interpolated() -> None:
     """Not their ratio: of steps that are linear in the batch it is no line."""
     ratios = {1: 0.9, 8: 0.8, 32: 0.5}
@@ -73,13 +65,6 @@ def test_between_batch_sizes_the_times_of_variant_and_base_are_interpolated() ->
     for batch, ratio in ratios.items():
         after_s, before_s = (changed.decoding_cost.steps_at(batch)(5, 5) for changed in (moved, calibrated))
         assert after_s == pytest.approx(ratio * before_s)
-
-
-def test_beyond_the_greatest_batch_of_a_variant_its_steps_count_as_not_measured() -> None:
-    variants = [variant(PLAIN, batch) for batch in BATCHES] + [variant(FUSED, batch) for batch in (1, 8)]
-    moved, _ = with_decoder(with_variants(*variants), FUSED)
-    assert moved.step.cost.batch_range == (1, 8)
-    assert moved.decoding_cost.most_batch == 8
 
 
 def test_energy_of_a_token_goes_with_its_time() -> None:
@@ -146,12 +131,6 @@ def test_frequent_words_that_are_not_named_are_those_measured_where_there_is_one
         with_decoder(of_500_candidates(few), DecoderSettings(embeddings="frequent", frequent_words=3_000))
 
 
-def test_products_in_the_engines_own_type_may_be_named_or_not() -> None:
-    assert with_decoder(profile(), DecoderSettings(fused=True, gemm="float32"))[1].how == "measured"
-    named = decoder_block([DecoderSettings(gemm="float32"), DecoderSettings(gemm="int16")])
-    assert with_decoder(profile(named), PLAIN)[1].how == "base"
-
-
 REFUSED: dict[str, tuple[dict[str, Any] | None, DecoderSettings]] = {
     "no block": (None, FUSED),
     "a beam that was not measured": (decoder_block(), DecoderSettings(beam=3, fused=True)),
@@ -162,28 +141,6 @@ REFUSED: dict[str, tuple[dict[str, Any] | None, DecoderSettings]] = {
     "a combination whose options were measured alone": (decoder_block([PLAIN, INT16, MERGED]), BOTH),
     "batches alone": (decoder_block(batches=(8, 32)), FUSED),
 }
-
-
-@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED.keys())
-def test_a_variant_with_unknown_times_is_refused_in_one_line(case: tuple[dict[str, Any] | None, DecoderSettings]) -> None:
-    block, settings = case
-    calibrated = checked_profile(EVERYTHING | ({} if block is None else {"decoder": block}))
-    with pytest.raises(ProfileError) as refused:
-        with_decoder(calibrated, settings)
-    assert calibrated.name in str(refused.value) and "\n" not in str(refused.value)
-
-
-def test_inspecting_shows_each_variant_with_the_shares_of_its_stages() -> None:
-    """FNI-17: shares sum to 100 %."""
-    lines = dict(facts(profile(decoder_block((*BEAMS_BY_FUSED, INT16)))))
-    shown = [
-        [int(share) for share in shares]
-        for line in lines.values()
-        for shares in re.findall(r"body (\d+) %, product (\d+) %, bias, softmax and search (\d+) %", line)
-    ]
-    assert len(shown) == 5 * len(BATCHES) and all(99 <= sum(shares) <= 101 for shares in shown)
-    assert shown[0] == [56, 28, 17]
-    assert lines["decoder fidelity"].endswith("beam 5, fused: exact; beam 1, int16: not exact (gemm), agreement not measured")
 
 
 def test_variants_that_were_measured_under_other_conditions_are_warned_of() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.profile.decoder_block import LEVELS, ActiveShare
+from simnmt.profile.decoder_block import ActiveShare
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import checked_profile
@@ -17,7 +17,6 @@ from simnmt.profile.profile_variant import with_decoder
 from tests.profile.made_decoder import (
     CLUSTERED,
     EVERYTHING,
-    FUSED,
     INT16,
     LISTED,
     MERGED,
@@ -75,15 +74,6 @@ def in_type(compute_type: str, block: dict[str, Any] | None = None) -> DevicePro
     return profile(block, engine=EVERYTHING["engine"] | {"compute_type": compute_type})
 
 
-def test_an_engine_that_rounds_is_not_exact_whatever_the_techniques() -> None:
-    """XP-03: fusing changes nothing, and 8 bits do."""
-    rounding = in_type("bfloat16")
-    _, choice = with_decoder(rounding, FUSED)
-    assert (choice.exact, choice.fidelity) == (False, "exact but for rounding in bfloat16")
-    named = decoder_block([DecoderSettings(gemm="int16"), DecoderSettings(gemm="float32")])
-    assert with_decoder(in_type("int16", named), DecoderSettings(gemm="float32"))[1].fidelity == "exact"
-
-
 COUNTS = st.lists(st.integers(0, 1000), min_size=1, max_size=50)
 
 
@@ -95,11 +85,3 @@ def test_draws_of_sentences_deviate_from_the_mean_by_nothing_on_the_average(colu
     deviation = share.more_s(every)
     assert deviation.mean() == pytest.approx(0.0, abs=1e-4)
     assert np.ptp(deviation) <= (max(others) - min(others)) / 1000 + 1e-9
-
-
-def test_quantiles_are_those_of_steps_and_sentences() -> None:
-    share = ActiveShare.of(range(101), 1000, by_sentence=[0.02, 0.04], s_per_share=1.0)
-    assert (share.steps, share.mean) == (101, pytest.approx(0.05))
-    assert share.by_step == pytest.approx([level * 0.1 for level in LEVELS])
-    assert share.more_s(np.array([0.0, 0.5, 1.0])) == pytest.approx([-0.01, 0.0, 0.01])
-    assert str(share) == "5 % of 1,000 tokens active"

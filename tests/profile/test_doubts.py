@@ -14,7 +14,6 @@ from simnmt.profile.profile_file import checked_profile
 from simnmt.profile.profile_summary import as_json, facts, title
 from tests.profile.made_decoder import decoder_block
 from tests.profile.made_profile import whole_profile
-from tests.profile.made_sti import sti_block
 
 QUIET = {"load_average": 0.1, "busy": False, "others_cpus": 0.0, "drift": 0.01, "disturbed_cells": 0, "disturbed": []}
 
@@ -70,13 +69,6 @@ def test_disturbed_cells_are_counted_for_the_cost_models_that_they_belong_to() -
     assert message.startswith("2 cells of step stayed disturbed: the reference cell moved by up to 30 %")
 
 
-@pytest.mark.parametrize(("drift", "expected"), [(0.4, 0), (1.6, 1)])
-def test_a_box_whose_speed_drifts_by_half_is_doubtful_though_no_cell_stayed_disturbed(drift: float, expected: int) -> None:
-    drift_doubts = doubts(conditions=QUIET | {"drift": drift})
-    assert len(drift_doubts) == expected
-    assert all("the speed of the box drifted" in message and "160 %" in message for _, _, message in drift_doubts)
-
-
 @pytest.mark.parametrize("block", ["step", "encoder", "disk"])
 def test_a_heldout_error_above_a_tenth_is_doubtful_for_every_cost_model(block: str) -> None:
     assert doubts(**erring(block, 0.1)) == []
@@ -94,13 +86,6 @@ def test_plane_and_steps_that_disagree_on_a_sentence_alone_are_doubtful() -> Non
     assert re.match(r"a sentence alone takes \+\d+\.\d % by steps against the plane, beyond 2 %", message)
 
 
-@pytest.mark.parametrize(("key", "error"), [("heldout_error", "12.3 %,"), ("heldout_error_of_means", "12.3 % on mean times,")])
-def test_an_execution_plane_that_errs_by_more_than_a_tenth_is_doubtful(key: str, error: str) -> None:
-    execution = good_profile()["execution"]
-    [(source, _, message)] = doubts(execution=execution | {"fit": execution["fit"] | {key: 0.123}})
-    assert source == "execution" and message.startswith(f"execution: a held-out error of {error} above 10 %")
-
-
 def test_a_mean_far_above_the_least_times_is_doubtful() -> None:
     def of_fit(**fit: float) -> list[Doubt]:
         execution = good_profile()["execution"]
@@ -112,14 +97,6 @@ def test_a_mean_far_above_the_least_times_is_doubtful() -> None:
     assert "25 % less time" in busy.effect
     [disturbed] = of_fit(level=1.02, disturbed_share=0.3)
     assert "30 % of the executions were disturbed" in disturbed.message
-
-
-def test_a_model_no_better_than_its_commonest_class_makes_the_importance_doubtful() -> None:
-    block = sti_block()
-    for accuracy, doubtful in ((0.52, True), (0.9, False)):
-        ranked = block["importance"] | {"majority": 0.5, "full_accuracy": accuracy}
-        messages = [message for _, _, message in doubts(sti=block | {"importance": ranked})]
-        assert any("commonest class alone gives 50.0 %" in message for message in messages) is doubtful
 
 
 def test_doubts_follow_the_lines_that_they_concern() -> None:

@@ -20,13 +20,6 @@ def coefficients(plane: Plane) -> tuple[float, float, float]:
     return plane.s_per_src_token, plane.s_per_tgt_token, plane.s_fixed
 
 
-def test_seconds_are_the_plane_and_never_negative() -> None:
-    plane = Plane(0.5, 2.0, -3.0)
-    assert plane.seconds(2, 3).tolist() == 4.0
-    assert plane.seconds([0, 1, 10], [0, 1, 0]).tolist() == [0.0, 0.0, 2.0]
-    assert plane.seconds(np.arange(3)[:, None], np.arange(4)).shape == (3, 4)
-
-
 @given(st.integers(0, 2**32 - 1), st.integers(4, 60))
 def test_least_squares_agrees_with_the_normal_equations(seed: int, inferences: int) -> None:
     random = np.random.default_rng(seed)
@@ -91,24 +84,6 @@ def test_an_exact_plane_is_found_and_no_cell_left_out_is_missed(offset: float) -
     assert error == pytest.approx(0.0, abs=1e-10)
     paper = fit_execution(SRC, TGT, time_s, mode="paper").fit
     assert (paper.heldout_error, paper.heldout_error_of_means) == pytest.approx((0.0, 0.0), abs=1e-10)
-
-
-def test_six_cells_are_judged_by_the_others() -> None:
-    corners = np.isin(SRC, (1, 80)) & np.isin(TGT, (1, 80)) | (SRC == 10) & np.isin(TGT, (1, 80))
-    assert corners.sum() == 6
-    time_s = PLANE.seconds(SRC, TGT) * np.where(corners, 1.0, 1.02)
-    assert fit_relative_plane(SRC, TGT, time_s, fitted=corners)[1] == pytest.approx(1 - 1 / 1.02)
-    assert fit_relative_plane(SRC[:3], TGT[:3], time_s[:3])[1] is None
-
-
-def test_r2_of_means_is_that_of_the_weighted_line() -> None:
-    tgt, time_s = np.array([1, 1, 2, 3, 3, 3]), np.array([1.0, 3.0, 3.6, 3.0, 4.0, 5.0])
-    # Means 2, 3.6, 4 of 2, 1, 3 inferences, by numpy's own least squares over every single mean.
-    mean_s = np.array([2.0, 2.0, 3.6, 4.0, 4.0, 4.0])
-    off = mean_s - np.polynomial.Polynomial.fit(tgt, mean_s, 1)(tgt)
-    block = fit_execution([1, 2, 3, 4, 5, 6], tgt, time_s, mode="every_repeat")
-    assert block.fit.r2_of_means_per_tgt_len == pytest.approx(1 - off.var() / mean_s.var())
-    assert fit_execution([1, 2, 3], [1, 2, 2], [1.0, 2.0, 3.0], mode="every_repeat").fit.r2_of_means_per_tgt_len is None
 
 
 @pytest.mark.parametrize(("mode", "relative_sd"), [("full_grid", 0.01), ("full_grid", 0.04), ("paper", 0.01), ("paper", 0.2)])
@@ -181,14 +156,6 @@ def test_in_paper_mode_the_held_out_model_is_the_one_that_is_kept() -> None:
     assert block.fit.heldout_error == pytest.approx(np.mean(single))
     assert block.fit.heldout_error_of_means == pytest.approx(np.mean(of_means))
     assert block.fit.heldout_how == "single inferences of cells left out in turn"
-
-
-def test_single_inferences_are_summed_up_by_target_length() -> None:
-    samples = cell_samples([5, 10, 12, 4], [2, 2, 2, 7], [1.0, 2.0, 6.0, 5.0], by_tgt_len=True)
-    shown = [(sample.src_len, sample.src_len_mean, sample.tgt_len, sample.repeats) for sample in samples]
-    assert shown == [(9, 9.0, 2, 3), (4, 4.0, 7, 1)]
-    assert (samples[0].mean_s, samples[0].median_s) == (3.0, 2.0)
-    assert samples[0].sd_s == pytest.approx(np.std([1, 2, 6], ddof=1))
 
 
 def test_cells_are_summed_up_by_their_quantiles() -> None:

@@ -62,15 +62,6 @@ def test_an_encoder_decoder_gives_the_costs_of_both_halves(streamed: Callable[..
     assert [once.sti_cost.once_s(width) for width in (1, 2)] == [0.001, 0.0015]
 
 
-def test_what_is_computed_besides_the_layers_goes_by_length(streamed: Callable[..., DeviceProfile]) -> None:
-    """An embedding takes the time of its own padded length."""
-    lengths = (8, 16, 64)
-    timed = streamed(("compute", "lengths", 0, "embed_s"), 0.0001, lengths=lengths).sti_cost
-    assert [timed.t_embed(length) for length in (3, 8, 9, 64, 128)] == [0.0001, 0.0001, 0.0004, 0.0004, 0.0008]
-    slowed = streamed(("compute", "slowed_by_reads"), [1.25, 1.5], layers=2, heads=2, width=8, ffn=16, importance=False)
-    assert [slowed.sti_cost.slowing(width) for width in (1, 2)] == [1.25, 1.5]
-
-
 def test_more_bits_never_load_faster_even_if_a_busy_disk_measured_so(streamed: Callable[..., DeviceProfile]) -> None:
     """STI-07: T_io does not fall with the bits; the samples stay as they were measured."""
     read = sti_block()["io"]["reads"][1]
@@ -78,15 +69,6 @@ def test_more_bits_never_load_faster_even_if_a_busy_disk_measured_so(streamed: C
     assert profile.sti is not None
     assert profile.sti.io.reads[1].median_s == 0.0001
     assert profile.sti_cost.t_io(3) == profile.sti_cost.t_io(2)
-
-
-def test_ties_in_accuracy_go_by_log_likelihood_then_by_place(streamed: Callable[..., DeviceProfile]) -> None:
-    profile = streamed(layers=2, heads=2, width=8, ffn=16)
-    assert profile.sti is not None
-    table = profile.sti.importance
-    assert table is not None
-    tied = table.model_copy(update={"accuracy": ((0.5, 0.6), (0.6, 0.6)), "log_likelihood": ((-0.1, -0.6), (-0.5, -0.6))})
-    assert tied.order == ((1, 0), (0, 1), (1, 1), (0, 0))
 
 
 def test_the_block_is_written_read_back_and_summarised(streamed: Callable[..., DeviceProfile], tmp_path: Path) -> None:

@@ -53,6 +53,12 @@ DEVICES = (Device("gateway", 1, 1), Device("cloud", 1, 1))
 GATEWAY, CLOUD = (0.0012, 0.009, 0.020), (0.0002, 0.0031, 0.012)
 SLOPE, OFFSET = 0.92, 1.4
 
+FITS: tuple[dict[str, Any], ...] = (
+    {"of": "target length over source length", "kind": "measured", "samples": 12_345, "pairs_r2": 0.71234, "pairs_mse": 31.5},
+    {"of": "execution time on the cloud", "kind": "inferred", "samples": 0},
+    {"of": "execution time on the gateway", "kind": "inferred", "samples": 99, "r2": 0.9, "mse_ms2": 4.2},
+)
+
 
 def make_result(
     requests: int = 20_000,
@@ -67,26 +73,7 @@ def make_result(
     return Run(
         name=name,
         seed=1,
-        fits=[
-            {
-                "workload": w,
-                "of": "target length over source length",
-                "kind": "measured",
-                "samples": 12_345,
-                "pairs_r2": 0.71234,
-                "pairs_mse": 31.5,
-                "means_r2": 0.99,
-                "means_mse": 0.57,
-                "len_slope": SLOPE,
-                "len_offset": OFFSET,
-            }
-            for w in workloads
-        ]
-        + [{"workload": w, "of": "execution time on the cloud", "kind": "inferred", "samples": 0} for w in workloads]
-        + [
-            {"workload": w, "of": "execution time on the gateway", "kind": "inferred", "samples": 99, "r2": 0.9, "mse_ms2": 4.2}
-            for w in workloads
-        ],
+        fits=[{"workload": w, **fit} for fit in FITS for w in workloads],
         summary_rows=rows,
         comparisons=[entry for cell in cells for entry in make_comparisons(cell, rows, replications)],
         recommendations=[make_recommendation(cell, rows, replications) for cell in cells],

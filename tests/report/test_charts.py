@@ -1,4 +1,4 @@
-"""The grammar of charts: what plotly is given, what a page carries, and what a notebook shows."""
+"""The grammar of charts: what plotly is given, what a page carries, what a notebook shows, and thinner series."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import simnmt
-from simnmt.papers.kit.figures import estimate_bars, line_series
 from simnmt.report.charts import (
     Axis,
     Chart,
     Control,
     Mark,
     Panel,
+    extremes,
     light_palette,
     pack,
-    plain,
-    short,
+    quantile_shares,
+    quantiles,
 )
-from simnmt.results.statistics import Estimate
 
 
 def unpacked(text: str) -> Any:
@@ -51,21 +52,6 @@ def test_a_logarithmic_span_is_given_in_powers_of_ten_and_names_take_the_place_o
     assert (layout["tickvals"], layout["ticktext"]) == ([0, 1], ["a", "b"])
 
 
-def test_bars_beside_each_other_carry_their_numbers_and_start_at_zero() -> None:
-    ours = [("de, x", "ours", Estimate(1.0, 1.0, 1.0)), ("de, x", "theirs", Estimate(0.5, 0.4, 0.6))]
-    chart = estimate_bars([*ours, ("fr", "theirs", Estimate(2.0, 1.0, 3.0))], "ms", "")
-    first, second = (mark.trace() for mark in chart.marks)
-    assert first["x"] == ["de<br>x", "fr"] and first["text"] == ["1"]
-    assert second["error_y"]["array"] == pytest.approx([0.1, 1.0])
-    assert chart.figure()["layout"]["yaxis"]["range"] == [0.0, pytest.approx(1.14 * 3.0)]
-    assert chart.figure()["layout"]["barmode"] == "group"
-
-
-def test_names_of_the_input_are_shown_as_they_are() -> None:
-    assert plain("<b>&") == "&lt;b&gt;&amp;"
-    assert short("x" * 30) == "x" * 23 + "\u2026"
-
-
 def test_a_panel_has_a_chart_for_every_combination_of_options() -> None:
     controls = [
         Control("of", "Of", [("0", "zero"), ("1", "one")], "1"),
@@ -82,7 +68,7 @@ def test_a_panel_has_a_chart_for_every_combination_of_options() -> None:
 
 def test_long_lists_travel_once_however_many_charts_show_them() -> None:
     values = np.arange(100.0)
-    chart = Chart([line_series("a", values, values, 0), line_series("b", values, [1.0, 2.0], 1)])
+    chart = Chart([Mark("line", values, values, "a"), Mark("line", values, [1.0, 2.0], "b")])
     content = unpacked(pack([Panel("p", "P", "", lambda: chart)]))
     assert content["pool"] == [values.tolist()]
     first, second = content["charts"][0][""]["data"]
@@ -116,3 +102,33 @@ def test_a_run_shows_the_figures_of_its_page_in_a_notebook_and_lists_them_for_a_
         result.figure("latency", y="round")
     with pytest.raises(simnmt.InputError, match=r"this run has: .*cp1"):
         result.figure("latency", network="lan")
+
+
+def test_500_quantiles_hold_the_distribution_of_100_000_latencies_within_a_thousandth() -> None:
+    values = np.random.default_rng(1).gamma(2.0, 0.1, 100_000)
+    shares = quantile_shares(values.size)
+    drawn = quantiles(values, shares)
+    assert 400 <= shares.size <= 560
+    everywhere = np.sort(values)
+    error = np.abs(np.interp(everywhere, drawn, shares) - np.arange(values.size) / (values.size - 1))
+    assert error.max() < 4e-4
+    assert drawn[0] == values.min()
+    assert drawn[-1] == values.max()
+
+
+@pytest.mark.parametrize("count", [1, 2, 10, 1_000])
+def test_shares_rise_from_0_to_1_and_cut_no_request_in_two(count: int) -> None:
+    shares = quantile_shares(count)
+    assert shares[0] == 0
+    assert shares[-1] == 1
+    assert (np.diff(shares) > 0).all()
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=400), st.integers(4, 60))
+def test_a_thinned_series_keeps_its_ends_its_peak_and_its_trough(values: list[float], most: int) -> None:
+    column = np.array(values)
+    kept = extremes(column, most)
+    assert kept.size <= most
+    assert (np.diff(kept) > 0).all()
+    assert (kept[0], kept[-1]) == (0, column.size - 1)
+    assert (column[kept].min(), column[kept].max()) == (column.min(), column.max())

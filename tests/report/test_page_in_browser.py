@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import simnmt
 from simnmt.report import render
 from simnmt.report.words import verdicts
 from simnmt.results.recommendation import by_objective
@@ -67,16 +65,6 @@ def test_every_figure_of_every_cell_has_marks(opened: Any, result: Any) -> None:
             assert unit in marks[name]["words"]
 
 
-def test_names_of_the_input_inject_no_element(opened: Any, result: Any) -> None:
-    page = opened.page
-    assert page.locator("h1").text_content() == result.name
-    assert page.locator("img").count() == 0
-    scripts = page.locator("script").evaluate_all("all => all.map(one => one.textContent.slice(0, 30))")
-    assert not any(text.startswith("alert") for text in scripts)
-    assert page.locator("#notes li").all_text_contents() == result.notes
-    assert page.locator("#notes b").count() == 0
-
-
 def test_the_numbers_of_the_table_are_those_of_the_rows(opened: Any, result: Any) -> None:
     table_is_that_of(opened.page, result.summary_rows, result.recommendations, result.comparisons)
 
@@ -95,16 +83,6 @@ def test_a_figure_follows_its_buttons(opened: Any) -> None:
     latency.locator("text=share of requests slower").wait_for()
     assert latency.evaluate(MARKS)["lines"] == 5
     assert opened.problems == []
-
-
-def test_what_a_figure_shows_when_one_hovers_is_what_it_holds(opened: Any, result: Any) -> None:
-    """The bars' lengths are the rows' parts."""
-    traces = "figure => figure.querySelector('.chart').data.map(({name, x, y}) => ({name, x, y}))"
-    parts = opened.page.locator("#cell-1-parts").evaluate(traces)
-    rows = [row for row in result.summary_rows if row["network"] == "cp2"]
-    assert [trace["name"] for trace in parts[:3]] == ["waiting", "execution", "transfer"]
-    for trace, part in zip(parts, ("queue", "execution", "transfer"), strict=False):
-        assert trace["x"] == pytest.approx([1e3 * row[f"mean_{part}_s"] for row in rows], rel=1e-4)
 
 
 PRINTED = """() => [...document.querySelectorAll('figure[data-figure]')].map(figure => {
@@ -223,37 +201,3 @@ def rounds_to(text: str, value: float) -> bool:
     plain = text.rstrip("~*").replace("\u202f", "").replace("\u2212", "-")
     decimals = len(re.sub(r"^[^.]*\.?", "", plain))
     return abs(float(plain) - value) <= 0.5000001 * 10**-decimals or float(f"{value:.3g}") == float(plain)
-
-
-@pytest.mark.deep
-def test_the_page_of_a_real_run_shows_what_its_summary_says(
-    tmp_path: Path, make_scenario: Callable[..., Any], open_page: Any
-) -> None:
-    arrivals = {"kind": "poisson", "rate_rps": 6.0}
-    scenario = make_scenario(
-        name="real",
-        replications=3,
-        workloads={"de-en": {"lengths": "@de-en-news"}, "fr-en": {"lengths": "@fr-en-mixed", "arrivals": arrivals}},
-        networks={"cp1": {"rtt": "@cp1"}, "still": {"rtt": {"constant_ms": 80}}},
-        gap_analysis=True,
-    )
-    simnmt.run(scenario, out=tmp_path / "run")
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text(encoding="utf-8"))
-    with open_page(tmp_path / "run" / "report.html", viewport={"width": 1280, "height": 900}) as opened:
-        page = opened.page
-        table_is_that_of(page, summary["rows"], summary["recommendations"], summary["comparisons"])
-        opened.unfold()
-        for number in range(4):
-            page.wait_for_function(OPEN_AND_DRAWN, arg=f"cell-{number}")
-        assert page.locator("[data-table=recommendations] tr[data-row]").count() == 4
-        leads = [lead.replace("\u2212", "-") for lead in page.locator(".verdict .lead").all_text_contents()]
-        assert leads == [verdict["sentence"] for verdict in summary["verdicts"]]
-        lines = page.locator("#cell-0 [data-table=gaps] tr[data-row]")
-        assert [line.get_attribute("data-row") for line in lines.all()] == [
-            row["removed"] for row in summary["gaps"] if (row["workload"], row["network"]) == ("de-en", "cp1")
-        ]
-        names = [figure.get_attribute("data-figure") for figure in page.locator("#cell-2 figure").all()]
-        assert "timeline" in names
-        page.set_viewport_size({"width": 390, "height": 844})
-        page.wait_for_function("() => document.documentElement.scrollWidth === 390")
-        assert opened.problems == []

@@ -12,7 +12,6 @@ import pytest
 from simnmt.papers.cnmt.claims import Profiles
 from simnmt.papers.cnmt.replay import Part, replays
 from simnmt.papers.cnmt.reproduction import report
-from simnmt.results.run import Cell
 from tests.browser import assert_folded, part_of
 from tests.papers.stand_ins import write_stand_ins
 
@@ -51,17 +50,6 @@ def test_every_claim_cell_and_ratio_is_on_the_page_with_its_kind(replayed: Repla
         assert f">{cell}<" in table
     ratios = part_of(page, "ratios")
     assert ratios.count(">test<") == 9 and ratios.count(">fitted<") == 15 and "held out" in ratios
-
-
-def test_each_data_set_has_the_kind_of_its_own_profiles(replayed: Replays) -> None:
-    parts, profiles = replayed
-
-    def mixed(cell: Cell) -> Cell:
-        return replace(cell, profile_kinds=("measured", "synthetic")) if cell.workload == "fr-en" else cell
-
-    parts = [replace(part, cells=list(map(mixed, part.cells))) if part.name == "measured" else part for part in parts]
-    table = part_of(report(parts, profiles).page(), "table-one")
-    assert table.count("kind-measured-synthetic") == 2, "Naive and C-NMT of FR-EN, and no other data set"
 
 
 def test_the_page_is_one_small_file_with_escaped_names(replayed: Replays, page: str) -> None:

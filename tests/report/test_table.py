@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import pytest
-
 from simnmt.report.run_tables import policies_table, recommendation_badges
 from simnmt.report.table import Column, Table, TableCell, change, estimate, latency, share
-from simnmt.report.typography import number, signed, significant, typeset
+from simnmt.report.typography import significant, typeset
 from simnmt.results import Run
 
 HOSTILE = "<script>alert(1)</script>|"
@@ -65,21 +63,7 @@ def test_a_table_of_texts_takes_the_rows_as_they_are() -> None:
     assert [line.cells[0].text for line in shown.lines[()]] == ["1", "\u22122"]
 
 
-@pytest.mark.parametrize(
-    ("value", "decimals", "text"),
-    [
-        (1234567.891, 1, "1\u202f234\u202f567.9"),
-        (-13.554, 2, "\u221213.55"),
-        (-0.001, 2, "0.00"),
-        (-1000.0, 0, "\u22121\u202f000"),
-    ],
-)
-def test_numbers_read_well(value: float, decimals: int, text: str) -> None:
-    assert number(value, decimals) == text
-
-
 def test_numbers_in_texts_are_set_like_ours() -> None:
-    assert [signed(1.5), signed(-1.5), signed(0.001)] == ["+1.50", "\u22121.50", "0.00"]
     assert typeset("18,730 pairs, 2009,2010, (-3.5) 26.15 - 4.78, CP-2, 1,200,300") == (
         "18\u202f730 pairs, 2009,2010, (\u22123.5) 26.15 \u2212 4.78, CP-2, 1\u202f200\u202f300"
     )
@@ -123,12 +107,6 @@ def test_an_unstable_policy_has_its_overload_in_place_of_its_mean() -> None:
     assert cells["mean_latency_s"].small == "gateway: load 1.30" and cells["p50_latency_s"].text == "\u2013"
     assert cells["total_latency_s"].text == "1\u202f235*"
     assert [cells[f"{name}_busiest_load"].outcome for name in ("gateway", "cloud")] == ["overloaded", ""]
-
-
-def test_prediction_intervals_stand_below_the_mean() -> None:
-    shown = policies(one_row(mean_latency_s_predicted_low=0.15, mean_latency_s_predicted_high=0.25))
-    ((line,),) = shown.lines.values()
-    assert line.cells[1].small == "predicted [150, 250]"
 
 
 def test_each_policy_has_the_badge_of_the_recommendation(result: Any) -> None:

@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 from simnmt.results.metrics import Requirement
-from simnmt.results.recommendation import Goal, Roles, recommend
+from simnmt.results.recommendation import (
+    Goal,
+    Roles,
+    describe_short_tail,
+    recommend,
+    reliable_requests,
+)
 from simnmt.results.stability import with_stability
 from simnmt.results.summary import Device, rows
 
@@ -59,10 +65,13 @@ def test_the_oracle_is_a_bound_and_never_recommended() -> None:
     assert alone["policy"] is None and alone["margin"] is None
 
 
-def test_policies_within_the_paired_interval_are_not_distinguishable() -> None:
+def test_policies_within_the_paired_interval_are_not_distinguishable_and_one_replication_has_none() -> None:
     record = recommended(edge=[1.3, 1.3, 1.3], cloud=[1.0, 1.0, 1.0], cnmt=[0.95, 1.06, 0.98])
     assert record["policy"] == "cnmt" and record["indistinguishable"] == ["cloud"]
     assert record["margin_low"] < 0.0 < record["margin_high"]
+    record = recommended(edge=[1.3], cloud=[1.0], cnmt=[0.9])
+    assert record["margin"] == pytest.approx(-0.1)
+    assert (record["margin_low"], record["margin_high"], record["indistinguishable"]) == (None, None, [])
 
 
 def test_a_tie_goes_to_a_fixed_policy_and_then_to_the_first() -> None:
@@ -77,46 +86,38 @@ def test_a_tie_goes_to_a_fixed_policy_and_then_to_the_first() -> None:
 
 def test_a_policy_that_loses_requests_is_recommended_only_if_all_do_and_then_the_one_that_loses_least() -> None:
     means_s = {"edge": [1.3, 1.3], "cloud": [1.0, 1.0], "cnmt": [0.8, 0.8]}
-    recommendation = recommended(lost={"cnmt": 0.01, "cloud": 0.02}, **means_s)
-    assert (
-        recommendation["policy"],
-        recommendation["runner_up"],
-        recommendation["lost_shares"],
-    ) == ("edge", None, {"cloud": 0.02, "cnmt": 0.01})
-    goal = Goal("mean", [Requirement.parse("p95_ms<=1100")])
-    assert recommended(goal=goal, lost={"cnmt": 0.01, "cloud": 0.02}, **means_s)["policy"] == "edge"
+    record = recommended(lost={"cnmt": 0.01, "cloud": 0.02}, **means_s)
+    assert (record["policy"], record["runner_up"], record["lost_shares"]) == ("edge", None, {"cloud": 0.02, "cnmt": 0.01})
+    assert recommended(goal=goal("p95_ms<=1100"), lost={"cnmt": 0.01, "cloud": 0.02}, **means_s)["policy"] == "edge"
     assert recommended(lost={"edge": 0.01, "cloud": 0.03, "cnmt": 0.02}, **means_s)["policy"] == "edge"
     assert recommended(lost={"cnmt": 0.01}, loads={"edge": 1.4, "cloud": 1.2}, **means_s)["policy"] == "cnmt", "the only stable"
 
 
-def test_the_objective_decides() -> None:
-    policies = {"edge": {"mean": [1.0, 1.01], "p95": [3.0, 3.1]}, "cloud": {"mean": [1.2, 1.21], "p95": [1.4, 1.41]}}
-    roles = Roles(["edge", "cloud"], ["edge", "cloud"])
-    assert recommended(roles, Goal("mean"), **policies)["policy"] == "edge"
-    by_tail = recommended(roles, Goal("p95"), **policies)
-    assert by_tail["policy"] == "cloud" and by_tail["objective"] == "p95"
-    assert by_tail["margin"] == pytest.approx(1.4 / 3.0 - 1, rel=0.05)
+POLICIES = {"edge": {"mean": [1.0, 1.01], "p95": [3.0, 3.1]}, "cloud": {"mean": [1.2, 1.21], "p95": [1.4, 1.41]}}
+FIXED = Roles(["edge", "cloud"], ["edge", "cloud"])
 
 
-def test_a_policy_that_misses_the_service_level_is_recommended_only_if_all_do() -> None:
-    policies = {"edge": {"mean": [1.0, 1.01], "p95": [3.0, 3.1]}, "cloud": {"mean": [1.2, 1.21], "p95": [1.4, 1.41]}}
-    roles = Roles(["edge", "cloud"], ["edge", "cloud"])
-    met = recommended(roles, Goal("mean", [Requirement.parse("p95_ms<=2000")]), **policies)
+def goal(text: str) -> Goal:
+    return Goal("mean", [Requirement.parse(text)])
+
+
+def test_the_objective_decides_among_those_that_meet_the_service_level_unless_all_miss_it() -> None:
+    assert recommended(FIXED, Goal("mean"), **POLICIES)["policy"] == "edge"
+    by_tail = recommended(FIXED, Goal("p95"), **POLICIES)
+    assert by_tail["policy"] == "cloud" and by_tail["margin"] == pytest.approx(1.4 / 3.0 - 1, rel=0.05)
+    met = recommended(FIXED, goal("p95_ms<=2000"), **POLICIES)
     assert (met["policy"], met["runner_up"], met["slo_met"], met["slo_missed_by"]) == ("cloud", None, True, ["edge"])
-    assert met["slo"] == ["p95_ms<=2000"]
-    missed = recommended(roles, Goal("mean", [Requirement.parse("p95_ms<=1000")]), **policies)
+    missed = recommended(FIXED, goal("p95_ms<=1000"), **POLICIES)
     assert (missed["policy"], missed["slo_met"]) == ("cloud", False)
-    assert recommended(roles, Goal("mean", [Requirement.parse("p95_ms<=1405")]), **policies)["slo_uncertain"] == ["cloud"]
-    assert recommended(roles, **policies)["slo_met"] is None
+    assert recommended(FIXED, goal("p95_ms<=1405"), **POLICIES)["slo_uncertain"] == ["cloud"]
+    assert recommended(FIXED, **POLICIES)["slo_met"] is None
 
 
 def test_a_p95_with_few_lost_requests_is_judged_by_the_p99_of_the_answered_ones() -> None:
-    policies = {"edge": [1.0, 1.01], "cloud": [0.6, 0.61]}
-    roles, lost = Roles(["edge", "cloud"], ["edge", "cloud"]), {"edge": 0.001, "cloud": 0.001}
-    recommendation = recommended(roles, Goal("mean", [Requirement.parse("p95_ms<=1500")]), lost=lost, **policies)
-    assert (recommendation["policy"], recommendation["slo_met"], recommendation["slo_missed_by"]) == ("cloud", True, ["edge"])
-    (assessment,) = recommendation["slo_assessments"]
-    assert assessment["value"] == pytest.approx(2 * 605.0)
+    lost = {"edge": 0.001, "cloud": 0.001}
+    record = recommended(FIXED, goal("p95_ms<=1500"), lost=lost, edge=[1.0, 1.01], cloud=[0.6, 0.61])
+    assert (record["policy"], record["slo_met"], record["slo_missed_by"]) == ("cloud", True, ["edge"])
+    assert record["slo_assessments"][0]["value"] == pytest.approx(2 * 605.0)
 
 
 def test_an_unstable_policy_is_no_choice_while_another_is_stable() -> None:
@@ -125,12 +126,6 @@ def test_an_unstable_policy_is_no_choice_while_another_is_stable() -> None:
     assert (record["policy"], record["runner_up"], record["unstable"]) == ("cnmt", "cloud", None)
     none = recommended(loads={"edge": 1.4, "cloud": 1.2, "cnmt": 1.3}, edge=[0.5], cloud=[1.0], cnmt=[0.9])
     assert none["policy"] == "cloud" and none["unstable"] == "gateway: load 1.20" and none["margin"] is None
-
-
-def test_one_replication_has_a_margin_without_interval() -> None:
-    record = recommended(edge=[1.3], cloud=[1.0], cnmt=[0.9])
-    assert record["margin"] == pytest.approx(-0.1)
-    assert (record["margin_low"], record["margin_high"], record["indistinguishable"]) == (None, None, [])
 
 
 @pytest.mark.parametrize(
@@ -151,34 +146,12 @@ def test_triviality_is_what_the_choice_costs(edge: float, cloud: float, cnmt: fl
     assert record["spread"] == pytest.approx(worst / best - 1)
 
 
-def test_few_replications_that_differ_much_do_not_show_that_a_fixed_policy_suffices() -> None:
-    record = recommended(edge=[1.0, 1.2], cloud=[2.0, 2.0], cnmt=[1.1, 0.8])
-    assert record["policy"] == "cnmt" and record["margin_low"] < -0.05 and record["margin_high"] > 0.0
-    assert record["fixed_suffices"] is False and record["trivial"] is False
-
-
-def test_nothing_is_trivial_while_a_policy_is_unstable() -> None:
-    record = recommended(loads={"edge": 1.4}, edge=[1.0], cloud=[1.0], cnmt=[1.01])
-    assert record["trivial"] is False and record["spread"] is None
-
-
-def test_a_fixed_policy_that_misses_the_service_level_neither_suffices_nor_makes_the_choice_trivial() -> None:
-    """Edge is faster in the mean, but its p95 is beyond the limit, so that only cnmt is left."""
-    edge = {"mean": [0.80, 0.81, 0.80], "p95": [2.0, 2.0, 2.0]}
-    cnmt = {"mean": [1.00, 1.01, 1.00], "p95": [1.2, 1.2, 1.2]}
-    roles = Roles(["edge", "cnmt"], ["edge"], None)
-    result = recommended(roles, Goal("mean", [Requirement.parse("p95_ms<=1500")]), edge=edge, cnmt=cnmt)
-    assert (result["policy"], result["slo_missed_by"], result["runner_up"]) == ("cnmt", ["edge"], None)
-    assert not result["fixed_suffices"] and not result["trivial"] and result["best_fixed"] is None
-
-
 def test_a_service_level_does_not_make_the_choice_trivial_by_ruling_out_the_worst_policy() -> None:
     """Those that meet it are alike, and still the choice matters."""
     edge = {"mean": [7.0, 7.1, 7.0], "p95": [9.0, 9.0, 9.0]}
     cloud = {"mean": [1.00, 1.01, 1.00], "p95": [1.2, 1.2, 1.2]}
     cnmt = {"mean": [0.99, 1.00, 0.99], "p95": [1.2, 1.2, 1.2]}
-    goal = Goal("mean", [Requirement.parse("p95_ms<=1500")])
-    result = recommended(Roles(["edge", "cloud", "cnmt"], ["edge", "cloud"], None), goal, edge=edge, cloud=cloud, cnmt=cnmt)
+    result = recommended(goal=goal("p95_ms<=1500"), edge=edge, cloud=cloud, cnmt=cnmt)
     assert (result["policy"], result["slo_missed_by"]) == ("cnmt", ["edge"])
     assert not result["trivial"] and result["worst"] == "edge" and result["spread"] == pytest.approx(6.08, abs=0.01)
 
@@ -190,12 +163,16 @@ def test_a_fixed_winner_suffices_only_if_no_routing_policy_might_be_much_better(
     alone = recommended(edge=[1.3], cloud=[1.0], cnmt=[1.001])
     assert {record["policy"] for record in (uncertain, close, alone)} == {"cloud"}
     assert [record["fixed_suffices"] for record in (uncertain, close, alone)] == [False, True, False]
+    few = recommended(edge=[1.0, 1.2], cloud=[2.0, 2.0], cnmt=[1.1, 0.8])
+    assert few["policy"] == "cnmt" and few["margin_low"] < -0.05 and few["margin_high"] > 0.0
+    assert few["fixed_suffices"] is False and few["trivial"] is False
 
 
-def test_a_choice_is_not_trivial_if_another_policy_is_much_better_in_the_mean() -> None:
-    """All miss the service level, and the one that misses it by least is the slowest in the mean."""
-    edge = {"mean": [0.80, 0.81, 0.80], "p95": [9.0, 9.0, 9.0]}
-    cloud = {"mean": [1.00, 1.01, 1.00], "p95": [5.0, 5.0, 5.0]}
-    goal = Goal("mean", [Requirement.parse("p95_ms<=1500")])
-    result = recommended(Roles(["edge", "cloud"], ["edge", "cloud"], None), goal, edge=edge, cloud=cloud)
-    assert (result["policy"], result["worst"], result["trivial"]) == ("cloud", "edge", False)
+KEY = "mean_latency_s"
+
+
+def test_a_quantile_needs_twenty_requests_beyond_it_for_its_changes_to_be_believed() -> None:
+    """The coverage of that many, and of fewer, is counted in test_coverage.py."""
+    assert (reliable_requests("mean"), reliable_requests("p95"), reliable_requests("p99")) == (1, 400, 2_000)
+    assert describe_short_tail("p99", 2_000) == describe_short_tail("mean", 1) == ""
+    assert describe_short_tail("p99", 1_999) and describe_short_tail("p95", 60)

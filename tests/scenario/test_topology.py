@@ -82,6 +82,7 @@ def test_parts_that_fit_are_taken(tmp_path: Path, overrides: list[str]) -> None:
         (["devices.cloud.beyond_measured_batch=true"], "devices.cloud.beyond_measured_batch"),
         ([f"devices.cloud.batching={BATCHING}", "devices.cloud.workers=4"], "devices.cloud.workers"),
         ([f"devices.cloud.sti={STI}", "devices.cloud.workers=4"], "devices.cloud.workers"),
+        ([f"devices.cloud.sti={STI}", "devices.cloud.decoder={fused: true}"], "devices.cloud.decoder"),
         ([f"devices.cloud.sti={STI}", f"devices.cloud.batching={BATCHING}"], "devices.cloud.batching"),
         ([f"devices.cloud.sti={STI}", f"devices.cloud.{FAILS}"], "devices.cloud.failures"),
         ([*END_NODES, "devices.end_node.count=20"], "devices.end_node.count"),

@@ -147,12 +147,3 @@ def test_an_object_is_no_parameter_of_code(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError) as refused:
         open_source(scenario, allow_code=True)
     assert str(refused.value).startswith("policies.mine: ")
-
-
-def test_a_parameter_may_have_any_name(tmp_path: Path) -> None:
-    module = policy("self.target").replace(
-        "class P:\n", "class P:\n    def __init__(self, object):\n        self.target = object\n"
-    )
-    scenario = written(tmp_path, "st.py:P", st=module.replace("POLICY = P()\n", ""))
-    scenario.write_text(scenario.read_text().replace('{kind: "st.py:P"}', '{kind: "st.py:P", object: 1}'))
-    assert target_of(scenario) == 1

@@ -84,10 +84,6 @@ def test_an_empty_or_too_large_grid_is_refused(options: tuple[str, ...]) -> None
         read_sweep("@open-loop", options)
 
 
-def test_a_single_text_is_one_varied_key() -> None:
-    assert [key.values for key in read_sweep("@open-loop", "devices.cloud.count=1,2").keys] == [(1, 2)]
-
-
 def test_a_key_is_not_swept_and_set() -> None:
     with pytest.raises(ScenarioError):
         read_sweep("@open-loop", ["seed=1,2"], [Override.parse("seed=3")])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from simnmt.calibrate.harness import Listener, Silent
 from simnmt.calibrate.journal import Journal
-from simnmt.calibrate.streaming.profile import measure_importance
+from simnmt.calibrate.streamed_profile import measure_importance
 from simnmt.profile.streaming_block import StiImportance
 from simnmt.streaming.encoder import ElasticEncoder
 from simnmt.streaming.errors import StreamingError
@@ -79,14 +79,6 @@ def _for_hypothesis(store: ShardStore) -> None:
     _STORE[:] = [store]
 
 
-def test_layers_below_the_first_that_differs_are_computed_once(store: ShardStore) -> None:
-    used = evaluator(store)
-    used.evaluate(uniform(2))
-    used.evaluate(uniform(2) | {(2, 1): 32})
-    used.evaluate(uniform(2, layers=2))
-    assert used.layers_computed == 3 + 1 + 0
-
-
 def test_the_accuracy_proxy_rises_with_bits_and_shards_to_1_for_the_full_model(store: ShardStore) -> None:
     used = evaluator(store)
     full = used.evaluate(uniform(32))
@@ -102,12 +94,6 @@ def task_of(folder: Path, content: str | bytes, **told: object) -> Task:
     path = folder / "task.tsv"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return read_task(path, **told)  # type: ignore[arg-type]
-
-
-def test_sentences_and_their_classes_in_order(tmp_path: Path) -> None:
-    task = task_of(tmp_path, 'sentence\tlabel\na "good film\t1\nbad\t0\ngood\t1\n')
-    assert task.texts == ('a "good film', "bad", "good")
-    assert (task.labels.tolist(), task.label_names, task.majority) == ([1, 0, 1], ("0", "1"), pytest.approx(2 / 3))
 
 
 def test_columns_are_found_by_name_and_pairs_stay_pairs(tmp_path: Path) -> None:
@@ -173,13 +159,6 @@ def test_the_planted_shard_ranks_first_and_all_others_tie_in_their_own_order(fre
     assert table.accuracy[PLANTED[0]][PLANTED[1]] == 1.0
     assert table.base_accuracy < 0.9
     assert {value for row in table.accuracy for value in row} == {1.0, table.base_accuracy}
-
-
-def test_a_table_takes_one_evaluation_for_each_shard_and_the_base_and_few_layers_twice(fresh: Evaluator) -> None:
-    table = measured(fresh)
-    assert [len(row) for row in table.log_likelihood] == [4, 4, 4]
-    # The base's three layers, and for each of four slices the layers from its own on: 3 + 4 (1 + 2 + 3).
-    assert fresh.layers_computed == 27
 
 
 def test_an_interrupted_measurement_goes_on_and_ends_alike(fresh: Evaluator, tmp_path: Path) -> None:

@@ -113,20 +113,6 @@ def test_its_own_tokenizer_and_pairs_of_texts(tmp_path: Path) -> None:
     assert tokenizer.encode(["good bad good bad"], 4) == [[2, 6, 7, 3]]
 
 
-def test_a_configuration_alone_has_random_weights_and_says_so(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"} | SIZES))
-    weights = load_encoder(tmp_path)
-    assert weights.random and weights.fingerprint == load_encoder(tmp_path).fingerprint
-
-
-def test_the_preset_is_of_the_papers_size() -> None:
-    weights = load_encoder("bert-base")
-    assert weights.random and weights.geometry.weights_per_layer == 7_077_888
-    layer = weights.layer(11)
-    assert sum(tensor.numel() for tensor in layer._asdict().values()) == 7_077_888
-    assert torch.equal(layer.q, weights.layer(11).q) and not torch.equal(layer.q, weights.layer(10).q)
-
-
 @pytest.mark.parametrize("change", [{"hidden_act": "silu"}, {"is_decoder": True}, {"num_labels": 1}, {"model_type": "gpt2"}])
 def test_a_model_that_cannot_be_cut_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
     saved(tmp_path)
@@ -135,9 +121,3 @@ def test_a_model_that_cannot_be_cut_is_refused(change: dict[str, Any], tmp_path:
     with pytest.raises(StreamingError) as caught:
         load_encoder(tmp_path)
     assert caught.value.path == str(tmp_path)
-
-
-def test_weights_without_a_classifier_are_refused(tmp_path: Path) -> None:
-    saved(tmp_path, form="Model")
-    with pytest.raises(StreamingError, match="the weights lack classifier"):
-        load_encoder(tmp_path)

@@ -144,17 +144,6 @@ def test_worked_example_of_sti_13_stalls_as_its_timeline_says() -> None:
     assert measured.before_s == run.embed_s > 0.0
 
 
-def test_load_then_run_does_not_overlap() -> None:
-    plan = plan_of([[2, 2, 2], [2, 2, 2]], preloaded=LAYER_0)
-    store, encoder = SleepingStore(), SleepingEncoder(LAYER_S)
-    made = Pipeline(cast(Any, store), cast(Any, encoder), 3, pace_bytes_per_s=PACE, cold=False)
-    run = made.run(plan, PreloadBuffer(0), TOKENS, MASK, in_turn=True)
-    assert run.latency_s >= 12 * A_BIT_S + 2 * LAYER_S, "all of it is read, what the plan had preloaded too"
-    assert run.layers[0].begin_s >= run.layers[-1].io_end_s >= 12 * A_BIT_S
-    assert run.embed_s + run.total("wait_s") >= 12 * A_BIT_S
-    assert sum(map(run.total, ("wait_s", "unpack_s", "forward_s"))) + run.embed_s + run.head_s == pytest.approx(run.latency_s)
-
-
 def test_each_layer_computes_with_its_own_shards_in_slice_order() -> None:
     store, encoder = SleepingStore(), SleepingEncoder()
     plan = StreamingPlan(
@@ -185,10 +174,7 @@ def test_a_broken_record_ends_the_run_and_leaves_no_thread() -> None:
 
 @pytest.mark.parametrize(
     ("plan", "told"),
-    [
-        (plan_of([[2, 2, 2, 2]]), "another model than the store's 3 layers of 3 slices"),
-        (plan_of([[2]] * 4), "another model"),
-    ],
+    [(plan_of([[2, 2, 2, 2]]), "another model than the store's 3 layers of 3 slices"), (plan_of([[2]] * 4), "another model")],
 )
 def test_a_plan_for_another_store_is_refused_before_anything_is_read(plan: StreamingPlan, told: str) -> None:
     store = SleepingStore()

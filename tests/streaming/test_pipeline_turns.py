@@ -133,14 +133,6 @@ def test_with_an_enlarged_buffer_the_next_turn_skips_what_is_there_and_raises_ot
     assert all(turn.kept_bytes <= ENLARGED for turn in later)
 
 
-def test_without_one_every_turn_is_the_first_again(store: ShardStore) -> None:
-    """One-shot executions leave S as it was, and nothing is planned anew (STI-18)."""
-    turns = engaged(store)
-    assert all(turn.plan is turns[0].plan for turn in turns)
-    assert {tuple(turn.held.items()) for turn in turns} == {tuple(turns[0].held.items())}
-    assert [turn.plan.bits for turn in turns] == [turns[0].plan.bits] * len(turns)
-
-
 def test_a_cold_start_reads_all_of_the_first_plan(store: ShardStore) -> None:
     warm, cold = engaged(store, 1)[0], engaged(store, 2, cold=True)[0]
     assert cold.plan == warm.plan

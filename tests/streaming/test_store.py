@@ -11,14 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from simnmt.profile.streaming_cost import BERT_BASE, BITS
 from simnmt.streaming import page_cache
 from simnmt.streaming.encoder import EncoderWeights
 from simnmt.streaming.errors import StoreError
-from simnmt.streaming.shards import GaussianFit, LayerWeights, ascending, grouped, layer_shards, packed_bits, record_size
+from simnmt.streaming.shards import GaussianFit, LayerWeights, ascending, grouped, layer_shards, record_size
 from simnmt.streaming.store import ShardStore, write_store
 from tests.streaming.made_encoder import dequantised, made_weights, random_weights, stored, stored_weights, unpacked_bits
 
@@ -35,17 +33,6 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def copied(written: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(written, tmp_path / "copy"))
-
-
-@given(codes=st.lists(st.integers(0, 63), max_size=40), bits=st.sampled_from([2, 3, 4, 5, 6]))
-def test_code_i_stands_in_bits_i_b_to_i_plus_1_b(codes: list[int], bits: int) -> None:
-    codes = [code % (1 << bits) for code in codes]
-    stream = packed_bits(np.array(codes, np.uint8), bits)
-    number = int.from_bytes(stream.tobytes(), "little")
-    assert [(number >> (place * bits)) % (1 << bits) for place in range(len(codes))] == codes
-    assert number >> (len(codes) * bits) == 0
-    assert len(stream) == -(-len(codes) * bits // 8)
-    assert unpacked_bits(stream, bits, len(codes)).tolist() == codes
 
 
 def test_every_shard_comes_back_as_it_was_quantised(written: Path) -> None:
@@ -149,17 +136,6 @@ def test_a_read_brings_in_no_more_than_its_record(tmp_path: Path) -> None:
         assert size > 50 * record.size
         brought = page_cache.resident_pages(store.file, size)
         assert brought is not None and 0 < brought <= 2 + record.size // mmap.PAGESIZE
-
-
-def test_a_store_cut_short_is_refused_when_it_is_opened(copied: Path) -> None:
-    for name in ("shards.bin", "store.json"):
-        path = copied / name
-        content = path.read_bytes()
-        path.write_bytes(content[:-1])
-        with pytest.raises(StoreError) as refusal:
-            ShardStore(copied)
-        assert refusal.value.path == str(path)
-        path.write_bytes(content)
 
 
 def test_a_failed_or_refused_write_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from simnmt.nmt.training import trainer
 from simnmt.streaming.encoder import padded
 from simnmt.streaming.encoder_folder import load_encoder
 from simnmt.streaming.errors import StreamingError
-from simnmt.streaming.texts import PADDING, PIECES_FILE, Pieces, Task, learn_pieces, read_task
+from simnmt.streaming.texts import PADDING, PIECES_FILE, Pieces, Task, read_task
 from simnmt.streaming.training import ElasticClassifier, ElasticLearner, ElasticRecipe, train_encoder
 from tests.pretended_gpu import GPU, pretended_gpu
 from tests.streaming.made_encoder import logits_of, made_weights
@@ -148,32 +148,13 @@ def test_a_step_that_would_spoil_the_weights_is_not_made(where: str, monkeypatch
 
 
 def test_a_damaged_folder_is_named(trained: tuple[Path, dict[str, Any]], task: Task, tmp_path: Path) -> None:
-    for broken, message in (
-        (WEIGHTS_FILE, "damaged"),
-        ("encoder.json", "damaged"),
-        ("tokenizer.model", "sentencepiece"),
-    ):
+    for broken, message in ((WEIGHTS_FILE, "damaged"), ("encoder.json", "damaged"), ("tokenizer.model", "sentencepiece")):
         folder = tmp_path / broken
         folder.mkdir()
         for path in trained[0].iterdir():
             (folder / path.name).write_bytes(b"x" if path.name == broken else path.read_bytes())
         with pytest.raises(StreamingError, match=message):
             load_encoder(folder)
-
-
-def test_the_rate_rises_and_falls_to_nothing() -> None:
-    rates = [RECIPE.rate_at(share) for share in np.linspace(0.0, 1.0, 101)]
-    assert rates[0] == 0.0 and max(rates) == RECIPE.rate == rates[8] and rates[-1] == pytest.approx(0.0)
-
-
-def test_our_tokenizer_begins_texts_parts_pairs_and_is_made_anew_from_its_file() -> None:
-    pieces = learn_pieces(["the good film", "the bad film"] * 5, 24)
-    again = Pieces(pieces.files[PIECES_FILE])
-    (one,), (pair,) = again.encode(["good"], 9), again.encode([("good", "good")], 99)
-    assert one[0] == 2 and pair == [*one, 3, *one[1:]]
-    assert again.encode(["good film the bad film"], 4) == [pieces.encode(["good film the bad film"], 99)[0][:4]]
-    ids, mask = padded([[2, 5], [2]], PADDING, 3)
-    assert ids.tolist() == [[2, 5, 0], [2, 0, 0]] and mask.tolist() == [[True, True, False], [True, False, False]]
 
 
 SMALL = ElasticRecipe(layers=2, slices=4, width=16, ffn=32, vocab=50, positions=40, dropout=0.0, embedding_dropout=0.0)

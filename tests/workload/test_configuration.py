@@ -12,9 +12,10 @@ from pydantic import ValidationError
 
 from simnmt.base.configuration import input_files, with_absolute_paths
 from simnmt.base.random_streams import stream
+from simnmt.workload import CorpusError
 from simnmt.workload.arrivals import BackToBack, Poisson
 from simnmt.workload.configuration import TableFile, WorkloadConfiguration
-from simnmt.workload.errors import CorpusError
+from simnmt.workload.corpus import dropped_warning
 from simnmt.workload.length_table import LengthTable, write_table
 from simnmt.workload.length_units import Fertility
 from simnmt.workload.lengths import EUROPARL, MIXES, SENTENCES, LognormalLengths
@@ -60,16 +61,11 @@ def test_every_form_of_lengths_is_loaded(folder: Path) -> None:
     assert lengths_of({**JSONL, "src_key": "en", "tgt_key": "de"}).load(folder).src_len.tolist() == [3]
 
 
-def test_a_filter_may_have_parameters_and_be_applied_to_a_table(folder: Path) -> None:
+def test_a_filter_may_have_parameters(folder: Path) -> None:
     strict = {"kind": "ratio", "max_ratio": 1.2}
     with pytest.raises(CorpusError, match=r"no pair is left, filter ratio max_ratio=1\.2 max_len=200 tgt_per_src=1: "):
         lengths_of({**JSONL, "filter": strict}).load(folder)
     assert lengths_of({**JSONL, "filter": {**strict, "tgt_per_src": 1.5}}).load(folder).pairs == 1
-    shipped = lengths_of("@en-zh-docs").load(folder)
-    further = {"table": "@en-zh-docs", "filter": {"kind": "ratio", "tgt_per_src": 1.65, "max_len": 80}}
-    filtered = lengths_of(further).load(folder)
-    assert max(filtered.src_len.max(), filtered.tgt_len.max()) == 80 and filtered.pairs < shipped.pairs
-    assert filtered.filtered.startswith(f"{shipped.filtered}; then ratio max_ratio=2 max_len=80 tgt_per_src=1.65: 74556 pairs")
 
 
 def test_a_unit_may_be_a_model_beside_the_scenario(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -106,10 +102,11 @@ def test_a_filter_that_drops_more_than_a_twentieth_is_warned_of(folder: Path) ->
     """Thirty pairs in proportion, two out of it, and one with an empty side."""
     (folder / "odd.tsv").write_text("a b c\td e f\n" * 30 + "a\t" + "b " * 9 + "\n" + "a " * 9 + "\tb\n" + "\tb\n")
     config = lengths_of({"tsv": "odd.tsv", "src_unit": "word", "tgt_unit": "word"})
-    (warning,) = config.warnings(config.load(folder))
+    warning = dropped_warning(config.load(folder).filtered)
+    assert warning is not None
     assert "9.1 %" in warning and "(empty 1, too_long 0, ratio 2)" in warning
     (folder / "odd.tsv").write_text("a b c\td e f\n" * 60 + "a\t" + "b " * 9 + "\n")
-    assert config.warnings(config.load(folder)) == ()
+    assert dropped_warning(config.load(folder).filtered) is None
 
 
 def test_the_files_read_are_known_and_mean_the_same_from_elsewhere(folder: Path) -> None:
@@ -200,8 +197,8 @@ def test_a_target_is_its_source_give_or_take_the_spread_and_an_end_symbol() -> N
     log_ratio = np.log((tgt_len[long] - 1) / src_len[long])
     assert log_ratio.mean() == pytest.approx(0.0, abs=0.01)
     assert log_ratio.std() == pytest.approx(0.12, rel=0.05)
-    exact = LognormalLengths(26.3, 14.9, spread=0.0, end=2).draw(stream(1, 0, "lengths"), 100)
-    assert (exact[1] == exact[0] + 2).all()
+    exact = LognormalLengths(26.3, 14.9, spread=0.0).draw(stream(1, 0, "lengths"), 100)
+    assert (exact[1] == exact[0] + 1).all()
     # The median tells a log-normal law from a normal one of like moments; order must carry no length.
     assert np.median(src_len) == pytest.approx(26.3 / (1 + (14.9 / 26.3) ** 2) ** 0.5, abs=0.6)
     assert abs(np.corrcoef(src_len[:-1], src_len[1:])[0, 1]) < 0.03
@@ -210,7 +207,7 @@ def test_a_target_is_its_source_give_or_take_the_spread_and_an_end_symbol() -> N
 
 @pytest.mark.parametrize("size", [0, 1, 2])
 def test_no_length_falls_below_one(size: int) -> None:
-    src_len, tgt_len = LognormalLengths(0.1, 0.1, spread=1.0, end=0).draw(stream(3, 0, "lengths"), size)
+    src_len, tgt_len = LognormalLengths(0.1, 0.1, spread=1.0).draw(stream(3, 0, "lengths"), size)
     assert (src_len.tolist(), len(tgt_len)) == ([1] * size, size)
     assert (tgt_len >= 1).all()
 
@@ -220,11 +217,9 @@ def test_a_scenario_names_a_mix_or_moments_and_its_table_is_marked_synthetic(tmp
     table = lengths.load(tmp_path)
     assert (table.pairs, table.name, table.end_of_sentence) == (50_000, "lognormal-opensubtitles", "target")
     assert (table.src_unit, table.tgt_unit) == ("subword", "subword") and table.source.startswith("synthetic")
-    assert (lengths.warnings(table), lengths.fertility, input_files(lengths, tmp_path)) == ((), None, {})
+    assert (dropped_warning(table.filtered), input_files(lengths, tmp_path)) == (None, {})
     assert with_absolute_paths(lengths, tmp_path) == lengths
-    again, other = lengths.load(tmp_path), lengths_of({"lognormal": {"mix": "opensubtitles", "seed": 1}}).load(tmp_path)
-    assert np.array_equal(again.count, table.count) and not np.array_equal(other.count, table.count)
-    moments = {"src_mean": 40.0, "src_sd": 0.0, "spread": 0.0, "end": 0, "sentences": 7}
+    assert np.array_equal(lengths.load(tmp_path).count, table.count)
+    moments = {"src_mean": 40.0, "src_sd": 0.0, "spread": 0.0, "sentences": 7}
     stated = lengths_of({"lognormal": moments, "fertility": {"src": 2.0}}).load(tmp_path)
-    assert (stated.src_len.tolist(), stated.tgt_len.tolist(), stated.count.tolist()) == ([40], [40], [7])
-    assert stated.end_of_sentence == "none"
+    assert (stated.src_len.tolist(), stated.tgt_len.tolist(), stated.count.tolist()) == ([40], [41], [7])

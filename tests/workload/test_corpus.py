@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simnmt.workload import CorpusError
 from simnmt.workload.corpus import Dropped, json_pairs, read_corpus
-from simnmt.workload.errors import CorpusError
 from simnmt.workload.length_table import LengthTable
 from simnmt.workload.text_lines import TextLines
 

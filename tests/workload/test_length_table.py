@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from simnmt.base import shipped_files
+from simnmt.workload import CorpusError
 from simnmt.workload.corpus import keep, read_corpus
-from simnmt.workload.errors import CorpusError
 from simnmt.workload.length_regression import fit_lengths
 from simnmt.workload.length_table import LengthTable, read_table, write_table
 
@@ -99,17 +99,6 @@ def test_a_fertility_scales_the_line_with_it() -> None:
     line = fit_lengths(table.with_fertility(1.3, 1.7, "subword", "subword"))
     assert line.len_slope == pytest.approx(2 * 1.7 / 1.3, rel=1e-3)
     assert line.len_offset == pytest.approx(3 * 1.7, abs=0.05)
-
-
-def test_a_further_filter_is_listed_after_the_first() -> None:
-    table = LengthTable.of_pairs(
-        "t", "s", "word", "word", [1, 5], [1, 50], [3, 4], filtered="none: 7 pairs read, 0 dropped (empty 0)"
-    )
-    left = table.only(np.array([True, False]), "second: 7 pairs read, 4 dropped (x 4)")
-    assert counts(left) == {(1, 1): 3}
-    assert left.filtered == "none: 7 pairs read, 0 dropped (empty 0); then second: 7 pairs read, 4 dropped (x 4)"
-    with pytest.raises(CorpusError, match="no pair is left, filter second"):
-        table.only(np.array([False, False]), "second")
 
 
 # --- split and sample ---

@@ -12,9 +12,9 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simnmt.workload import CorpusError
 from simnmt.workload.configuration import TsvFile
 from simnmt.workload.corpus import read_corpus
-from simnmt.workload.errors import CorpusError
 from simnmt.workload.length_table import LengthTable, read_table, write_table
 from simnmt.workload.length_units import (
     UNITS,

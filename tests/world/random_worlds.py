@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import strategies as st
 
 from simnmt.devices import Batched, Fifo, Kind, Streamed
@@ -26,7 +25,6 @@ from simnmt.policies import (
     TransferEstimate,
 )
 from simnmt.profile.cost import CostTable, DecodingCost
-from simnmt.results.device_accounts import BatchAccount
 from simnmt.results.requests import Block, Requests, Trail
 from simnmt.streaming.plan.engagement import Lifecycle
 from simnmt.world.deciders import Beliefs
@@ -284,36 +282,3 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
         arguments,
         f"{what}, {discipline}, {knowledge}, judged={judged_share}, from {begins_s} s, load {load}, spread {spread}",
     )
-
-
-def assert_agree(one: Trail, other: Trail) -> None:
-    """Assert that two trails have the same choices, times that agree to 1e-9, and accounts that do."""
-    assert one.columns.keys() == other.columns.keys()
-    for name, column in one.columns.items():
-        assert column.dtype == other.columns[name].dtype, name
-        if column.dtype.kind == "f":
-            np.testing.assert_allclose(column, other.columns[name], 1e-9, 1e-9, err_msg=name)
-        else:
-            np.testing.assert_array_equal(column, other.columns[name], err_msg=name)
-    for field in fields(Trail):
-        first, second = getattr(one, field.name), getattr(other, field.name)
-        if field.name == "batches":
-            assert_equal_accounts(first, second)
-        elif field.name == "streamed":
-            for until, other_until in zip(first, second, strict=True):
-                assert (until is None) == (other_until is None)
-                if until is not None:
-                    assert astuple(until(1e3)) == pytest.approx(astuple(other_until(1e3)), rel=1e-9, abs=1e-9)
-        elif field.name not in ("engine", "engine_reason", "columns"):
-            assert first == second, field.name
-
-
-def assert_equal_accounts(one: Sequence[BatchAccount | None], other: Sequence[BatchAccount | None]) -> None:
-    """Assert that the accounts of batches agree."""
-    assert len(one) == len(other)
-    for first, second in zip(one, other, strict=True):
-        assert (first is None) == (second is None)
-        if first is not None and second is not None:
-            for field in fields(BatchAccount):
-                columns = getattr(first, field.name), getattr(second, field.name)
-                np.testing.assert_allclose(*columns, 1e-9, 1e-9, err_msg=field.name)

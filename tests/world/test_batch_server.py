@@ -18,7 +18,7 @@ from simnmt.profile.profile_file import read_profile
 from simnmt.workload.length_table import read_table
 from simnmt.world.engine import decode_all
 from tests.batching.one_server import serve
-from tests.world.batched_worlds import EIGHTHS, LEAVING, LEAVING_EIGHTHS, SECONDS, batchings, cost, rows
+from tests.world.batched_worlds import EIGHTHS, LEAVING, LEAVING_EIGHTHS, batchings, cost, rows
 from tests.world.theory import m_g_1_wait
 
 
@@ -134,9 +134,3 @@ def test_the_longest_source_under_way_makes_every_step_longer() -> None:
     decoded = decode_all(mini(2), attending, [10, 6], [1, 3])
     assert decoded.finish_s.tolist() == [3.0, 3.0 + 2 * 1.5]
     assert decode_all(mini(2), attending, [6, 10], [1, 3]).finish_s.tolist() == [3.0, 3.0 + 2 * 2.0]
-
-
-@pytest.mark.parametrize("wrong", [([1], [1, 2], None), ([1, 1], [1, 1], [0.0]), ([1, 1], [1, 1], [1.0, 0.5])])
-def test_columns_that_do_not_fit_are_refused(wrong: tuple[list[int], list[int], list[float] | None]) -> None:
-    with pytest.raises(ValueError):
-        decode_all(mini(2), SECONDS, *wrong)

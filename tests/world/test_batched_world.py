@@ -17,8 +17,7 @@ from simnmt.profile.cost import DecodingCost
 from simnmt.results.requests import Requests
 from simnmt.world.inputs import Clients
 from tests.world.batched_worlds import BATCHINGS, CLOUD, COST, EIGHTHS, SECONDS, asked, split
-from tests.world.engines import simulate
-from tests.worlds import believing, everything_to, in_reference
+from tests.worlds import believing, everything_to, in_reference, simulate
 
 
 @pytest.mark.parametrize("batching", BATCHINGS.values(), ids=BATCHINGS)

@@ -13,9 +13,8 @@ from simnmt.policies import LeastTotal
 from simnmt.results.requests import Requests
 from simnmt.world.inputs import Clients
 from tests.campaigns.harness import deep
-from tests.world.engines import simulate, simulate_replication
 from tests.world.theory import REPLICATIONS, Draw, assert_mean, constant, exponential, lognormal, machine_repair
-from tests.worlds import believing, everything_to, latency_s
+from tests.worlds import believing, everything_to, latency_s, simulate, simulate_replication
 
 REQUESTS = 4_000
 

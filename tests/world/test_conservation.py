@@ -10,9 +10,8 @@ from simnmt.devices.device import InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.policies import LeastTotal
 from simnmt.results.requests import Requests, Trail
 from simnmt.world.inputs import Clients
-from tests.world.engines import simulate
 from tests.world.theory import Floats
-from tests.worlds import believing, in_reference
+from tests.worlds import believing, in_reference, simulate
 
 REQUESTS, NODES, DECIDERS, SERVERS = 8_000, 12, 3, 4
 CHOICES = np.random.default_rng(6).permuted(np.tile(np.arange(SERVERS), (REQUESTS, 1)), axis=1)[:, :2].astype(np.int16)
@@ -33,7 +32,7 @@ class World:
         self.execution_s = predicted_s * random.lognormal(0, 0.4, (3, REQUESTS))
         self.up_s, self.down_s = random.exponential(((0.05,), (0.06,)), (2, 2, REQUESTS))
         node, arrival_s = random.integers(0, NODES, REQUESTS).astype(np.int32), np.cumsum(random.exponential(1 / 28, REQUESTS))
-        self.workers = [2, 3, 1]
+        self.workers, self.predicted_s, self.balancer = [2, 3, 1], predicted_s, balancer
         columns = tuple(self.execution_s), tuple(self.up_s), tuple(self.down_s), None if is_closed else arrival_s, node
         clients = {"route": self.route, "clients": Clients(60, NODES, random.exponential(0.3, 60 + REQUESTS))}
         self.trail: Trail = (in_reference if is_closed else simulate)(
@@ -102,6 +101,29 @@ def test_no_server_ever_runs_more_than_its_workers_at_once_or_fewer_while_one_wa
         assert (running(start_s[waited] - 1e-7) == world.workers[target]).all()
         waited_at |= {target} if waited.any() else set()
     assert waited_at == {0, 1, 2}
+
+
+def test_a_request_goes_where_predicted_and_measured_times_are_least(world: World) -> None:
+    """Beliefs are those of its own decider; that of the cloud's link is in the trail."""
+    trail = world.trail
+    assert (np.bincount(trail.target, minlength=3) > REQUESTS / 10).all()
+    cloud_s, here_s = world.predicted_s[2] + trail.estimate_s, world.predicted_s[0]
+    assert (cloud_s <= here_s)[trail.target == 2].all() and (here_s <= cloud_s)[trail.target == 0].all()
+
+
+def test_a_balancer_takes_the_server_that_it_names(world: World) -> None:
+    """The next in turn, that of the end node, or the one with the least work left among all or two drawn ones."""
+    away = np.flatnonzero(world.trail.target == 2)
+    entry_s, _, end_s = world.spans(2)
+    away, free_s = away[np.argsort(entry_s[away], kind="stable")], np.zeros(SERVERS)
+    for turn, request in enumerate(away.tolist()):
+        left_s, server = np.maximum(free_s - entry_s[request], 0.0), world.trail.server[request]
+        open_to = CHOICES[request] if world.balancer == "two choices" else np.arange(SERVERS)
+        if world.balancer in ("attached", "round robin"):
+            assert server == (turn if world.balancer == "round robin" else world.node[request]) % SERVERS
+        else:
+            assert server in open_to and left_s[server] == pytest.approx(left_s[open_to].min(), abs=1e-9)
+        free_s[server] = end_s[request]
 
 
 def test_a_decider_keeps_the_requests_of_its_own_end_nodes_alone(world: World) -> None:

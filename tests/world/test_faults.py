@@ -16,7 +16,7 @@ from simnmt.batching import Batching
 from simnmt.devices import Batched, Fifo, Kind
 from simnmt.devices.device import ByNode, InTurn, LeastWork
 from simnmt.devices.failures import Failures
-from simnmt.network.down_times import ALWAYS_UP, DownTimes, drawn_spans
+from simnmt.network.outages import ALWAYS_UP, DownTimes, drawn_spans
 from simnmt.policies.views import BacklogView
 from simnmt.results.requests import DONE, FALLBACK, LOST, Requests, Trail
 from simnmt.world.faults import UNACKNOWLEDGED_S, Faults
@@ -80,22 +80,46 @@ def test_boxes_that_never_fail_are_those_without_failures(kind: Any) -> None:
     assert trail.faults is not None and trail.faults.failed_executions == 0
 
 
-FATES = {
-    # The box is down from 1.5 to 4; requests enter at 0.1, 0.6, 2.1 and 4.1, and take 1 s each.
-    "lost": ([DONE, LOST, LOST, DONE], [1.2, np.nan, np.nan, 5.2]),
-    "requeued": ([DONE] * 4, [1.2, 5.1, 6.1, 7.1]),
-    "resumed": ([DONE] * 4, [1.2, 4.7, 5.7, 6.7]),
-}
+BATCHED = Batched(Batching(2), SECONDS)
+"""Two steps of a second each."""
+AT_ONCE_S = RTT_S / 2 + 1.0 + RTT_S / 2
+"""Until the answer of a request that takes a second and does not wait."""
+FOUR_S, DOWN = [0.0, 0.5, 2.0, 4.0], [(1.5, 4.0)]
+BY_HAND: dict[str, tuple[Any, ...]] = {
+    # Requests enter the box at 0.1, 0.6, 2.1 and 4.1, and take 1 s each; it is down from 1.5 to 4.
+    "lost": (FOUR_S, Fifo(), DOWN, "lost", [], None, [DONE, LOST, LOST, DONE], [1.2, np.nan, np.nan, 5.2]),
+    "requeued": (FOUR_S, Fifo(), DOWN, "requeued", [], None, [DONE] * 4, [1.2, 5.1, 6.1, 7.1]),
+    "resumed": (FOUR_S, Fifo(), DOWN, "resumed", [], None, [DONE] * 4, [1.2, 4.7, 5.7, 6.7]),
+    "batch lost": ([0.0, 1.9, 4.0], BATCHED, [(3, 6)], "lost", [], None, [DONE, LOST, LOST], [2.2, np.nan, np.nan]),
+    "batch requeued": ([0.0, 1.9, 4.0], BATCHED, [(3, 6)], "requeued", [], None, [DONE] * 3, [2.2, 8.1, 8.1]),
+    "never up so long": ([0.0], BATCHED, ((s, s + 1) for s in itertools.count(1, 2)), "requeued", [], None, [LOST], [np.nan]),
+    "answer at the moment of the timeout": ([0.0], Fifo(), [], "lost", [], AT_ONCE_S, [DONE], [AT_ONCE_S]),
+    "loss heard of before the timeout": ([0.0], Fifo(), [(0.5, 9.0)], "lost", [], 100.0, [FALLBACK], [0.5 + RTT_S / 2 + 0.5]),
+    "late answer": ([0.0, 4.0], Fifo(), [], "lost", [], 1.0, [FALLBACK, FALLBACK], [1.5, 5.5]),
+    "late batch": ([0.0], BATCHED, [], "lost", [], 1.0, [FALLBACK], [1.5]),
+    # A sender hears that the connection has broken 0.2 s after it sent; the decider then executes its request.
+    "messages under way": ([1.0], Fifo(), [], "lost", [(1.05, 2.0), (2.15, 9.0)], None, [DONE], [1.0 + AT_ONCE_S]),
+    "request sent in an outage": ([1.0], Fifo(), [], "lost", [(0.5, 1.5)], None, [LOST], [np.nan]),
+    "executed here": ([1.0], Fifo(), [], "lost", [(0.5, 1.5)], 100.0, [FALLBACK], [1.0 + UNACKNOWLEDGED_S + 0.5]),
+    "answer sent in an outage": ([1.0], Fifo(), [], "lost", [(1.5, 9.0)], 100.0, [FALLBACK], [2.1 + UNACKNOWLEDGED_S + 0.5]),
+}  # fmt: skip
+"""Arrivals, the box, its failures and their fate, outages of the link, timeout; outcomes, and when requests are answered."""
 
 
-@pytest.mark.parametrize("fate", FATES)
-def test_requests_in_a_failed_box_meet_their_fate(fate: str) -> None:
-    requests = requests_at([0.0, 0.5, 2.0, 4.0], 1.0)
-    trail = run(requests, failing([(1.5, 4.0)], fate))
-    outcomes, ends = FATES[fate]
+@pytest.mark.parametrize("case", BY_HAND)
+def test_requests_meet_their_fate(case: str) -> None:
+    """A request takes half a second at its decider. Of a late answer nothing is in the log but the work that it cost."""
+    arrival_s, kind, failures, fate, outages, timeout_s, outcomes, ends = BY_HAND[case]
+    requests = requests_at(arrival_s, 1.0, here_s=0.5)
+    kind = replace(kind, failures=Failures([DownTimes(failures)], fate))
+    trail = run(requests, kind, Faults([[DownTimes(outages)]], timeout_s))
     assert trail.outcome.tolist() == outcomes
     assert ends_s(requests, trail).tolist() == pytest.approx(ends, nan_ok=True)
-    assert trail.target.tolist() == [-1 if outcome == LOST else 1 for outcome in outcomes]
+    assert trail.target.tolist() == [{DONE: 1, FALLBACK: 0, LOST: -1}[outcome] for outcome in outcomes]
+    work_s = {"late answer": 2.0, "late batch": 3.0, "executed here": 0.0, "answer sent in an outage": 1.0}
+    assert case not in work_s or trail.faults.extra_work[1].sum() == work_s[case]
+    if kind.name == "batch":
+        assert np.isnan(trail.execution_s[trail.outcome != DONE]).all()
 
 
 def test_a_balancer_passes_over_a_box_that_is_down() -> None:
@@ -122,80 +146,12 @@ def test_work_left_at_a_box_counts_what_a_failure_undid() -> None:
     assert trail.queue_s[2] == pytest.approx(9.0)
 
 
-def test_a_sentence_longer_than_every_up_time_is_dropped() -> None:
-    spans = ((2.0 * number + 1.0, 2.0 * number + 2.0) for number in itertools.count())
-    trail = run(requests_at([0.0], 5.0, tgt_len=5), replace(BATCHED, failures=Failures([DownTimes(spans)], "requeued")))
-    assert trail.outcome.tolist() == [LOST]
-
-
-def test_after_the_timeout_the_decider_executes_the_request_and_discards_the_late_answer() -> None:
-    requests = requests_at([0.0, 1.0], [3.0, 0.1], here_s=0.25)
-    trail = run(requests, failing((), "lost", workers=2), Faults(timeout_s=1.0))
-    assert trail.outcome.tolist() == [FALLBACK, DONE]
-    assert trail.target.tolist() == [0, 1]
-    assert ends_s(requests, trail) == pytest.approx([1.25, 1.3])
-    assert trail.faults.extra_work[1].tolist() == [3.0]
-
-
-def test_the_log_of_a_request_that_fell_back_holds_nothing_of_the_late_answer() -> None:
-    requests = requests_at([0.0], 2.0)
-    trail = run(requests, BATCHED, Faults(timeout_s=0.5))
-    assert (trail.outcome.tolist(), ends_s(requests, trail).tolist()) == ([FALLBACK], [1.5])
-    assert np.isnan([*trail.execution_s, *trail.first_token_s]).all() and trail.faults.extra_work[1].tolist() == [3.0]
-
-
-def test_an_answer_at_the_moment_of_the_timeout_counts() -> None:
-    requests = requests_at([0.0], 1.0 - RTT_S)
-    trail = run(requests, failing((), "lost"), Faults(timeout_s=1.0))
-    assert trail.outcome.tolist() == [DONE]
-
-
-def test_a_decider_that_hears_of_a_loss_falls_back_before_the_timeout() -> None:
-    requests = requests_at([0.0], 1.0, here_s=0.5)
-    trail = run(requests, failing([(0.5, 9.0)], "lost"), Faults(timeout_s=100.0))
-    assert trail.outcome.tolist() == [FALLBACK]
-    assert ends_s(requests, trail) == pytest.approx([0.5 + RTT_S / 2 + 0.5])
-
-
-@pytest.mark.parametrize("down", [(0.5, 1.5), (1.5, 9.0)], ids=["request", "answer"])
-def test_a_message_that_is_sent_during_an_outage_is_lost(down: tuple[float, float]) -> None:
-    """The decider executes its request when the connection breaks, 0.2 s after the message was sent."""
-    requests = requests_at([1.0], 1.0, here_s=0.5)
-    outages = [[DownTimes([down])]]
-    assert run(requests, failing((), "lost"), Faults(outages)).outcome.tolist() == [LOST]
-    fell_back = run(requests, failing((), "lost"), Faults(outages, timeout_s=100.0))
-    assert fell_back.faults is not None
-    assert fell_back.faults.extra_work[1].sum() == (0.0 if down[0] < 1.0 else 1.0)
-    assert fell_back.outcome.tolist() == [FALLBACK]
-    sent_s = 1.0 if down[0] < 1.0 else 1.0 + RTT_S / 2 + 1.0
-    assert ends_s(requests, fell_back) == pytest.approx([sent_s + UNACKNOWLEDGED_S + 0.5])
-
-
-def test_a_message_under_way_when_an_outage_begins_arrives() -> None:
-    requests = requests_at([1.0], 1.0)
-    trail = run(requests, failing((), "lost"), Faults([[DownTimes([(1.05, 2.0), (2.15, 9.0)])]]))
-    assert ends_s(requests, trail) == pytest.approx([2.0 + RTT_S])
-
-
 def test_clients_go_on_after_a_loss() -> None:
     clients = {"route": route, "clients": Clients(1, 1, np.full(7, 1.0))}
     trail = run(replace(requests_at(np.zeros(6), 1.0), arrival_s=None), failing([(0.5, 3.0)], "lost"), **clients)
     # Asked at 1.0, it finds the box down at 1.1; the client hears of it at 1.2 and asks again a second later.
     assert trail.arrival_s[:4] == pytest.approx([1.0, 2.2, 3.4, 5.6])
     assert trail.outcome.tolist() == [LOST, LOST, DONE, DONE, DONE, DONE]
-
-
-BATCHED = Batched(Batching(2), SECONDS)
-
-
-@pytest.mark.parametrize(("fate", "ends"), [("lost", [2.2, np.nan, np.nan]), ("requeued", [2.2, 8.1, 8.1])])
-def test_a_box_that_batches_loses_or_requeues_its_batch(fate: Any, ends: list[float]) -> None:
-    """Two steps each; the box is down from 3 to 6."""
-    requests = requests_at([0.0, 1.9, 4.0], 2.0)
-    down = [DownTimes([(3.0, 6.0)])]
-    trail = run(requests, replace(BATCHED, failures=Failures(down, fate)))
-    assert ends_s(requests, trail).tolist() == pytest.approx(ends, nan_ok=True)
-    assert [account is None for account in trail.batches] == [True, False]
 
 
 span_lists = st.lists(st.floats(0.05, 3.0), max_size=8).map(

@@ -22,8 +22,8 @@ from dataclasses import replace
 from pathlib import Path
 from hypothesis import given, settings
 from simnmt.world import structures
-from tests.world.random_worlds import SPECIAL, assert_agree, random_worlds
-from tests.worlds import in_compiled, in_reference
+from tests.world.random_worlds import SPECIAL, random_worlds
+from tests.worlds import assert_agree, in_compiled, in_reference
 
 structures.WORLD_LIBRARY = replace(structures.WORLD_LIBRARY, folder=Path.cwd(), flags=FLAGS)
 assert structures.library() is not None

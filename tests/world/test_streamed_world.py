@@ -13,9 +13,8 @@ from simnmt.devices import Fifo, Streamed
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.policies import BacklogView, LeastTotal, PlanView
 from simnmt.results.requests import Block, Requests
-from tests.world.engines import simulate
 from tests.world.streamed_boxes import STREAMED, asked
-from tests.worlds import believing, everything_to, in_reference, recording
+from tests.worlds import believing, everything_to, in_reference, recording, simulate
 
 CHOICES = np.random.default_rng(2).permuted(np.tile(np.arange(3), (400, 1)), axis=1)[:, :2].astype(np.int16)
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from math import factorial, sqrt
+from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import t as student
 
+import simnmt
 from simnmt.base.arrays import Floats
 from simnmt.devices import Kind
 from simnmt.results.requests import Requests, Trail
-from tests.world.engines import simulate_replication
-from tests.worlds import believing, everything_to
+from tests.worlds import believing, everything_to, simulate_replication
 
 CONFIDENCE = 0.999
 REPLICATIONS = 16
@@ -125,3 +127,28 @@ def runs(
 def mean_waits(pairs: Iterator[tuple[Requests, Trail]]) -> list[float]:
     """Of each replication, once it is warm."""
     return [float(trail.queue_s[int(WARM_UP * len(trail.queue_s)) :].mean()) for _, trail in pairs]
+
+
+SECONDS_A_TOKEN = 1e-4
+
+
+@cache
+def service_lengths(kind: str) -> simnmt.LengthTable:
+    """Return target lengths of mean 100 with the distribution of the service times."""
+    shares = (np.arange(5_000) + 0.5) / 5_000
+    tokens = np.full(len(shares), 100) if kind == "constant" else np.maximum(np.rint(-100 * np.log1p(-shares)), 1)
+    return simnmt.LengthTable.of_pairs("queue", "made up", "word", "word", np.ones(len(tokens), int), tokens.astype(int))
+
+
+def queue_of(workers: int, kind: str, rate_rps: float = 1.0, requests: int = 32_000) -> dict[str, Any]:
+    """A scenario of a gateway that takes 10 ms for a request on average, with service times of one distribution."""
+    return {
+        "version": 1,
+        "name": "queue",
+        "requests": requests,
+        "workloads": {"w": {"lengths": service_lengths(kind), "arrivals": {"kind": "poisson", "rate_rps": rate_rps}}},
+        "networks": {"n": {"rtt": {"constant_ms": 0.001}, "uplink_mbps": 1e5, "downlink_mbps": 1e5}},
+        "devices": {"gateway": {"profile": lambda src_len, tgt_len: SECONDS_A_TOKEN * tgt_len, "workers": workers}},
+        "fit": {"inferences": 0},
+        "policies": {"edge": {}},
+    }

@@ -10,12 +10,11 @@ from typing import Any
 
 import pandas as pd
 
-from simnmt.calibrate.cells import corner_cells
 from simnmt.calibrate.disk import MB, SIZES_BYTES, ColdFile, DiskError
 from simnmt.calibrate.energy import find_energy_meter
 from simnmt.calibrate.fits import fit_disk
 from simnmt.calibrate.harness import Case, counted, nothing
-from simnmt.calibrate.parts import Bench, Blocks, Cases, Part
+from simnmt.calibrate.parts import Bench, Blocks, Cases, Part, corner_cells
 from simnmt.profile.blocks import EnergyBlock
 from simnmt.profile.execution_fit import MEDIAN, fit_relative_plane
 

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from simnmt.calibrate.cells import STEP_SRC_LEN, batches
 from simnmt.calibrate.harness import Case, Listener, by_round, counted, nothing, rounds
-from simnmt.calibrate.parts import Bench, Blocks, Cases, Part
+from simnmt.calibrate.parts import STEP_SRC_LEN, Bench, Blocks, Cases, Part, batches
 from simnmt.calibrate.settings import Settings
 from simnmt.nmt.engine import Engine, Work
 from simnmt.nmt.errors import NmtError, OutOfMemory
@@ -84,7 +83,7 @@ def _fused_or_not(engine: Any, settings: Settings, most: int, listener: Listener
     if settings.vocabulary:
         from simnmt.calibrate.vocabulary_variants import TextDecoding  # reads bundles, which few calibrations have
 
-        decoding = TextDecoding.load(settings, engine.account.threads)
+        decoding = TextDecoding.load(settings, engine.account.threads, batches(settings)[-1])
         notes += decoding.notes
         beams = {settings.beam} if quick else {settings.beam, *BEAMS}
         for full in [full for full in variants if full.settings.fused == fused_engine and full.settings.beam in beams]:

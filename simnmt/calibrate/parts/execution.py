@@ -8,9 +8,8 @@ from functools import partial
 
 import pandas as pd
 
-from simnmt.calibrate.cells import corner_cells, execution_cells
 from simnmt.calibrate.harness import Case, counted
-from simnmt.calibrate.parts import Bench, Blocks, Cases, Part
+from simnmt.calibrate.parts import Bench, Blocks, Cases, Part, corner_cells, execution_cells
 from simnmt.calibrate.parts.step import WITHIN_S
 from simnmt.calibrate.parts.step import rounds as step_rounds
 from simnmt.calibrate.settings import CalibrationError, Settings

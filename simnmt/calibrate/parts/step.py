@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from simnmt.calibrate.cells import JUDGING, LARGE_ROUNDS, LARGE_ROWS, encoder_cells, step_cells
 from simnmt.calibrate.fits import fit_grid, fit_overhead, split_totals
 from simnmt.calibrate.harness import counted
-from simnmt.calibrate.parts import Bench, Blocks, Cases, Part
+from simnmt.calibrate.parts import JUDGING, LARGE_ROUNDS, LARGE_ROWS, Bench, Blocks, Cases, Part, encoder_cells, step_cells
 from simnmt.profile.blocks import GAP_NAMES, EncoderBlock, Overhead, StepBlock
 
 ROUNDS, QUICK_ROUNDS, WITHIN_S = 5, 3, 420.0
@@ -103,11 +102,7 @@ def encoder_block(timed: pd.DataFrame, step: StepBlock | None, **fields: Any) ->
     too_short = "batch {:.0f}, {:.0f} source tokens: took no longer than its decode step"
     fields["left_out"] = (*(too_short.format(*row) for row in short.to_numpy()), *fields.get("left_out", ()))
     return fit_grid(
-        EncoderBlock,
-        *(cells[name] for name in cells),
-        judged_batches=JUDGING,
-        notes=() if reported else (BY_STEP,),
-        **fields,
+        EncoderBlock, *(cells[name] for name in cells), judged_batches=JUDGING, notes=() if reported else (BY_STEP,), **fields
     )
 
 

@@ -13,7 +13,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from simnmt.kernels.arrays import KernelError
+from simnmt.kernels.native_library import KernelError
 from simnmt.nmt.checkpoint import read_tensors, write_tensors
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.step_model import StepModel

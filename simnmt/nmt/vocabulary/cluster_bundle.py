@@ -22,7 +22,7 @@ from simnmt.nmt.errors import NmtError
 from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.vocabulary.bundle_file import BundleFile, control_tokens, fingerprint, load_bundle, write_bundle
 from simnmt.nmt.vocabulary.contexts import BATCH, ITERATIONS, Clustering, Contexts, cluster, collect, join_contexts
-from simnmt.nmt.vocabulary.memory_account import memory_account
+from simnmt.profile.decoder_block import memory_account
 
 if TYPE_CHECKING:
     from simnmt.nmt.translation import Translator

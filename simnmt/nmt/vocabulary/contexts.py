@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from simnmt.batching import maxi
-from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.columns import Centroids
+from simnmt.kernels.native_library import KernelError
 from simnmt.kernels.output_layer import fused_best
 from simnmt.nmt.decoder import decode
 from simnmt.nmt.errors import NmtError, need

@@ -18,8 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simnmt.kernels.arrays import KernelError
 from simnmt.kernels.columns import Centroids, ColumnSets
+from simnmt.kernels.native_library import KernelError
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.step_model import StepModel
 
@@ -182,12 +182,7 @@ def listed(lists: CandidateLists) -> RestrictedVocabulary:
     return RestrictedVocabulary("candidates", "candidates", lambda: ListedColumns(lists))
 
 
-def load_vocabulary(
-    path: str | os.PathLike[str],
-    model: StepModel,
-    *,
-    direction: str | None = None,
-) -> RestrictedVocabulary:
+def load_vocabulary(path: str | os.PathLike[str], model: StepModel, *, direction: str | None = None) -> RestrictedVocabulary:
     """Load the clusters or candidate lists of a bundle that was built with this model, whose weights must be as in its file.
 
     `direction`: the label of a set of clusters, if the bundle has several.

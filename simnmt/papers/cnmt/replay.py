@@ -30,11 +30,7 @@ Progress = Callable[[float, int], None]
 REPLICATIONS = 5
 """Replications of a replay whose claims are judged: one replication does not show how far chance moves a difference."""
 INFERRED, MEASURED = "@table1", "@table1-measured"
-LEVELS_MS = {
-    "de-en": {"cp1": 248.0, "cp2": 183.0},
-    "fr-en": {"cp1": 54.1, "cp2": 35.3},
-    "en-zh": {"cp1": 307.0, "cp2": 223.0},
-}
+LEVELS_MS = {"de-en": {"cp1": 248.0, "cp2": 183.0}, "fr-en": {"cp1": 54.1, "cp2": 35.3}, "en-zh": {"cp1": 307.0, "cp2": 223.0}}
 """Mean RTTs at which the oracle sends nearly 40 % (CP1) and 60 % (CP2) of a data set's requests away with the profiles of
 `MEASURED`, CP2 at 0.65 to 0.75 of CP1 as Table I allows. No policy's result chose them."""
 

@@ -15,7 +15,7 @@ from simnmt.papers.fni.devices import BEAMS, FUSED, SETS, Decoder, case_name, ch
 from simnmt.papers.fni.fused_claims import OUTPUT_LAYER, Layers, RealDecoder
 from simnmt.papers.fni.simulation import Row
 from simnmt.papers.kit.claims import Printed, judge
-from simnmt.papers.kit.figures import Figure, bars, figure_of, grouped
+from simnmt.papers.kit.figures import grouped
 from simnmt.papers.kit.rendering import Report, derived_table, record
 
 TIMED = ("mini", "half-empty", "maxi", "maxi half-empty")
@@ -64,7 +64,10 @@ def reproduce(
         progress(done, len(groups))
         pairs = grouped(decoders, "beam").values()
         places = product(pairs, SETS)
-        stages = {(plain.beam, key): layer.stages(plain, fused, key, requests) for (plain, fused), key in places}
+        stages = {
+            (plain.beam, key): [layer.stages(plain, fused, key, requests, seed) for seed in simulation.SEEDS]
+            for (plain, fused), key in places
+        }
         devices.append(Layers(decoders, simulation.speeds(decoders, TIMED, requests), requests, stages=stages))
     return report_of(devices, real, left_out)
 
@@ -74,7 +77,6 @@ def report_of(devices: Sequence[Layers], real: Sequence[Row], left_out: Sequence
     ours = [row for device in devices for row in device.stages.values()]
     layers = sorted([*OUTPUT_LAYER, *ours], key=lambda row: ([*SETS].index(row["set"]), row["beam"]))
     speeds = _speed_rows(devices)
-    without_maxi = [row for row in speeds if row["strategy"] in ("mini", "half-empty")]
     pairs = [pair for device in devices for pair in grouped(device.decoders, "beam").values()]
     notes = ["No profile at hand has a fused output layer: `simnmt calibrate --part decoder` measures it."]
     title = "Speed, fused and topped up (figures 3, 4, 9, 10)"
@@ -93,10 +95,7 @@ def report_of(devices: Sequence[Layers], real: Sequence[Row], left_out: Sequence
             FUSED.shown_table("real", real, case=_case),
             FUSED.shown_table("devices", [_device_row(*pair) for pair in pairs]),
         ],
-        [
-            *([_share_figure(ours)] if ours else []),
-            *simulation.speed_figure("figures-3-4", "Figures 3, 4, 9 and 10: speed, fused and topped up", without_maxi),
-        ],
+        [],
         [*left_out, *(() if devices else notes)],
         values={"seeds": len(simulation.SPEED_SEEDS)},
         rows={"table-2-3": [*OUTPUT_LAYER, *ours], "speeds": speeds},
@@ -138,14 +137,3 @@ def _speed_rows(devices: Sequence[Layers]) -> list[Row]:
 def _device_row(plain: Decoder, fused: Decoder) -> Row:
     keys = "device box=profile.device.name model=profile.model.name vocab=profile.model.vocab beam batch kind=shown_kind"
     return record(fused, f"{keys} fused=choice.short exact=choice.exact") | record(plain, "plain=choice.short")
-
-
-def _share_figure(stages: Sequence[Row]) -> Figure:
-    charts = {}
-    for (device,), rows in grouped(stages, "source").items():
-        shares = ", ".join(f"{_case(row)} {100 * row['output_share']:.0f} %" for row in rows)
-        reading = f"Output layer on {device}: {shares} (published: nearly 70 % of Europarl, more of OpenSubtitles)."
-        series = {name: [100 * row[part] / row["total_s"] for row in rows] for part, name in layer.PARTS.items()}
-        charts[device] = bars([_case(row) for row in rows], "% of the time", reading, series, stacked=True)
-    title, note = "Figures 1 and 5: shares of the time", "Without the fused kernel, maxi-batching."
-    return figure_of("figures-1-5", title, "Share of the time by part", charts, note=note)

@@ -90,14 +90,14 @@ def with_shares(seconds: Row) -> dict[str, Any]:
     return with_prediction({**seconds, "total_s": total_s}, (seconds["product_s"] + seconds["three_s"]) / total_s)
 
 
-def stages(plain: Decoder, fused: Decoder, test_set: str, sentences: int | None = None) -> dict[str, Any]:
-    """Return the seconds of each stage over one set, with what `with_shares` adds.
+def stages(plain: Decoder, fused: Decoder, test_set: str, sentences: int | None = None, seed: int = SEEDS[0]) -> dict[str, Any]:
+    """Return the seconds of each stage over one set, as drawn with a seed, with what `with_shares` adds.
 
     Shares of a step are those of the decoder's variants, which were measured side by side; the level is that of the
     calibrated steps, so a step without its output layer never takes less than 0 s.
     """
     batching = STRATEGIES["maxi"](plain.batch)  # the paper's setting
-    account = decode_all(batching, plain.cost, *lengths_of(test_set, SEEDS[0], sentences)).account
+    account = decode_all(batching, plain.cost, *lengths_of(test_set, seed, sentences)).account
     assert plain.choice is not None and fused.choice is not None
     seconds = {
         name: over_steps(choice, stage, plain.choice, account)
@@ -229,11 +229,7 @@ def _percent(ratio: float) -> str:
 
 
 REAL_CLAIMS: list[Claim[RealDecoder]] = kit.of_paper(
-    FUSED,
-    [
-        Claim("FNI-11", value=_same_translations),
-        Claim("FNI-17 (c)", value=_as_predicted, holds=NEAR_PREDICTED),
-    ],
+    FUSED, [Claim("FNI-11", value=_same_translations), Claim("FNI-17 (c)", value=_as_predicted, holds=NEAR_PREDICTED)]
 )
 NO_DECODER = Undecided("give --measure to time a real decoder", "needs --measure")
 
@@ -244,14 +240,16 @@ NO_DECODER = Undecided("give --measure to time a real decoder", "needs --measure
 class Layers(Device):
     """The output layer of one device, with the fused kernel and without."""
 
-    def __init__(self, *speeds: Any, stages: Mapping[tuple[int, str], Row]) -> None:
-        """Take the arguments of `Device`, and the rows of `stages` by beam and set."""
+    def __init__(self, *speeds: Any, stages: Mapping[tuple[int, str], Sequence[Row]]) -> None:
+        """Take the arguments of `Device`, and the rows of `stages` of each seed by beam and set."""
         super().__init__(*speeds)
-        self.stages = stages
+        self.stages = {place: rows[0] for place, rows in stages.items()}
+        self.shares = {place: np.array([row["output_share"] for row in rows]) for place, rows in stages.items()}
+        """The output layer's share of the time by seed."""
         # With the product's blocks, and with the product left alone as in the paper.
         predictions = (
             f"{case_name(beam, key)}: {_percent(row['predicted'])[:-2]}, {_percent(row['predicted_product_left_alone'])}"
-            for (beam, key), row in stages.items()
+            for (beam, key), row in self.stages.items()
         )
         self.facts = {"vocab": self.decoders[0].profile.model.vocab, "predictions": "; ".join(predictions)}
 
@@ -285,8 +283,9 @@ def _product_change(layers: Layers, beam: int, test_set: str) -> tuple[str, Effe
 
 @by_case(("opensubtitles",), timed=False)
 def _larger_share(layers: Layers, beam: int, test_set: str) -> tuple[str, Effect]:
-    share, europarl = (layers.stages[beam, key]["output_share"] for key in (test_set, "europarl"))
-    return f"{100 * share:.1f} %, Europarl {100 * europarl:.1f} %", share - europarl
+    """Judge by all seeds: a few sentences may put either set first."""
+    share, europarl = (layers.shares[beam, key] for key in (test_set, "europarl"))
+    return f"{100 * share[0]:.1f} %, Europarl {100 * europarl[0]:.1f} %", span(share - europarl)
 
 
 @by_case(costs=False, refills=False)

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from simnmt.base.random_streams import stream
 from simnmt.batching import maxi
 from simnmt.calibrate import harness
-from simnmt.calibrate.decoder_speeds import watched
 from simnmt.nmt.agreement import agreement
 from simnmt.nmt.decoder import BatchedRun, decode
 from simnmt.nmt.devices import torch_threads
 from simnmt.nmt.models import LoadedModel, TranslationModel, load_model
-from simnmt.nmt.output_layer import Output
+from simnmt.nmt.output_layer import Laps, Output
 from simnmt.nmt.search import Search
 from simnmt.nmt.torch_engine import STAGES, stage_timer
 from simnmt.papers.fni.fused_claims import with_prediction
@@ -88,9 +87,9 @@ def _row(loaded: LoadedModel, test_set: str, beam: int, count: int, rounds: int,
     runs: dict[bool, tuple[BatchedRun, Mapping[str, float]]] = {}
 
     def run(fused: bool) -> dict[str, float]:
-        with watched(model) as seconds:
-            done = decode(model, sources, batching, search=Search(beam), output=Output(fused), forced_lens=lens)
-        runs[fused] = done, seconds
+        laps = Laps()
+        done = decode(model, sources, batching, search=Search(beam), output=Output(fused, lap=laps), forced_lens=lens)
+        runs[fused] = done, laps.seconds
         return {"seconds": done.total_s}
 
     def two_steps(fused: bool) -> None:
@@ -99,7 +98,8 @@ def _row(loaded: LoadedModel, test_set: str, beam: int, count: int, rounds: int,
     cases = {fused: harness.Case(partial(run, fused), prepare=partial(two_steps, fused)) for fused in (False, True)}
     times_s = harness.by_round(harness.rounds(cases, rounds))
     plain, parts_s = runs[False]
-    parts_s = {"encode": plain.encode_s, "refill": plain.refill_s, **parts_s}
+    parts_s = {part: parts_s[part] for part in ("body", "project", "softmax", "search")}
+    parts_s |= {"encode": plain.encode_s, "refill": plain.refill_s}
     parts_s["rest"] = plain.total_s - sum(parts_s.values())
     ratios = (times_s[False] / times_s[True]).tolist()
     # Forced sentences cannot show whether a difference is a near tie, so both decode freely.
@@ -111,7 +111,7 @@ def _row(loaded: LoadedModel, test_set: str, beam: int, count: int, rounds: int,
     row |= {"batch": batch, "sentences": count, "plain_s": times_s[False].tolist()}
     row |= {"ratio": median(ratios), "ratios": ratios, "equal": compared.equal}
     row |= {"near_ties": len(compared.near_ties), "disagreements": len(compared.disagreements)}
-    row["shares"] = {name: part_s / plain.total_s for name, part_s in parts_s.items() if not name.startswith("fused")}
+    row["shares"] = {name: part_s / plain.total_s for name, part_s in parts_s.items()}
     row |= {f"{name}_s": stage_s for name, stage_s in stages_over(model, plain.active, beam, known).items()}
     return predicted(row)
 

@@ -17,7 +17,7 @@ from simnmt.base.random_streams import stream
 from simnmt.batching import Batching, half_empty, immediate, maxi, mini, top_up
 from simnmt.papers.fni.devices import BATCH, COLLECTED, SETS, Decoder, case_name
 from simnmt.papers.kit.claims import Effect, Facts, Result, Undecided
-from simnmt.papers.kit.figures import Figure, estimate_bars, figure_of, grouped
+from simnmt.papers.kit.figures import grouped
 from simnmt.profile.cost import CostTable, DecodingCost
 from simnmt.report.table import Column, Table
 from simnmt.results.statistics import Estimate
@@ -70,10 +70,7 @@ def lengths_of(test_set: str, seed: int, sentences: int | None = None) -> tuple[
     return MIXES[test_set].draw(stream(seed, 0, f"topup {test_set}"), size)
 
 
-ONE_SECOND_A_STEP = DecodingCost(
-    step=CostTable.of((1, BATCH), (0, 1), 1.0),
-    encoder=CostTable.of((1, BATCH), (0, 1), 0.0),
-)
+ONE_SECOND_A_STEP = DecodingCost(step=CostTable.of((1, BATCH), (0, 1), 1.0), encoder=CostTable.of((1, BATCH), (0, 1), 0.0))
 """Costs of no device: which sentences are decoded together does not depend on costs if all are at hand."""
 
 
@@ -264,19 +261,3 @@ def speed_table(title: str, rows: Sequence[Row], note: str = "") -> Table:
     first = [Column("set, device (* extrapolated)", name), Column("mini/s", "mini.sentences_per_s", 1)]
     note = f"Sentences a second with mini-batching, and speeds over {note}; brackets: least and greatest over seeds."
     return Table(title, [*first, *map(column, runs)], lines, note, id="speeds")
-
-
-def speed_figure(name: str, title: str, rows: Iterable[Row]) -> list[Figure]:
-    """Return bars of the speeds by beam, a series for each run, for each set and device; whiskers span the seeds."""
-    charts = {}
-    for (test_set, device), group in grouped(rows, "set", "device").items():
-        bars = []
-        for row in group:
-            at = f"beam {row['beam']}, batches of {row['batch']}{', extrapolated' if row['extrapolated'] else ''}"
-            bars.append((at, row["name"], Estimate(row["relative"], row["relative_least"], row["relative_greatest"])))
-        theirs = {row["name"]: row["published"] for row in group if row.get("published") is not None}
-        published = ", ".join(f"{run} up to {1 + gained:.2f}" for run, gained in theirs.items()) or "no figure in the text"
-        place = f"{SETS[test_set].name}, {device}"
-        charts[place] = estimate_bars(bars, "speed over mini-batching", f"{place}. Published: {published}.")
-    note = "All sentences at hand, simulated on each device's step costs. The paper's curves are not in its text."
-    return [figure_of(name, title, "Speed by beam", charts, note=note, before="speeds")] if charts else []

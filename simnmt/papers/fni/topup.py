@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import accumulate, product
+from itertools import product
 from typing import Annotated, Any
 
 import numpy as np
@@ -18,9 +18,8 @@ from simnmt.papers.fni import simulation
 from simnmt.papers.fni.devices import SETS, TOPUP, chosen_profiles, decoders, doubtful_profiles
 from simnmt.papers.fni.simulation import NAMES, STRATEGIES, Device, Row, by_case, gains, span
 from simnmt.papers.kit.claims import Claim, Effect, Facts, Result, Undecided, above, at_most, below, judge, of_paper
-from simnmt.papers.kit.figures import Curve, Figure, bars, figure_of, grouped, line_chart
+from simnmt.papers.kit.figures import grouped
 from simnmt.papers.kit.rendering import Report, record
-from simnmt.report.charts import Chart
 
 PRINTED = TOPUP.table("occupancies")
 WITH_FIGURE = [row for row in PRINTED.rows if row["published"] is not None]
@@ -237,10 +236,7 @@ def report_of(lengths: Lengths, devices: Sequence[Device]) -> Report:
             simulation.speed_table("Speed with all sentences at hand (figures 6, 7)", speeds, "it"),
             TOPUP.shown_table("devices", [record(decoder, keys) for decoder in known]),
         ],
-        [
-            *simulation.speed_figure("figures-6-7", "Figures 6 and 7: speed with top-up batching", speeds),
-            *_occupancy_figures(lengths, active),
-        ],
+        [],
         [] if known else ["No device profile at hand has costs of decode steps and of the encoder: no speeds are known."],
         values={"seeds": len(simulation.SEEDS), "least_batches": simulation.LEAST_BATCHES},
         rows={"speeds": speeds},
@@ -253,34 +249,4 @@ def _active_rows(lengths: Lengths) -> list[Row]:
         {"set": key, "strategy": strategy, "name": NAMES.get(strategy, strategy)}
         | {"share_by_active": np.mean([*rows["share_by_active"]], axis=0).tolist()}
         for (key, strategy), rows in lengths.by_cell.items()
-    ]
-
-
-def _occupancy_figures(lengths: Lengths, active: Sequence[Row]) -> list[Figure]:
-    full = [row for row in WITH_FIGURE if row["measure"] == "full_share"]
-    printed = {(row["set"], row["strategy"]): f" (published: {100 * row['published']:.0f} %)" for row in full}
-    unit, note = "share of the decode steps, %", "Batches of 128, all sentences at hand. Only lengths matter, which are drawn."
-
-    def histogram(row: Row) -> Chart:
-        percents = [100 * share for share in row["share_by_active"]]
-        beside = printed.get((row["set"], row["strategy"]), "")
-        names = [str(count) for count in range(1, len(percents) + 1)]
-        return bars(names, unit, f"Full in {percents[-1]:.3g} % of the steps{beside}.", {"steps": percents}, stacked=True)
-
-    def cumulative(test_set: str) -> Chart:
-        curves, readings = [], []
-        for row in (row for row in active if row["set"] == test_set):
-            up_to = [100 * share for share in accumulate(row["share_by_active"])]
-            curves.append(Curve(row["name"], list(range(1, len(up_to) + 1)), up_to, "lines"))
-            few = lengths.rows[test_set, row["strategy"], "below_8_share"]["ours"]
-            readings.append(f"{row['name']} {100 * few:.3g} %")
-        reading = f"{SETS[test_set].name}, fewer than 8 active: {', '.join(readings)}."
-        return line_chart("active sentences", unit, reading, curves, linear=True, span=(0.0, 101.0))
-
-    shares = {row["name"]: histogram(row) for row in active if row["set"] == "europarl"}
-    few = {SETS[key].name: cumulative(key) for key in SETS}
-    title, title_8 = "Figure 2: share of the steps by active sentences, Europarl", "Figure 8: the same, cumulative"
-    return [
-        figure_of("figure-2", title, "Share of the steps", shares, note=note, before="occupancies", chosen="maxi"),
-        figure_of("figure-8", title_8, "Share of the steps, cumulative", few, note=note, before="occupancies"),
     ]

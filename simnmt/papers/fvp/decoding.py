@@ -13,22 +13,20 @@ from itertools import chain
 from math import ceil
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from simnmt.base.errors import InputError
 from simnmt.batching import mini
-from simnmt.calibrate.decoder_speeds import watched
 from simnmt.calibrate.harness import Case, counted, matrix_reference, nothing, rounds
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.nmt.agreement import agreement
 from simnmt.nmt.decoder import BatchedRun
 from simnmt.nmt.decoder import decode as decode_sentences
 from simnmt.nmt.errors import need
-from simnmt.nmt.models import TranslationModel
-from simnmt.nmt.output_layer import Output
+from simnmt.nmt.output_layer import Laps, Output
 from simnmt.nmt.search import Search
 from simnmt.nmt.sentence_decoder import Hypothesis
 from simnmt.nmt.translation import Translator
@@ -182,10 +180,11 @@ def time_methods(
         output, account = methods[name], SubsetAccount(clock=perf_counter)
         if output.vocabulary is not None:
             output = replace(output, vocabulary=replace(output.vocabulary, account=account))
-        with watched(cast("TranslationModel", translator.model)) as seconds:
-            done = decode(translator, pieces[place], beam, batch, output)
+        laps = Laps()
+        done = decode(translator, pieces[place], beam, batch, replace(output, lap=laps))
         written[place, name] = done.hypotheses
-        layer_s = sum(seconds.values()) - seconds["body"]
+        seconds = laps.seconds
+        layer_s = sum(seconds[part] for part in ("project", "softmax", "search", "fused_product", "fused"))
         if output.vocabulary is not None:
             layer_s = sum(account.assign_s) + sum(account.product_s) + sum(account.search_s)
         tokens = sum(len(hypothesis.tokens) + 1 for hypothesis in done.hypotheses)
@@ -217,13 +216,7 @@ def time_methods(
 
 
 def timed_decoding(
-    translator: Translator,
-    sentences: Sequence[Sentence],
-    beam: int,
-    batch: int,
-    part: Output,
-    count: int,
-    **settings: Any,
+    translator: Translator, sentences: Sequence[Sentence], beam: int, batch: int, part: Output, count: int, **settings: Any
 ) -> Decoded:
     """Decode a text with one search, by all methods in turn; `settings`: further fields of the result."""
     methods = {"dense": PLAIN, "fused": Output(fused=True), "part": part}

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from simnmt.nmt.vocabulary.memory_account import memory_account
 from simnmt.papers.kit.claims import (
     Claim,
     ClaimRecord,
@@ -25,6 +24,7 @@ from simnmt.papers.kit.claims import (
 )
 from simnmt.papers.kit.paper import read_paper
 from simnmt.papers.kit.rendering import Derived
+from simnmt.profile.decoder_block import memory_account
 
 PAPER = read_paper("vocab")
 MODELS: Mapping[str, str] = PAPER["models"]

@@ -14,23 +14,12 @@ import typer
 
 from simnmt.base.errors import InputError
 from simnmt.calibrate.projection_bench import ProjectionBench, read_bench
-from simnmt.papers.fvp.bench_claims import bench_claims, name_of
-from simnmt.papers.fvp.published import (
-    BEST,
-    PAPER,
-    PROJECTION,
-    QUALITY,
-    derived,
-    means,
-    memory,
-    printed_claims,
-)
+from simnmt.papers.fvp.published import PAPER, PROJECTION, QUALITY, derived, means, memory, printed_claims
 from simnmt.papers.fvp.study import Part, Study
-from simnmt.papers.fvp.study_claims import NEEDS, study_claims
-from simnmt.papers.kit.figures import Curve, Figure, Rows, curve, figure_of, grouped, line_chart
+from simnmt.papers.fvp.study_claims import NEEDS, bench_claims, name_of, study_claims
+from simnmt.papers.kit.figures import Rows
 from simnmt.papers.kit.rendering import Report, derived_table, record
 from simnmt.papers.kit.study import describe_runs, read_distinct, read_studies, shipped_measurements
-from simnmt.report.charts import Chart
 from simnmt.report.table import Table
 
 Say = Callable[[str], None]
@@ -65,13 +54,12 @@ def judge(studies: Sequence[Study] = (), benches: Sequence[ProjectionBench] = ()
         _table("bench", [row for bench in benches for row in _steps(bench)]),
         derived_table(derived()),
     ]
-    figures = [draw(rows) for draw, rows in ((_languages, languages), (_fastest, speeds)) if rows]
     notes = [*map(describe_study, studies)] or [f"Published figures alone: what is ours {NEEDS}."]
     if any(study.quick for study in studies):
         notes.append("A quick look: few sentences, clusters and rounds; its verdicts are not reliable.")
     for study in studies:
         notes += [f"{study.name}, {run.part} of {', '.join(run.labels)}: {note}" for run in study.runs for note in run.notes]
-    return Report(PAPER, [*study_claims(studies), *bench_claims(benches), *printed_claims()], tables, figures, notes)
+    return Report(PAPER, [*study_claims(studies), *bench_claims(benches), *printed_claims()], tables, [], notes)
 
 
 def reproduce(
@@ -145,44 +133,3 @@ def describe_study(study: Study) -> str:
         f"{study.name}: {model.kind}, V {model.vocab:,}, width {model.width:,}, {model.parameters / 1e6:,.1f} million "
         f"parameters; SHA-256 {model.sha256[:16]}; texts: {texts}; measured {describe_runs(study.runs)}."
     )
-
-
-def _languages(rows: Rows) -> Figure:
-    """Draw figure 2: the largest active set by clusters and by known languages."""
-    known = {"both": "source and target known", "target": "target known"}
-    printed = PAPER["figure_2"]
-
-    def chart_of(direction_rows: Rows) -> Chart:
-        lines = [
-            curve(f"{known[what]}, K = {top}", group, "clusters", lambda row: 100 * row["set_most"])
-            for (what, top), group in grouped(direction_rows, "knowledge", "top").items()
-        ]
-        lines += [Curve(f"published: {known[what]}", [printed["clusters"]], [printed[what]], "markers") for what in known]
-        reading = "Published: Italian to English, K = 1, one point each of a vocabulary of 250,000."
-        return line_chart("clusters", "largest active set, % of V", reading, lines, linear=True)
-
-    title = "Figure 2, redrawn: what knowing the source language spares"
-    charts = {f"{model}, {label}": chart_of(group) for (model, label), group in grouped(rows, "model", "label").items()}
-    note = "The largest active set of any cluster."
-    return figure_of("figure-2-drawn", title, "Largest active set by clusters", charts, note=note)
-
-
-def _fastest(rows: Rows) -> Figure:
-    """Draw figure 3: the gain in tokens/s by clusters and K; of the paper's best only the number of clusters is known."""
-
-    def chart_of(direction_rows: Rows) -> Chart:
-        lines = [
-            curve(f"K = {top}", group, "clusters", lambda row: row["gain_percent"])
-            for (top,), group in grouped(direction_rows, "top").items()
-        ]
-        values = [value for line in lines for value in line.y]
-        lines.append(Curve("published: fastest here", [BEST] * 2, [min(0.0, *values), max(0.0, *values)], "lines"))
-        reading = f"{direction_rows[0]['sentences']:,} sentences, medians over rounds. Published: {BEST:,} clusters and K = 1."
-        return line_chart("clusters", "more tokens a second, %", reading, lines, linear=True)
-
-    charts = {
-        f"{model}, {label}, beam {beam}, batch {batch}": chart_of(group)
-        for (model, label, beam, batch), group in grouped(rows, "model", "label", "beam", "batch").items()
-    }
-    title, note = "Figure 3, redrawn: speed by clusters and K", "Real decoding, end to end, over dense decoding."
-    return figure_of("figure-3-drawn", title, "Gain end to end by clusters and K", charts, note=note)

@@ -166,8 +166,10 @@ class Paper(Configuration):
     """Text above the verdicts by device."""
     notes: tuple[str, ...] = ()
     """Origins and limits of our numbers, one sentence each; `{name}` stands for a value of the run."""
-    values: dict[str, Any] = Field(default_factory=dict)
-    """Single printed figures."""
+    values: dict[str, int | float | list[float] | dict[str, Any]] = Field(default_factory=dict)
+    """Single printed figures, and a few of them together."""
+    names: dict[str, str] = Field(default_factory=dict)
+    """Single printed words."""
     tables: dict[str, PrintedTable] = Field(default_factory=dict)
     shown: dict[str, ShownTable] = Field(default_factory=dict)
     """Tables of ours, by id."""
@@ -176,8 +178,8 @@ class Paper(Configuration):
     unmeasured: tuple[Unmeasured, ...] = ()
 
     def __getitem__(self, name: str) -> Any:
-        """Return a single printed figure."""
-        return self.values[name]
+        """Return a single printed figure or word."""
+        return self.names.get(name) or self.values[name]
 
     def table(self, name: str) -> PrintedTable:
         """Return a printed table by its id."""

@@ -261,6 +261,7 @@ def all_claims(speeds: SharpSpeeds, agreements: Sequence[RungAgreement] = (), *,
     """
     measured = kit.judge(BOX_CLAIMS, [Box(speeds, agreements)])
     if quick:
-        measured = [replace(item, verdict=kit.UNKNOWN, why="a quick look, which decides nothing") for item in measured]
+        quickly = [f"a quick look, which decides nothing, saw {item.ours or 'nothing'}" for item in measured]
+        measured = [replace(item, verdict=kit.UNKNOWN, ours="", why=why) for item, why in zip(measured, quickly, strict=True)]
     trained, printed = kit.judge(MODEL_CLAIMS, [Trained(agreements)]), kit.judge(PRINTED_CLAIMS, [Printed()])
     return [*measured, *printed, *trained, *kit.unmeasured(PAPER.unmeasured)]

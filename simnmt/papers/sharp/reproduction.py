@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from simnmt.base.errors import InputError
-from simnmt.papers.kit.figures import Figure, Row, Rows, curve, figure_of, line_chart
+from simnmt.papers.kit.figures import Row
 from simnmt.papers.kit.rendering import Report, record
 from simnmt.papers.sharp.claims import (
     BASELINE,
@@ -95,21 +94,6 @@ def agreement_rows(agreements: Sequence[RungAgreement]) -> list[Row]:
     ]
 
 
-def product_figure(rows: Rows) -> Figure:
-    """Return figure 1."""
-    heads = {"int16_us": "16 bits", "float32_us": "float32, packed", "torch_us": "torch", "numpy_us": "numpy"}
-    charts = {}
-    for weights in ("in the cache", "from memory"):
-        shown = [row for row in rows if row["weights"] == weights]
-        ratios = ", ".join(f"{row['over_library']:.2f} at {row['batch']}" for row in shown)
-        reading = f"16 bits over the faster library: {ratios}. Published: 2 to 3 at 2 to 8."
-        curves = [curve(head, shown, "batch", itemgetter(key)) for key, head in heads.items()]
-        charts[f"weights {weights}"] = line_chart("batch", "microseconds", reading, curves)
-    title = "Figure 1: 16-bit and 32-bit products by batch"
-    note = "Weights of 1024 by 1024, one thread. The paper's curve is not in its text."
-    return figure_of("figure-1-drawn", title, "Time of one product by batch", charts, note=note)
-
-
 def report(speeds: SharpSpeeds, agreements: Sequence[RungAgreement] = (), *, quick: bool = False) -> Report:
     """Return the reproduction for JSON, terminal and page."""
     activations = [{"method": method, "ns": 1e9 * seconds} for method, seconds in speeds.activations.median().items()]
@@ -135,7 +119,7 @@ def report(speeds: SharpSpeeds, agreements: Sequence[RungAgreement] = (), *, qui
         PAPER,
         all_claims(speeds, agreements, quick=quick),
         tables,
-        [product_figure(products)],
+        [],
         notes,
         values=record(speeds.setting, "beam src_len tgt_len candidates") | {"vocab": speeds.vocab, "rounds": rounds},
         more={"level": speeds.level},

@@ -13,8 +13,7 @@ import pandas as pd
 from simnmt.base.errors import InputError
 from simnmt.papers.sti.study import Study, submodel_name
 from simnmt.profile.streaming_cost import BERT_BASE, BITS, Shard, ShardGeometry, StiCost
-from simnmt.streaming.plan.plan_summary import contestants
-from simnmt.streaming.plan.presets import PRELOAD_BYTES, Board, board_cost
+from simnmt.streaming.plan.plan_summary import PRELOAD_BYTES, Board, board_cost, contestants
 from simnmt.streaming.plan.streaming_plan import Memory, StreamingPlan, loads_s, make_plan, memory_of, plan_with_bits
 from simnmt.streaming.plan.submodel import submodel
 
@@ -174,7 +173,6 @@ def _point(
     memory: Memory,
 ) -> Row:
     """Return a method under a deadline; `working_mb`: float32 parameters unpacked at once, none if they lie in memory so."""
-    read_s, comp_s = loads_s(cost, plan.bits, plan.preloaded), cost.t_comp(LENGTH, plan.slices_per_layer)
     return {
         "device": device.name,
         "method": method,
@@ -189,10 +187,8 @@ def _point(
         "working_mb": 0.0 if method == "PreloadModel-32" else 1e-6 * memory.working_bytes,
         "latency_ms": 1e3 * plan.latency_s,
         "stall_ms": 1e3 * plan.stall_s,
-        "io_busy_ms": 1e3 * sum(read_s),
-        "compute_busy_ms": 1e3 * plan.layers * comp_s,
-        "load_s": read_s,
-        "comp_s": comp_s,
+        "io_busy_ms": 1e3 * sum(loads_s(cost, plan.bits, plan.preloaded)),
+        "compute_busy_ms": 1e3 * plan.layers * cost.t_comp(LENGTH, plan.slices_per_layer),
         "bits": plan.bits,
     }
 

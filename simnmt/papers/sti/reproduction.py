@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from math import floor
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,23 +11,15 @@ import pandas as pd
 import typer
 
 from simnmt.base.errors import InputError
-from simnmt.papers.kit.figures import Curve, Figure, Row, Rows, figure_of, line_chart
+from simnmt.papers.kit.figures import Row, Rows
 from simnmt.papers.kit.rendering import Report, derived_table
 from simnmt.papers.kit.study import describe_runs, read_studies, shipped_measurements
 from simnmt.papers.sti.claims import NEEDS, all_claims, gain, in_points, in_time, paired, ratio
 from simnmt.papers.sti.pipeline import PipelineMeasurement, read_pipeline
-from simnmt.papers.sti.plans import DEVICES, METHODS, PLANNED, Studied
-from simnmt.papers.sti.printed import BASELINES, DERIVED, GAINS, LOADED_FIRST, PAPER, PIPELINE
+from simnmt.papers.sti.plans import DEVICES, METHODS, Studied
+from simnmt.papers.sti.printed import BASELINES, DERIVED, GAINS, PAPER
 from simnmt.papers.sti.study import Study
-from simnmt.report.charts import Chart
-from simnmt.report.page_template import Section
-from simnmt.report.pipelines import DrawnPipeline, pipeline_svg
 from simnmt.report.table import Table
-from simnmt.streaming.plan.timeline import Work, load_then_run, timeline
-
-IN_MEMORY = ("PreloadModel-32", "PreloadModel-6")
-DRAWN_SHARE = 0.175
-"""The deadline that is drawn, or the nearest that a study has: the paper's 200 ms where a layer takes 95 ms."""
 
 
 def _gain_columns(pairs: pd.DataFrame, suffix: str = "") -> Row:
@@ -57,68 +48,10 @@ def gains_table(studies: Sequence[Studied]) -> Table:
 
 
 def point_rows(frames: Sequence[pd.DataFrame]) -> Rows:
-    """Return the rows of a part of all studies, without the answers and the times of each layer."""
-    shown = [frame.drop(columns=["right", "load_s", "comp_s", "shards"]).astype(object) for frame in frames]
+    """Return the rows of a part of all studies, without the answers."""
+    shown = [frame.drop(columns=["right", "shards"]).astype(object) for frame in frames]
     rows: Any = pd.concat(shown).to_dict("records") if shown else []
     return [{key: None if value != value else value for key, value in row.items()} for row in rows]
-
-
-def memory_figure(studies: Sequence[Studied]) -> Figure:
-    """Return figure 7: accuracy against parameters held between executions, one deadline at a time."""
-    charts = {}
-    for studied in studies:
-        for _, swept in studied.sizes.groupby(["device", "deadline_share"], sort=False):
-            device, share = swept["device"].iloc[0], swept["deadline_share"].iloc[0]
-            points = studied.grid[(studied.grid["device"] == device) & (studied.grid["deadline_share"] == share)]
-            charts[f"{studied.study.name}, {device}, {100 * share:g} %"] = _memory_chart(points, swept)
-    return figure_of(
-        "figure-7-drawn",
-        "Figure 7, redrawn: accuracy against memory",
-        "Accuracy by parameters held in memory between executions",
-        charts,
-        note="By deadline, as a share of the whole model’s computation. The paper’s own figure is not in the source text.",
-        before="gains",
-    )
-
-
-def _memory_chart(points: pd.DataFrame, swept: pd.DataFrame) -> Chart:
-    """Return STI by its buffer, a mark for each method in memory, and level lines for those that hold nothing."""
-    buffered = swept[swept["held_mb"] > 0.0]
-    lines = [Curve("STI", buffered["held_mb"].tolist(), (100 * buffered["accuracy"]).tolist())]
-    for point in points.to_dict("records"):
-        height = 100 * point["accuracy"]
-        if point["method"] in IN_MEMORY:
-            lines.append(Curve(point["method"], [point["held_mb"]], [height], "markers"))
-        elif not point["held_mb"]:
-            name = point["method"] + ", no buffer" * (point["method"] in PLANNED) + ", late" * point["misses"]
-            lines.append(Curve(name, [buffered["held_mb"].min(), points["held_mb"].max()], [height, height], "lines"))
-    heights = [value for drawn in lines for value in drawn.y]
-    span = (5.0 * floor(min(heights) / 5.0) - 1.0, min(100.5, max(heights) + 2.0))
-    reading = f"Under {points['deadline_ms'].iloc[0]:,.0f} ms. Methods that hold nothing between executions are level lines."
-    return line_chart("parameters held, MB", "accuracy, %", reading, lines, linear="y", span=span)
-
-
-def pipelines(studies: Sequence[Studied]) -> list[Section]:
-    """Return pictures of the paper's pipeline, and of the pipelines of each device under one deadline (figure 8)."""
-    drawn = [DrawnPipeline("pipeline", PIPELINE), DrawnPipeline("load, then run", LOADED_FIRST)]
-    name = "Published: six layers of DistilBERT"
-    parts = [Section(name, picture=pipeline_svg(name, drawn))]
-    for studied, device in product(studies, DEVICES):
-        points = studied.grid[studied.grid["device"] == device.name]
-        share = min(points["deadline_share"], key=lambda share: abs(share - DRAWN_SHARE))
-        drawn = []
-        for point in points[points["deadline_share"] == share].to_dict("records"):
-            held = f", {point['held_mb']:.3g} MB" if point["method"] in PLANNED and point["held_mb"] else ""
-            run = load_then_run if point["method"] == "Load&Exec" else timeline
-            times = run(point["load_s"], Work([point["comp_s"]] * point["layers"]))
-            drawn.append(DrawnPipeline(f"{point['method']}, {point['layers']} x {point['slices']}{held}", times))
-        name = f"{studied.study.name}, {device.name}, {100 * share:g} % of the whole computation"
-        parts.append(Section(name, picture=pipeline_svg(name, drawn, 1e-3 * point["deadline_ms"])))
-    note = (
-        "Above what the disk reads, below what the processor computes and how long it waits; a box for each layer, a line for "
-        "the deadline; MB: preloaded. Figure 8 itself is not in the source text."
-    )
-    return [Section("Pipelines, drawn", "pipelines", [note], parts=parts, folded=True)]
 
 
 def describe_study(study: Study) -> str:
@@ -146,9 +79,8 @@ def report(studies: Sequence[Studied], pipeline: PipelineMeasurement | None) -> 
             PAPER.table("lost").shown(),
             PAPER.shown_table("grid", point_rows([studied.grid for studied in studies])),
         ],
-        [memory_figure(studies)] if studies else [],
+        [],
         [describe_study(studied.study) for studied in studies] or [f"Published figures alone; a result of ours {NEEDS}."],
-        pictures=pipelines(studies),
     )
 
 

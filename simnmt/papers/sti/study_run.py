@@ -14,8 +14,8 @@ import torch
 
 from simnmt.base.files import refuse_replacing
 from simnmt.calibrate.settings import CalibrationError
-from simnmt.calibrate.streaming.measurements import check_bits
-from simnmt.calibrate.streaming.profile import measure_importance
+from simnmt.calibrate.streamed_profile import measure_importance
+from simnmt.calibrate.streamed_times import check_bits
 from simnmt.nmt.devices import torch_threads
 from simnmt.papers.kit.study import TOOL, PartRun, part_run, read_study, write_study
 from simnmt.papers.sti.plans import Planner, submodels
@@ -30,13 +30,7 @@ SAVED_EVERY = 50
 """Submodels after which the study is written."""
 
 
-def measure(
-    study: Study,
-    evaluator: Evaluator,
-    *,
-    out: Path | None = None,
-    progress: Progress | None = None,
-) -> Study:
+def measure(study: Study, evaluator: Evaluator, *, out: Path | None = None, progress: Progress | None = None) -> Study:
     """Evaluate the submodels whose answers the study lacks, and keep it in the file `out`."""
     model, answers = study.model, dict(study.answers)
     needed = submodels(Planner(model.layers, model.heads, study.importance.order))

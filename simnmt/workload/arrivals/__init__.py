@@ -1,8 +1,8 @@
 """Arrival processes: when requests are issued, one kind per class.
 
-To read it, start with `process.py` (the protocol of all kinds), `stationary_arrivals.py` (the simplest kinds) and
-`recording.py` (replay of a recorded trace). To add a kind, write a file with a configuration class and add its name to
-`Arrivals`: the class has the keys of the scenario file and returns the process; a kind that reads no file is its own process.
+To read it, start with `process.py` (the protocol of all kinds), `stationary.py` (the simplest kinds) and `recording.py` (logs
+that are replayed). To add a kind, write a file with a configuration class and add its name to `Arrivals`: the class has the
+keys of the scenario file and returns the process; a kind that reads no file is its own process.
 It imports only `base` and the line reader of `workload`.
 """
 
@@ -12,24 +12,14 @@ from typing import Annotated
 
 from pydantic import Field
 
-from simnmt.workload.arrivals.closed_loop import BackToBack, Clients
+from simnmt.workload import ArrivalsError
 from simnmt.workload.arrivals.engagements import Engagements
-from simnmt.workload.arrivals.process import ArrivalProcess, ArrivalsConfiguration
+from simnmt.workload.arrivals.process import ArrivalProcess, RandomStream
 from simnmt.workload.arrivals.recording import Recorded
-from simnmt.workload.arrivals.stationary_arrivals import OnOff, Poisson, Renewal
-from simnmt.workload.arrivals.varying_rate import Varying
-from simnmt.workload.errors import ArrivalsError
+from simnmt.workload.arrivals.stationary import BackToBack, Clients, Poisson, Renewal
+from simnmt.workload.arrivals.varying import OnOff, Varying
 
-__all__ = [
-    "ArrivalProcess",
-    "Arrivals",
-    "ArrivalsConfiguration",
-    "ArrivalsError",
-    "BackToBack",
-    "Clients",
-    "Poisson",
-    "Recorded",
-]
+__all__ = ["ArrivalProcess", "Arrivals", "ArrivalsError", "BackToBack", "Clients", "Poisson", "RandomStream", "Recorded"]
 
 Arrivals = Annotated[
     BackToBack | Poisson | Renewal | Varying | OnOff | Recorded | Engagements | Clients, Field(discriminator="kind")

@@ -1,120 +1,212 @@
-"""The protocol of arrival processes, and the base classes of their kinds."""
+"""The protocol of arrival processes, and those that users bring: a class with `times(n, rng)`, or an array of moments."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar, Literal, Protocol, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Self
 
+from simnmt.base import random_streams
 from simnmt.base.configuration import Configuration
+from simnmt.base.extension import FAULTS, Extended, Extension, ExtensionError, describe_fault, is_callable_kind
 
 Times = NDArray[np.float64]
 Discipline = Literal["back_to_back", "open", "closed"]
 
 
-class ArrivalProcess(Protocol):
-    """The times at which requests are issued; immutable and picklable.
+class RandomStream(np.random.Generator):
+    """Random numbers of one purpose in one replication.
 
-    Every draw is keyed by (seed, replication, stream name, request), so that a longer run begins with exactly the shorter one.
-    `stream_name`: one for each workload, else two workloads would have the same gaps.
+    It is made anew for each call, so that all policies meet the same numbers. Shipped kinds draw `by_block`, so that a longer
+    run begins with exactly the shorter one.
     """
+
+    def __init__(self, seed: int, replication: int, name: str) -> None:
+        super().__init__(random_streams.bits(seed, replication, name))
+        self.key = (seed, replication, name)
+
+    @property
+    def replication(self) -> int:
+        """Number of the replication."""
+        return self.key[1]
+
+    def part(self, name: str) -> RandomStream:
+        """Return the stream of a part of this purpose, whose numbers are independent of those of the whole."""
+        seed, replication, purpose = self.key
+        return RandomStream(seed, replication, f"{purpose}/{name}")
+
+    def by_block(self, n: int, sample: Callable[[np.random.Generator, int], Times]) -> Times:
+        """Draw `n` numbers, block by block; `sample(generator, k)` draws k numbers one after another."""
+        return random_streams.draw(*self.key, n, sample)
+
+
+class ArrivalProcess:
+    """The times at which requests are issued; immutable and picklable. A shipped kind overrides what it draws."""
+
+    __slots__ = ()
 
     @property
     def discipline(self) -> Discipline:
         """`open`: requests arrive at `times`, independent of the answers. `closed`: each client thinks, asks and waits for the
         answer. `back_to_back`: one client that never thinks; nothing is drawn."""
-
-    @property
-    def clients(self) -> int:
-        """Number of clients in a closed loop; 0 for an open loop."""
+        return "open"
 
     @property
     def mean_rate_rps(self) -> float | None:
         """Requests per second in the long run; None if the answers set the pace."""
+        return None
 
     @property
     def account(self) -> str:
         """Kind, origin, rate and burstiness: a sentence that begins in lower case, without a full stop."""
+        raise NotImplementedError
 
-    def at_rate(self, rate_rps: float) -> ArrivalProcess:
+    def at_rate(self, rate_rps: float) -> Self:
         """Return the process with this mean rate and the same random numbers; only if it has a `mean_rate_rps`."""
+        raise NotImplementedError
 
-    def times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
-        """Return arrival times in seconds from the run's start, shape (size,), sorted; only for `open`."""
+    def times(self, n: int, rng: RandomStream) -> Times:
+        """Return arrival times in seconds from the run's start, shape (n,), sorted; only for `open`."""
+        raise NotImplementedError
 
-    def think_times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
-        """Return the seconds from its client's last answer to request i, shape (size,); only for `closed`."""
+    def think_times(self, n: int, rng: RandomStream) -> Times:
+        """Return the seconds that each client thinks before its first request, and then those after each of `n` requests.
 
-    def size_ranks(self, size: int, seed: int, replication: int, stream_name: str) -> Times | None:
-        """Return the share of requests, in [0, 1), that are shorter than request i, shape (size,), from a recorded trace.
+        Shape (clients + n,); only for `closed`.
+        """
+        raise NotImplementedError
+
+    def size_ranks(self, n: int, rng: RandomStream) -> Times | None:
+        """Return the share of requests, in [0, 1), that are shorter than request i, shape (n,), from a recorded trace.
 
         Request i then takes its lengths at that share of the corpus. None: the lengths are drawn from the corpus independently.
         """
+        return None
 
-    def engagements(self, size: int, seed: int, replication: int, stream_name: str) -> NDArray[np.int64] | None:
-        """Return the number of request i's engagement, in the order of their beginnings, shape (size,).
+    def engagements(self, n: int, rng: RandomStream) -> NDArray[np.int64] | None:
+        """Return the number of request i's engagement, in the order of their beginnings, shape (n,).
 
         All turns of an engagement are issued at one end node. None: requests belong to no engagements.
         """
-
-
-class Undrawn:
-    """Base of all processes, which draws nothing; a process overrides what it draws."""
-
-    __slots__ = ()
-
-    discipline: ClassVar[Discipline]
-
-    def at_rate(self, rate_rps: float) -> ArrivalProcess:
-        """Raise `TypeError`: the process has no rate."""
-        raise TypeError(f"{self.discipline} arrivals have no rate")
-
-    def times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
-        """Raise `TypeError`: the times depend on the answers."""
-        raise TypeError(f"{self.discipline} arrivals: the answers set the pace")
-
-    def think_times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
-        """Raise `TypeError`: there are no clients that think."""
-        raise TypeError(f"{self.discipline} arrivals: no client thinks")
-
-    def size_ranks(self, size: int, seed: int, replication: int, stream_name: str) -> Times | None:
-        """Return None: the lengths are drawn from the corpus independently."""
         return None
-
-    def engagements(self, size: int, seed: int, replication: int, stream_name: str) -> NDArray[np.int64] | None:
-        """Return None: requests belong to no engagements."""
-        return None
-
-
-class OpenProcess(Undrawn):
-    """Base of processes whose `times` do not depend on the answers.
-
-    Example:
-        >>> class Every(simnmt.OpenProcess):
-        ...     def times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
-        ...         return 0.3 * np.arange(1, size + 1)
-        >>> Every().times(2, seed=1, replication=0, stream_name="arrivals").tolist()
-        [0.3, 0.6]
-    """
-
-    __slots__ = ()
-
-    discipline: ClassVar[Discipline] = "open"
-    clients: ClassVar[int] = 0
 
 
 class ArrivalsConfiguration(Configuration):
-    """Base of the configurations of all kinds of arrivals; a kind that reads no file is its own process."""
+    """Base of the configurations of all kinds; a kind that reads no file is its own process."""
 
     def process(self, base: Path) -> ArrivalProcess:
-        """Return the process after reading its files; relative paths start at `base`. Raises `ArrivalsError`."""
+        """Return the process after reading its files; relative paths start at `base`. Raises `InputError`."""
         return cast(ArrivalProcess, self)
 
-    def with_rate(self, rate_rps: float, present_rps: float) -> ArrivalsConfiguration | None:
-        """Return the configuration of the process `at_rate(rate_rps)`; None if no key sets the rate.
+    def at_rate(self, rate_rps: float) -> Self:
+        """Return the configuration of the process at this mean rate; itself if no key sets the rate."""
+        return self.model_copy(update={"rate_rps": rate_rps}) if "rate_rps" in type(self).model_fields else self
 
-        `present_rps`: `mean_rate_rps` of the process of this configuration.
-        """
-        return None
+
+class FixedTimes:
+    """Requests at given moments, the same in every replication."""
+
+    def __init__(self, at_s: Any) -> None:
+        self._at_s = np.asarray(at_s, dtype=np.float64)
+        self.account = f"{len(self._at_s):,} moments given as an array"
+
+    def times(self, n: int, rng: np.random.Generator) -> Times:
+        """Return the first `n` moments, or fewer."""
+        return self._at_s[:n]
+
+
+class CustomProcess(ArrivalProcess):
+    """A user's process with its draws checked.
+
+    It has `times(n, rng)`, or `clients`, `think_times(n, rng)` and the discipline `closed`. A `mean_rate_rps` and an `account`
+    are optional.
+    """
+
+    __slots__ = ("_extension", "_process", "_times_as_fast")
+
+    def __init__(self, extension: Extension, times_as_fast: float = 1.0) -> None:
+        """Make the process. Raises `ExtensionError` for one without its methods."""
+        made = extension.make()
+        if isinstance(made, (list, tuple, np.ndarray)) or hasattr(made, "to_numpy"):
+            try:
+                made = FixedTimes(made)
+            except (TypeError, ValueError):
+                raise ExtensionError("no array of seconds", remedy="give sorted seconds from 0 on") from None
+        self._extension, self._process, self._times_as_fast = extension, made, times_as_fast
+        if self.discipline not in ("open", "closed"):
+            what = f"{extension.label}: the discipline {self.discipline}"
+            raise ExtensionError(what, remedy="arrivals of your own are open or closed")
+        for name in ("times",) if self.discipline == "open" else ("clients", "think_times"):
+            if not hasattr(made, name):
+                what = f"{extension.label} has no {name}, so it is no arrival process"
+                raise ExtensionError(what, remedy="write a class with times(n, rng), which returns sorted seconds")
+
+    def __reduce__(self) -> Any:
+        """Make the process anew in another Python process."""
+        return CustomProcess, (self._extension, self._times_as_fast)
+
+    @property
+    def discipline(self) -> Discipline:
+        """That of the user's process; `open` if it states none."""
+        discipline: Discipline = getattr(self._process, "discipline", "open")
+        return discipline
+
+    @property
+    def mean_rate_rps(self) -> float | None:
+        """Requests per second in the long run; None if the process states none."""
+        rate_rps = getattr(self._process, "mean_rate_rps", None)
+        return None if rate_rps is None else self._times_as_fast * float(rate_rps)
+
+    @property
+    def account(self) -> str:
+        """The sentence of the process; its name if it has none."""
+        return str(getattr(self._process, "account", None) or f"requests arrive by {self._extension.label}")
+
+    def at_rate(self, rate_rps: float) -> CustomProcess:
+        """Return the process with all times scaled, so that its mean rate is this one."""
+        assert self.mean_rate_rps is not None
+        return CustomProcess(self._extension, self._times_as_fast * rate_rps / self.mean_rate_rps)
+
+    def times(self, n: int, rng: RandomStream) -> Times:
+        """Return arrival times. Raises `ExtensionError`."""
+        times_s = self._seconds("times", n, rng)
+        if (np.diff(times_s) < 0.0).any():
+            raise self._fault("times returned moments out of order", "sort them")
+        return times_s / self._times_as_fast
+
+    def think_times(self, n: int, rng: RandomStream) -> Times:
+        """Return the seconds that clients think. Raises `ExtensionError`."""
+        return self._seconds("think_times", int(self._process.clients) + n, rng)
+
+    def _seconds(self, method: str, n: int, rng: RandomStream) -> Times:
+        try:
+            seconds = np.asarray(getattr(self._process, method)(n, rng), dtype=np.float64)
+        except FAULTS as error:
+            raise self._fault(f"{method} raised {describe_fault(error)}") from error
+        if seconds.shape != (n,):
+            raise self._fault(f"{method} returned the shape {seconds.shape}", f"return {n:,} seconds")
+        if not (np.isfinite(seconds) & (seconds >= 0.0)).all():
+            raise self._fault(f"{method} returned seconds that are negative or not finite")
+        return seconds
+
+    def _fault(self, what: str, remedy: str | None = None) -> ExtensionError:
+        return self._extension.fault(f"{self._extension.label}: {what}", remedy)
+
+
+class CustomArrivals(Extended, ArrivalsConfiguration):
+    """The configuration of arrivals that a user brings."""
+
+    def process(self, base: Path) -> ArrivalProcess:
+        """Return the process. Raises `ExtensionError`."""
+        return CustomProcess(self.extension)
+
+
+def custom_arrivals(extension: Extension) -> CustomArrivals:
+    """Return the configuration of a user's arrivals. Raises `ExtensionError` for an object that draws no times."""
+    if not is_callable_kind(extension.value):
+        CustomProcess(extension)
+    return CustomArrivals.of(extension)

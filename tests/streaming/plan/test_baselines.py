@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from simnmt.papers.sti.plans import GPU, PROCESSOR
 from simnmt.profile.streaming_cost import BERT_BASE, BITS, StiCost
-from simnmt.streaming.plan.plan_summary import contestants, in_memory, load_and_execute, standard_pipeline
-from simnmt.streaming.plan.presets import PRELOAD_BYTES, PRESETS, board_cost
+from simnmt.streaming.plan.plan_summary import PRESETS, board_cost, contestants, in_memory, load_and_execute, standard_pipeline
 from simnmt.streaming.plan.streaming_plan import make_plan, memory_of, model_bytes
 from tests.streaming.plan.made_cost import LENGTH, costs, round_cost
 
@@ -43,17 +42,6 @@ def test_sti_computes_no_fewer_shards_than_any_pipeline(cost: StiCost, deadline_
     assert len(in_memory(cost, deadline_s, 6, length=LENGTH).bits) == shards
 
 
-@given(costs(), st.floats(0.05, 5.0))
-def test_no_submodel_loaded_before_it_runs_ends_nearer_to_the_deadline(cost: StiCost, deadline_s: float) -> None:
-    chosen = load_and_execute(cost, deadline_s, length=LENGTH)
-    nearest_s = min(
-        abs(n * (m * cost.t_io(32) + cost.t_comp(LENGTH, m)) - deadline_s)
-        for n in range(1, cost.geometry.layers + 1)
-        for m in range(1, cost.geometry.heads + 1)
-    )
-    assert abs(chosen.latency_s - deadline_s) == pytest.approx(nearest_s, abs=1e-8)
-
-
 def test_memory_keeps_what_is_preloaded_apart_from_what_is_worked_with() -> None:
     cost = round_cost(4)
     layer_bytes = 3 * 4 * cost.geometry.weights_per_shard
@@ -67,15 +55,6 @@ def test_memory_keeps_what_is_preloaded_apart_from_what_is_worked_with() -> None
         4 * layer_bytes,
         0,
     )  # what is loaded is computed where it lies
-
-
-def test_presets_have_the_shapes_that_sti_24_tells_of() -> None:
-    sizes = {}
-    for name, (board, _) in PRESETS.items():
-        cost, preload_bytes = board_cost(board, BERT_BASE), PRELOAD_BYTES[board]
-        plans = [make_plan(cost, deadline_s, preload_bytes, length=128) for deadline_s in (0.15, 0.2, 0.4)]
-        sizes[name] = [(plan.layers, plan.slices_per_layer) for plan in plans]
-    assert sizes == {"@odroid-sti": [(3, 6), (4, 6), (5, 10)], "@jetson-sti": [(2, 12), (3, 12), (7, 12)]}
 
 
 def test_there_is_one_model_of_each_board() -> None:

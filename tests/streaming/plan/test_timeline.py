@@ -37,13 +37,6 @@ def test_a_timeline_is_what_a_walk_over_its_layers_finds(layers: list[tuple[floa
     assert result.latency_s == computed
 
 
-@given(LAYERS)
-def test_overlap_never_loses_and_never_beats_either_resource(layers: list[tuple[float, float]]) -> None:
-    load, comp = (np.array(column) for column in zip(*layers, strict=True))
-    latency_s, in_turn_s = (run(load, Work(comp)).latency_s for run in (timeline, load_then_run))
-    assert max(load.sum() + comp[-1], comp.sum()) <= latency_s <= in_turn_s == load.sum() + comp.sum()
-
-
 @given(LAYERS, st.integers(0, 8))
 def test_no_budget_is_overdrawn_exactly_where_nothing_stalls(layers: list[tuple[float, float]], preloaded: int) -> None:
     """STI-12: for a prefix in layer order, both say the same."""

@@ -24,8 +24,8 @@ class Every:
 
     seconds: float
 
-    def times(self, size, seed, replication, stream_name):
-        return self.seconds * np.arange(1, size + 1)
+    def times(self, n, rng):
+        return self.seconds * np.arange(1, n + 1)
 
 
 def power_law(src_len, tgt_len, scale_s: float = 0.001, exponent: float = 1.2):

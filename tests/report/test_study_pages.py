@@ -1,0 +1,204 @@
+"""The pages of several runs, read and in a browser: a comparison, a sweep, a plan."""
+
+from __future__ import annotations
+
+import dataclasses
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import simnmt
+from simnmt.report.page_template import write_page
+from simnmt.report.study_pages import (
+    change_panel,
+    render_comparison,
+    render_plan,
+    render_sweep,
+    response_panel,
+)
+from simnmt.results.comparison import Comparison
+from simnmt.results.metrics import Metric, metric
+from simnmt.results.sweep_table import BEST, BOUND, TIED, UNSTABLE, WORSE, SweepTable
+from tests.world.theory import queue_of
+
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+DRAWN = "() => document.querySelectorAll('figure[data-drawn]').length === 1"
+PLACES = (("news", "office"), (HOSTILE, "far"))
+POLICIES = ("edge", "cloud", HOSTILE)
+CHANGES = ((0.0, 0.0, 0.0), (-12.5, -14.0, -11.0), (3.0, None, None))
+VERDICTS = ("same", "faster", "one replication")
+
+
+@pytest.fixture(scope="module")
+def comparison() -> Comparison:
+    names = ["first", HOSTILE, "seeded"]
+    rows = [
+        {
+            "workload": workload, "network": network, "policy": policy, "run": name, "baseline": "first",
+            "mean_latency_s": 0.08, "baseline_latency_s": 0.09, "change_percent": change, "low_percent": low,
+            "high_percent": high, "paired": name != "seeded",
+            "unpaired_because": ["seed 2 instead of 1"] if name == "seeded" else [],
+            "unstable_in": [HOSTILE] if policy == HOSTILE else [], "effect": effect,
+        }
+        for name in names[1:]
+        for workload, network in PLACES
+        for policy, (change, low, high), effect in zip(POLICIES, CHANGES, VERDICTS, strict=True)
+        if (network, policy) != ("far", "edge")
+    ]  # fmt: skip
+    best = {
+        "policy": HOSTILE,
+        "objective": "p95",
+        "objective_value": 0.08,
+        "objective_value_low": 0.079,
+        "objective_value_high": 0.081,
+    }
+    return Comparison(
+        names=names,
+        changes=rows,
+        scenario_differences=[{"key": HOSTILE, "first": None, HOSTILE: {"kind": HOSTILE}, "seeded": [1, 2]}],
+        runs=[
+            {"run": name, "directory": HOSTILE, "seed": 1, "replications": 5, "requests": 2000, "live": name == "seeded"}
+            for name in names
+        ],
+        best=[{"workload": "news", "network": "office", "run": name, **best} for name in names[:2]],
+        not_in_all=[],
+        notes=[f"{HOSTILE} against first: paired by replication.", "seeded against first: unpaired (seed 2 instead of 1)."],
+    )
+
+
+def test_the_figure_has_a_point_with_whiskers_for_each_policy_and_run(comparison: Comparison) -> None:
+    panel = change_panel(comparison)
+    assert [option for _, option in panel.controls[0].options] == ["news on office", f"{HOSTILE} on far"]
+    first, second = panel.charts["0",].marks
+    assert (list(first.x), list(first.low or ()), list(first.high or ())) == tuple(map(list, zip(*CHANGES, strict=True)))
+    assert [round(y) for y in first.y] == [0, 1, 2] and list(first.y) != list(second.y), "runs do not hide each other"
+    assert first.colour != second.colour
+
+
+def test_no_name_escapes_and_the_page_is_the_same_each_time(comparison: Comparison) -> None:
+    page = render_comparison(comparison)
+    assert HOSTILE not in page and "<img" not in page
+    assert page == render_comparison(comparison)
+
+
+def test_the_page_shows_tables_and_chart_in_a_browser(open_page: Any, comparison: Comparison, tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    write_page(file, render_comparison(comparison))
+    with open_page(file, viewport={"width": 1200, "height": 800}) as opened:
+        page = opened.page
+        page.wait_for_function(DRAWN)
+        assert opened.problems == []
+        assert page.locator("h1").text_content() == f"{HOSTILE} and seeded against first"
+        figure = page.locator("[data-figure=changes]")
+        assert figure.locator(".scatterlayer .trace").count() == 2
+        assert figure.locator(".scatterlayer .point").count() == 6
+        assert figure.locator(".errorbar").count() >= 4
+        figure.locator("select").select_option("1")
+        page.wait_for_function("() => document.querySelectorAll('[data-figure=changes] .scatterlayer .point').length === 4")
+        rows = page.locator("[data-table=changes] [data-group='news/office'] tr[data-row=cloud]")
+        assert rows.count() == 2
+        assert rows.first.locator("[data-outcome=faster] .value").text_content() == "\u221212.5"
+        assert rows.nth(1).locator("[data-column=how]").inner_text().split("\n") == ["unpaired", "seed 2 instead of 1"]
+        assert page.locator("#runs li").count() == 2
+        assert page.locator("[data-table=keys] td").all_text_contents() == ["\u2013", f'{{"kind": "{HOSTILE}"}}', "[1, 2]"]
+        best = page.locator("[data-table=best] td").all_text_contents()
+        assert best[1:] == [f"{HOSTILE}, p95 latency 80.0 ms"] * 2 + ["\u2013"]
+        page.locator("[data-table=changes] thead button").nth(4).click()
+        order = page.locator("[data-group='news/office'] [data-column=change_percent] .value").all_text_contents()
+        assert order == ["\u221212.5"] * 2 + ["0.00"] * 2 + ["+3.00*"] * 2
+        page.set_viewport_size({"width": 400, "height": 800})
+        page.wait_for_function("() => document.documentElement.scrollWidth === 400")
+        assert opened.problems == []
+
+
+RATE, KIND = "workloads.news.arrivals.rate_rps", "devices.cloud.profile"
+RATES, KINDS = (2.0, 4.0, 8.0), ("small", HOSTILE)
+SWEPT = ("edge", "cnmt", "oracle")
+LATENCIES = tuple(map(metric, ("mean_ms", "p95_ms")))
+ENERGY = metric("energy_j")
+
+
+def swept_rows(metrics: tuple[Metric, ...] = LATENCIES) -> list[dict[str, Any]]:
+    """Rows in which cnmt wins at 2/s, is not distinguishable from edge at 4/s, and nothing is stable at 8/s."""
+    standings = {2.0: (WORSE, BEST, BOUND), 4.0: (TIED, BEST, BOUND), 8.0: (UNSTABLE, UNSTABLE, BOUND)}
+    table = []
+    points = [(rate, kind) for rate in RATES for kind in KINDS]
+    for number, (rate, kind) in enumerate(points):
+        for place, (policy, standing) in enumerate(zip(SWEPT, standings[rate], strict=True)):
+            row: dict[str, Any] = {"point": number, RATE: rate, KIND: kind, "workload": "news", "network": "office"}
+            row |= {"policy": policy, "replications": 3, "requests": 100, "standing": standing}
+            row["unstable"] = "gateway: load 1.3" if standing == UNSTABLE else None
+            for known in metrics:
+                value = 100.0 * rate + 10.0 * number - place
+                row |= dict(zip(known.columns, (value, value - 5.0, value + 5.0), strict=True))
+            table.append(row)
+    return table
+
+
+def table_of(metrics: tuple[Metric, ...] = LATENCIES, **fields: Any) -> SweepTable:
+    about: dict[str, Any] = {"name": HOSTILE, "seed": 1, "objective": "mean_ms", "keys": (RATE, KIND), "metrics": metrics}
+    return SweepTable(**(about | {"rows": swept_rows(metrics)} | fields))
+
+
+def test_the_response_is_a_line_with_intervals_for_each_policy_without_unstable_points() -> None:
+    panel = response_panel(table_of(), 0, RATE)
+    edge = panel.charts["p95_ms", "0"].marks[0]
+    assert (list(edge.x), list(edge.y)) == ([2.0, 4.0], [200.0, 420.0])
+    assert (list(edge.low or ()), list(edge.high or ())) == ([195.0, 415.0], [205.0, 425.0])
+    assert panel.chart.reading == "Left out where unstable: cnmt and edge."
+    cases = [label for _, label in panel.controls[1].options]
+    assert cases == [f"news on office, cloud.profile {kind}" for kind in KINDS]
+
+
+def test_the_page_lists_each_point_with_its_best_policy_and_escapes_names() -> None:
+    text = render_sweep(table_of(failed=2))
+    assert HOSTILE not in text
+    assert text.count("<tr data-row=") == 6
+    assert text.count("every policy is unstable") == 2
+    assert "2 points failed" in text
+    assert text == render_sweep(table_of(failed=2))
+    alone = dataclasses.replace(table_of(), rows=[row for row in swept_rows() if row["policy"] == "oracle"])
+    text = render_sweep(alone)
+    assert text.count("no policy that can be deployed") == 6 and "every policy is unstable" not in text
+    assert "6 points failed" in render_sweep(dataclasses.replace(table_of(), rows=[], failed=6))
+
+
+BOTH_DRAWN = "() => document.querySelectorAll('figure[data-drawn]').length === 2"
+
+
+def test_a_browser_draws_the_page_without_complaint(open_page: Any, tmp_path: Path) -> None:
+    path = tmp_path / "sweep.html"
+    write_page(path, render_sweep(table_of((*LATENCIES, ENERGY))))
+    with open_page(path, viewport={"width": 1200, "height": 4000}) as opened:
+        opened.page.wait_for_function(BOTH_DRAWN)
+        assert opened.problems == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"precision": 0.5}, {"rate": 200.0, "vary": ["devices.gateway.workers=3:4"], "minimise": "latency"}],
+)
+def test_a_browser_shows_the_page_of_a_plan_without_complaint(open_page: Any, tmp_path: Path, options: dict[str, Any]) -> None:
+    answer = simnmt.plan(queue_of(1, "exponential", requests=300), "mean_ms<=40", replications=2, **options)
+    write_page(tmp_path / "plan.html", render_plan(answer))
+    with open_page(tmp_path / "plan.html", viewport={"width": 400, "height": 800}) as opened:
+        opened.unfold()
+        assert opened.page.locator("#answer p").count() >= 2
+        shown = opened.page.locator("#warnings li").all_inner_texts()
+        assert len(shown) == len(answer.warnings) >= 1 and "give 400 requests or more" in shown[0]
+        assert opened.page.evaluate("() => document.documentElement.scrollWidth") == 400
+        assert not opened.problems
+
+
+def test_a_candidate_that_loses_all_requests_is_on_the_page() -> None:
+    scenario = queue_of(1, "exponential", requests=200)
+    gateway = scenario["devices"]["gateway"]
+    scenario["devices"]["cloud"] = {**gateway, "balancer": "least_work", "failures": {"mttf_s": 0.001, "mttr_s": 1e9}}
+    scenario["policies"] = {"cloud": {}, "edge": {}}
+    vary = ["devices.cloud.count=1,2"]
+    plan = simnmt.plan(scenario, "mean_ms<=1000", rate=20.0, vary=vary, minimise="latency", replications=2)
+    assert plan.choice.policy == "edge"
+    assert any(plan.value(candidate) == inf for candidate in plan.simulated)
+    assert "infinite" in render_plan(plan)
