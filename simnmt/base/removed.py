@@ -106,7 +106,7 @@ KEYS: Mapping[str, str] = {
     "balancer kind": "choose a shipped one, such as round_robin",
     "rtt kind": "write the series to a file, or give it as an array in Python",
     "load_sweeps": "use simnmt sweep over arrivals.rate_rps",
-    "grid from": "write FROM:TO:N, such as 4:11:8",
+    "grid": "give simnmt sweep --grid KEY=FROM:TO:N or KEY=V1,V2 for each key, and --set",
     "filter_replay": "remove it, or give filter: none to fit and replay all pairs",
     "lengths models": "state fertility: tokens of each profile's unit per token of the text, by unit",
     "lengths kind": "write the lengths to a file, or give them as an array in Python",

@@ -95,17 +95,6 @@ def test_nothing_is_lost_and_every_part_adds_up(make_batched: MakeScenario, kind
     assert row["cloud_mean_queue_s"] == pytest.approx(row["mean_queue_s"])
 
 
-@pytest.mark.parametrize("kind", ["maxi", "top-up"])
-def test_batches_that_wait_for_ever_to_be_filled_serve_every_request(make_batched: MakeScenario, kind: str) -> None:
-    """Full batches throughout, but for what is left in the end; without a wait the first finds none to join."""
-    forever = {**KINDS[kind], "longest_wait_ms": None}
-    patient = simnmt.run(make_batched(forever, rate_rps=2.0, policies=CLOUD_ONLY, requests=203, replications=1))
-    hasty = simnmt.run(make_batched(KINDS[kind], rate_rps=2.0, policies=CLOUD_ONLY, requests=203, replications=1))
-    assert account_of(patient).sentences == account_of(hasty).sentences == 203
-    assert patient.summary_rows[0]["mean_queue_s"] > 20 * hasty.summary_rows[0]["mean_queue_s"]
-    assert account_of(patient).mean_active > 2.0 > account_of(hasty).mean_active
-
-
 @pytest.mark.parametrize("kind", ["mini", "top-up"])
 def test_above_a_load_of_one_it_is_unstable_and_below_it_is_not(make_batched: MakeScenario, kind: str) -> None:
     """The load is what came over what could be done with full batches."""
