@@ -155,19 +155,14 @@ def test_a_decider_alone_at_its_attached_box_sees_that_box_s_queue(
     assert (np.bincount(oracle, minlength=3) > 30).all()
 
 
-def without_errors(make_tiers: MakeScenario, **keys: Any) -> dict[str, Any]:
-    """Times without noise, planes known."""
-    return make_tiers(relative_sd=0.0, fit={"inferences": 0}, **keys)
-
-
 @pytest.mark.parametrize("arrivals", [POISSON, CLIENTS, BACK_TO_BACK], ids=["open loop", "closed loop", "back to back"])
 def test_a_tier_that_is_slower_and_further_than_another_is_never_used(
     make_tiers: MakeScenario, make_profile: Callable[..., Any], tmp_path: Path, arrivals: dict[str, Any]
 ) -> None:
     """Slower than the gateway before it; or, the second time, a cloud slower than the region on the way there."""
-    scenario = without_errors(make_tiers, requests=1_500, arrivals=arrivals, policies={"oracle": {}, "cnmt": {}, "mean": {
-        "kind": "cnmt", "lengths": "distribution"
-    }})  # fmt: skip
+    policies = {"oracle": {}, "cnmt": {}, "mean": {"kind": "cnmt", "lengths": "distribution"}}
+    known = {"relative_sd": 0.0, "fit": {"inferences": 0}}
+    scenario = make_tiers(requests=1_500, arrivals=arrivals, policies=policies, **known)
     slower = {"region": (0.002, 0.009, 0.011), "cloud": (0.0006, 0.005, 0.009)}
     for useless, device in enumerate(slower, start=1):
         make_tiers(relative_sd=0.0)  # its profiles

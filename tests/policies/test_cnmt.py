@@ -91,9 +91,6 @@ def test_the_p95_rule_takes_the_95th_percentile_of_the_time_rising_or_falling_wi
     assert halved_s == pytest.approx(np.quantile(plane.seconds(src_len, drawn), 0.95), abs=0.01 + 0.02 * abs(halved_s))
 
 
-BATCHES = {"plain": {"kind": "cnmt"}, "reported": {"kind": "cnmt", "batch": "reported"}, "oracle": {}}
-
-
 def logs(rate_rps: float, network: dict[str, Any], devices: dict[str, Any], policies: dict[str, Any]) -> dict[str, Any]:
     arrivals = {"kind": "poisson", "rate_rps": rate_rps}
     parts = {"devices": devices, "policies": policies, "networks": {"lan": {"rtt": {"constant_ms": 40}} | network}}
@@ -109,7 +106,8 @@ def test_the_plain_plane_sends_too_much_to_a_batch_in_flight(rate_rps: float, ki
     The gateway has many slow workers, and never fills.
     """
     cloud = {"profile": "@cpu1-gru", "batching": {"kind": kind, "size": 32}}
-    by_policy = logs(rate_rps, {}, {"gateway": {"profile": "@tx2-gru", "workers": 64}, "cloud": cloud}, BATCHES)
+    policies = {"plain": {"kind": "cnmt"}, "reported": {"kind": "cnmt", "batch": "reported"}, "oracle": {}}
+    by_policy = logs(rate_rps, {}, {"gateway": {"profile": "@tx2-gru", "workers": 64}, "cloud": cloud}, policies)
     mean_s = {policy: log["latency_s"].mean() for policy, log in by_policy.items()}
     assert by_policy["reported"]["target"].mean() < by_policy["plain"]["target"].mean()
     assert mean_s["reported"] < share * mean_s["plain"]
