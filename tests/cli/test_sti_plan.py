@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,11 @@ from simnmt.calibrate import processor_use
 from simnmt.profile.profile_file import checked_profile, write_profile
 from simnmt.streaming.store import write_store
 from simnmt.streaming.texts import learn_pieces
-from tests.command_line import assert_one_line
+from tests.command_line import Command, assert_one_line
 from tests.profile.made_profile import whole_profile
 from tests.profile.made_sti import sti_block
 from tests.streaming.made_encoder import made_weights
 
-Command = Callable[..., Any]
 PLAN = ("sti", "plan", "--profile", "@odroid-sti", "--deadline", "200ms", "--preload", "2MB")
 RUN = ("sti", "run", "s", "--profile", "box.json", "--deadline", "6ms", "--preload", "2kB")
 
