@@ -128,7 +128,7 @@ def test_reads_that_even_2_bits_delay_are_reported(simnmt: Command, more: tuple[
 def test_turns_are_printed_planned_and_executed(simnmt: Command) -> None:
     done = simnmt(*RUN, "--turns", "2")
     assert done.status == 0, done.err
-    assert "\nturns:\nturn  layers  slices  mean bits " in done.out and "\nlayers of the last turn:\n" in done.out
+    assert "\nturns:\nturn  layers  slices  latency ms " in done.out and "\nlayers of the last turn:\n" in done.out
     document = json.loads(simnmt(*RUN, "--turns", "2", "--json").out)
     assert (document["kind"], document["pace_bytes_per_s"]) == ("synthetic", 2e7)
     for turn in document["turns"]:
