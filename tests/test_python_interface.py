@@ -47,7 +47,7 @@ def test_a_loaded_run_holds_what_the_run_returned(make_scenario: MakeScenario, t
     result = simnmt.run(make_scenario(requests=200), out=tmp_path / "run")
     loaded = simnmt.load(tmp_path / "run")
     assert type(loaded) is type(result)
-    in_memory = ("cells", "manifest", "warnings", "scope")
+    in_memory = ("cells", "manifest", "warnings", "scope", "precision")
     held = [field.name for field in fields(result) if field.name not in in_memory]
     assert {name: getattr(loaded, name) for name in held} == {name: getattr(result, name) for name in held}
     assert loaded.seed == 7 and loaded.directory == tmp_path / "run"
@@ -149,6 +149,7 @@ def test_every_public_name_has_an_example_that_prints_what_it_says(name: str) ->
         {"out": "full"},
         {"out": "full", "force": True},
         {"jobs": 1.5},
+        {"until_precision": "0.01"},
     ],
 )
 def test_a_message_names_no_option_of_the_command_line(
