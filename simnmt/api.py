@@ -472,7 +472,7 @@ def sweep(
     """Run a scenario at many points of its keys, and write their table; or go on with a sweep that stopped.
 
     Args:
-        given: a sweep file, a scenario as of `run`, or the folder of a sweep, which goes on where it stopped.
+        given: a scenario as of `run`, or the folder of a sweep, which goes on where it stopped.
         grid: swept keys, such as `"devices.cloud.count=1,2,4"` or `"workloads.de-en.arrivals.rate_rps=5:20:4"`.
         out, under: the folder to write; without `out` a new one in `under`.
         overrides, requests, replications, seed, jobs, engine, allow_code: as of `run`, the same at all points.

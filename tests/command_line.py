@@ -94,20 +94,15 @@ def filled_folder(make_profile: Callable[..., Any]) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="simnmt-") as parent:
         place = Path(os.path.realpath(parent)) / "here"
         place.mkdir()
-        _fill(place, make_profile)
+        (place / "small.yaml").write_text(SCENARIO)
+        source = [1 + 7 * line % 40 for line in range(80)]
+        target = [1 + length * (9 + line % 3) // 10 for line, length in enumerate(source)]
+        for name, lengths in (("news.de", source), ("news.en", target)):
+            (place / name).write_text("".join("w " * length + "\n" for length in lengths))
+        (place / "office.csv").write_text("time_s,rtt_ms\n" + "".join(f"{5 * k},{70 + 4 * (k % 7)}\n" for k in range(40)))
+        write_profile(place / "gateway.json", make_profile((0.001, 0.008, 0.010), name="gateway"))
+        write_profile(place / "cloud.json", make_profile((0.0002, 0.002, 0.005), name="cloud"))
         yield place
-
-
-def _fill(place: Path, make_profile: Callable[..., Any]) -> None:
-    (place / "small.yaml").write_text(SCENARIO)
-    lengths = [1 + 7 * line % 40 for line in range(80)]
-    (place / "news.de").write_text("".join("w " * length + "\n" for length in lengths))
-    (place / "news.en").write_text(
-        "".join("w " * (1 + length * (9 + line % 3) // 10) + "\n" for line, length in enumerate(lengths))
-    )
-    (place / "office.csv").write_text("time_s,rtt_ms\n" + "".join(f"{5 * k},{70 + 4 * (k % 7)}\n" for k in range(40)))
-    write_profile(place / "gateway.json", make_profile((0.001, 0.008, 0.010), name="gateway"))
-    write_profile(place / "cloud.json", make_profile((0.0002, 0.002, 0.005), name="cloud"))
 
 
 @pytest.fixture
@@ -164,14 +159,10 @@ def start() -> Callable[..., subprocess.Popen[str]]:
     return run
 
 
-def _tree(folder: Path) -> dict[str, str]:
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "folder"
-        for path in folder.rglob("*")
-    }
-
-
 @pytest.fixture
 def tree() -> Callable[[Path], dict[str, str]]:
     """Every file of a folder by its path, with its digest."""
-    return _tree
+    return lambda folder: {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "folder"
+        for path in folder.rglob("*")
+    }

@@ -166,20 +166,11 @@ def test_a_message_names_no_option_of_the_command_line(
     assert "--" not in str(caught.value)
 
 
-def test_every_fault_of_a_scenario_has_a_line() -> None:
-    with pytest.raises(simnmt.InputError) as caught:
-        simnmt.run({"version": 1, "name": "x", "workloads": {}, "seed": "a"})
-    lines = str(caught.value).split("\n")
-    assert {"seed", "policies"} <= {place for line in lines for place in ("seed", "policies") if f"{place}:" in line}
-
-
 @pytest.mark.parametrize(("given", "described"), [(5, "5"), (None, "nothing"), (["a.yaml"], "a list")])
-def test_what_is_no_scenario_is_refused_with_what_is_accepted(given: Any, described: str) -> None:
-    accepted = "give a file's path, a shipped @name, a run directory, a mapping or a simnmt.Scenario"
+def test_what_is_no_scenario_is_refused(given: Any, described: str) -> None:
     for use in (simnmt.run, simnmt.Scenario):
-        with pytest.raises(simnmt.InputError) as caught:
+        with pytest.raises(simnmt.InputError, match=f"^expected a scenario, got {described} "):
             use(given)
-        assert str(caught.value) == f"expected a scenario, got {described} ({accepted})"
 
 
 HEAVY = {"numpy", "pandas", "simpy", "plotly", "scipy", "pyarrow", "pydantic", "torch"}

@@ -47,6 +47,7 @@ COMMANDS: Mapping[str, str] = {
     "corpus --expect-ratio": "simnmt corpus fit prints the ratio of mean lengths",
     "vocab build --method": "leave it out: contexts are clustered by scikit-learn",
     **dict.fromkeys(("calibrate --gaps", "calibrate --part in_situ"), "use --gap TIME, the mean time that the box idles"),
+    **dict.fromkeys(("calibrate --pace", "calibrate --part disk"), "reads of a streamed model: simnmt sti profile --pace RATE"),
     "calibrate --max-concurrency": "leave it out, and set workers of the device to what you know of the service",
     "reproduce cnmt --find-network": "set rtt_mean_ms of the networks in your scenario, and see what the oracle offloads",
     **dict.fromkeys(
@@ -106,7 +107,7 @@ KEYS: Mapping[str, str] = {
     "balancer kind": "choose a shipped one, such as round_robin",
     "rtt kind": "write the series to a file, or give it as an array in Python",
     "load_sweeps": "use simnmt sweep over arrivals.rate_rps",
-    "grid from": "write FROM:TO:N, such as 4:11:8",
+    "grid": "give simnmt sweep --grid KEY=FROM:TO:N or KEY=V1,V2 for each key, and --set",
     "filter_replay": "remove it, or give filter: none to fit and replay all pairs",
     "lengths models": "state fertility: tokens of each profile's unit per token of the text, by unit",
     "lengths kind": "write the lengths to a file, or give them as an array in Python",

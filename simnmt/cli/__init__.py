@@ -1,7 +1,7 @@
 """The verbs of the command line. A verb parses, calls the library and prints; nothing is decided here.
 
-To read it, start with `app.py` (all verbs, loaded when they are used), then `run.py` (a verb) and `terminal.py` (how errors and
-warnings are printed).
+To read it, start with `app.py` (all verbs, loaded when they are used), then `scenarios.py` (run, sweep, plan) and `terminal.py`
+(how errors, warnings and records are printed).
 """
 
 from __future__ import annotations

@@ -35,15 +35,15 @@ from simnmt.cli.options import flag, option
 from simnmt.cli.terminal import cleaned_streams, complaint_line, set_verbosity, warn
 
 _VERBS = {
-    "run": "run.run",
-    "compare": "run.compare",
-    "sweep": "sweep.sweep",
-    "plan": "plan.plan",
-    "init": "run.init",
-    "schema": "run.schema",
+    "run": "scenarios.run",
+    "compare": "scenarios.compare",
+    "sweep": "scenarios.sweep",
+    "plan": "scenarios.plan",
+    "init": "scenarios.init",
+    "schema": "scenarios.schema",
     "calibrate": "calibrate.calibrate",
     "doctor": "calibrate.doctor",
-    "profile": "profile.app",
+    "profile": "calibrate.app",
     "corpus": "corpus.app",
     "reproduce": "reproduce.app",
     "trace": "trace.app",
@@ -52,7 +52,7 @@ _VERBS = {
     "sti": "sti.app",
     "vocab": "vocab.app",
     "live": "live.app",
-    "validate": "validate.validate",
+    "validate": "live.validate",
 }
 """Module and object of each verb, in the order of the help; a `typer.Typer` holds verbs below it."""
 

@@ -1,43 +1,44 @@
-"""`simnmt calibrate` and `simnmt doctor`: measure this box, and report what can be measured on it."""
+"""`simnmt calibrate`, `doctor` and `profile`: device profiles, measured on this box, listed and compared."""
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from simnmt.base.files import is_standard
-from simnmt.base.packages import named_if_missing
-from simnmt.base.text_tables import format_pairs
+from simnmt.base.text_tables import format_pairs, format_table, shorten_on_terminal
 from simnmt.cli.options import (
     AsJson,
     Force,
+    Page,
     Seed,
+    argument,
     check_output,
     chosen,
     flag,
     option,
-    pace_option,
+    outlines,
+    print_json,
     print_page,
     print_result,
+    profile_path,
     refuse_given,
     time_option,
 )
-from simnmt.cli.terminal import progress_bar, say, warn
+from simnmt.cli.terminal import note, progress_bar, warn
 
 if TYPE_CHECKING:
     from simnmt.calibrate.calibration import Calibrated
+    from simnmt.profile.device_profile import DeviceProfile
 
-LOG_INTERVAL_S = 15.0
-"""Seconds between two lines of progress without a terminal."""
 Backend = Literal["torch", "ctranslate2", "sharp"]
-PARTS = ("execution", "step", "decoder", "disk", "energy", "overheads")
+PARTS = ("execution", "step", "decoder", "energy", "overheads")
 Api = Literal["libretranslate", "openai"]
 _MODELS = "bilstm, gru, gru-512, marian, sharp, sharp-s1 to -s7, an architecture file, a model's folder, a Hugging Face id."
 _TYPES = "float32, bfloat16, float16, float16_weights, int8 or int16, as doctor shows them. [default: float32]"
@@ -69,7 +70,6 @@ def calibrate(
     text: Annotated[str | None, option("FILE", _TEXT)] = None,
     src_lang: Annotated[str | None, option("CODE", "Language of --text as the model writes it: deu_Latn (NLLB).")] = None,
     tgt_lang: Annotated[str | None, option("CODE", "Language to translate to, such as eng_Latn.")] = None,
-    pace: Annotated[float | None, pace_option("as fast as the disk gives")] = None,
     endpoint: Annotated[str | None, option("URL", "Service to measure instead of a model.", group="Running service")] = None,
     api: Annotated[Api, option(None, "What the service speaks; openai needs --model.")] = "libretranslate",
     source: Annotated[str, option("CODE", "Language of --text.")] = "de",
@@ -92,10 +92,9 @@ def calibrate(
     if is_standard(out):
         raise typer.BadParameter("measurements are kept beside the profile: name a file", param_hint="--out")
     measure = _of_a_model(context, out) if endpoint is None else _of_an_endpoint(context, out)
-    with progress_bar() as bar:  # lines now and then where there is no terminal
-        done = measure(device_name=device_name, listener=bar if bar.is_drawn else _LogLines(), replaces_journal=force)
-    for warning in done.warnings:
-        warn(warning)
+    with progress_bar() as bar:
+        done = measure(device_name=device_name, listener=bar, replaces_journal=force)
+    warn(*done.warnings)
     from simnmt.profile.profile_summary import facts, title
     from simnmt.report.input_pages import render_profiles
 
@@ -110,7 +109,7 @@ def calibrate(
 
 _OF_A_MODEL = (
     *("backend", "device", "threads", "compute_type", "beam", "vocabulary", "direction", "paper", "part", "lengths"),
-    *("inferences", "max_batch", "max_src_len", "max_tgt_len", "pace", "gap", "src_lang", "tgt_lang"),
+    *("inferences", "max_batch", "max_src_len", "max_tgt_len", "gap", "src_lang", "tgt_lang"),
 )
 """Options that say how a model is measured on this box."""
 _OF_AN_ENDPOINT = ("api", "source", "target", "timeout", "ca_file")
@@ -130,8 +129,6 @@ def _of_a_model(context: typer.Context, out: Path) -> Callable[..., Calibrated]:
         refuse_given(context, ["inferences", "lengths"], "holds for --paper")
     if unknown := [name for name in parts or () if name not in PARTS]:
         raise typer.BadParameter(f"unknown part {unknown[0]}; known: {', '.join(PARTS)}", param_hint="--part")
-    if parts and "disk" not in parts:
-        refuse_given(context, ["pace"], "holds for the part disk")
     from simnmt.calibrate.calibration import calibrate as measure
     from simnmt.calibrate.settings import Settings
 
@@ -141,7 +138,6 @@ def _of_a_model(context: typer.Context, out: Path) -> Callable[..., Calibrated]:
         backend=given["backend"],
         mode="quick" if quick else "paper" if paper else "full",
         parts=[part for part in PARTS if part in (parts or ())],
-        disk_bytes_per_s=given["pace"],
         gap_s=given["gap"],
         **_units(given["unit"]),
     )
@@ -157,8 +153,7 @@ def _of_an_endpoint(context: typer.Context, out: Path) -> Callable[..., Calibrat
     refuse_given(context, _OF_A_MODEL, "holds for a model on this box, not for --endpoint")
     if given["text"] is None:
         raise typer.BadParameter("--endpoint needs sentences to send", param_hint="--text")
-    with named_if_missing("live"):
-        from simnmt.calibrate.endpoint import EndpointSettings, calibrate_endpoint
+    from simnmt.calibrate.endpoint import EndpointSettings, calibrate_endpoint
 
     connection = {"url": given["endpoint"].rstrip("/"), "api": given["api"], "timeout_s": given["timeout"]}
     settings = chosen(context, EndpointSettings, **connection, **_units(given["unit"]))
@@ -179,34 +174,108 @@ def _check_outputs(out: Path, replaces: bool, *inputs: str | None) -> None:
         check_output(path, replaces, *inputs)
 
 
-class _LogLines:
-    """Progress as lines of a log, without a terminal."""
-
-    def __init__(self) -> None:
-        self._last_s = time.monotonic()
-
-    def say(self, text: str) -> None:
-        say(text)
-
-    def measured(self, part: str, done_s: float, left_s: float) -> None:
-        if time.monotonic() - self._last_s >= LOG_INTERVAL_S:
-            self._last_s = time.monotonic()
-            self.say(f"{part}: measured {done_s:.0f} s, about {left_s:.0f} s left")
-
-
-def doctor(
-    as_json: AsJson = False,
-    disk: Annotated[Path, option("DIR", "Folder where disk reads would be measured.")] = Path(),
-) -> None:
+def doctor(as_json: AsJson = False) -> None:
     """Show what this box can measure, what it cannot, and why.
 
     Example: simnmt doctor --json
     """
     from simnmt.calibrate.doctor import examine
 
-    box, findings = examine(disk)
+    box, findings = examine()
     print_result(
         as_json,
         lambda: {"box": box.as_json(), "findings": [asdict(finding) for finding in findings]},
         lambda: "\n".join(map(str, findings)),
+    )
+
+
+app = typer.Typer(help="Device profiles: the measured costs of a device that runs a model.", no_args_is_help=True)
+
+Files = Annotated[list[str], argument("FILE...", "Profiles, or @names of shipped ones.")]
+
+
+@app.command("list")
+def list_(
+    folder: Annotated[Path | None, argument("[DIR]", "Folder with profiles of yours. [default: calibration/]")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List device profiles, shipped ones and yours.
+
+    Example: simnmt profile list
+    """
+    from simnmt.profile.profile_file import read_profile
+    from simnmt.profile.profile_summary import outline
+
+    profiles, left_out = outlines(["calibration"], folder, lambda path: [outline(read_profile(path))])
+    if as_json:
+        print_json({"profiles": profiles, "left_out": left_out})
+        return
+    header = ["profile", "device", "engine", "kinds", "lengths in", "batches", "date", "ms", "samples", "warnings"]
+    print(format_table(header, map(_listed, profiles), 7))
+    print("\nms: one sentence of 20 source and 20 target tokens, by itself; batches: whether a batching server can use it")
+    for fault in left_out:
+        note(f"left out {fault}")
+
+
+def _listed(profile: Mapping[str, Any]) -> list[str]:
+    """Return the row of a profile in the list."""
+    from simnmt.results.number_text import digits
+
+    usual = profile["kinds"]["execution"]
+    others = (f"{name.replace('_', ' ')} {kind}" for name, kind in profile["kinds"].items() if kind != usual)
+    return [
+        profile["name"],
+        shorten_on_terminal(profile["device"], 30),
+        profile["engine"] or "-",
+        ", ".join([usual, *others]),
+        shorten_on_terminal(" / ".join(dict.fromkeys((profile["src_unit"], profile["tgt_unit"]))), 30),
+        "yes, refills" if profile["knows_refills"] else "yes" if profile["batches"] else "-",
+        profile["date"],
+        digits(1e3 * profile["execution_s_of_20_tokens"]),
+        str(profile["samples"]),
+        str(profile["warnings"] or "-"),
+    ]
+
+
+@app.command()
+def inspect(files: Files, as_json: AsJson = False, page: Page = None, force: Force = False) -> None:
+    """Show a profile: device, conditions, and each cost model with its kind, its range and its held-out error.
+
+    Example: simnmt profile inspect @tx2-gru
+    """
+    from simnmt.profile import profile_summary
+    from simnmt.profile.profile_file import read_profile
+    from simnmt.report.input_pages import render_profiles
+
+    paths = [profile_path(file) for file in files]
+    check_output(page, force, *paths)
+    profiles = {file: read_profile(path) for file, path in zip(files, paths, strict=True)}
+
+    def text(file: str, profile: DeviceProfile) -> str:
+        return f"{file}: {profile_summary.title(profile)}\n{format_pairs(profile_summary.facts(profile), '  ')}"
+
+    print_result(
+        as_json,
+        lambda: {"profiles": [{"file": file} | profile_summary.as_json(known) for file, known in profiles.items()]},
+        lambda: "\n".join(text(file, known) for file, known in profiles.items()),
+    )
+    print_page(page, as_json, lambda: render_profiles(list(profiles.values())))
+
+
+@app.command()
+def compare(files: Files, as_json: AsJson = False) -> None:
+    """Set profiles side by side: box, model and engine, predicted times, and every cost by its key.
+
+    Example: simnmt profile compare @tx2-gru @titan-xp-gru
+    """
+    from simnmt.profile.profile_file import read_profile
+    from simnmt.profile.profile_summary import comparison_text, numbers
+
+    if len(files) < 2:
+        raise typer.BadParameter("two profiles or more are needed", param_hint="FILE...")
+    profiles = [read_profile(profile_path(file)) for file in files]
+    print_result(
+        as_json,
+        lambda: {"files": files, "profiles": [numbers(profile) for profile in profiles]},
+        lambda: comparison_text(files, profiles),
     )

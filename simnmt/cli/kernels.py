@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simnmt.base.errors import InputError
-from simnmt.base.packages import named_if_missing
 from simnmt.cli.options import AsJson, option, print_result
 from simnmt.cli.terminal import format_record
 
@@ -30,8 +29,7 @@ def kernels(context: typer.Context, as_json: AsJson = False) -> None:
         if as_json:
             raise typer.BadParameter(f"give it after {context.invoked_subcommand}", param_hint="--json")
         return
-    with named_if_missing("models"):
-        from simnmt.kernels.registry import format_listing, listing
+    from simnmt.kernels.registry import format_listing, listing
 
     kernel_list = listing()
     print_result(as_json, lambda: kernel_list, lambda: format_listing(kernel_list))
@@ -50,10 +48,9 @@ def bench(
 
     Example: simnmt kernels bench --rounds 5
     """
-    with named_if_missing("models"):
-        from simnmt.kernels.native_library import processor
-        from simnmt.kernels.registry import kernel, registered
-        from simnmt.nmt.devices import library_threads
+    from simnmt.kernels.native_library import processor
+    from simnmt.kernels.registry import kernel, registered
+    from simnmt.nmt.devices import library_threads
 
     if threads > (cpus := os.cpu_count() or 1):
         raise InputError(f"{threads} threads: this box has {cpus} CPUs", remedy="give no more threads than CPUs")

@@ -1,4 +1,4 @@
-"""`simnmt live`: a model behind LibreTranslate's API, a policy that decides before it, and replays of a workload."""
+"""`simnmt live` and `simnmt validate`: servers, gateways, replays of a workload, and simulations held against live runs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, fields
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
@@ -19,7 +20,6 @@ import typer
 
 from simnmt.base.errors import InputError, shorten
 from simnmt.base.files import MOST_SECRET_BYTES, read_bounded
-from simnmt.base.packages import named_if_missing
 from simnmt.cli.calibrate import Backend
 from simnmt.cli.options import (
     AsJson,
@@ -33,17 +33,20 @@ from simnmt.cli.options import (
     option,
     parse_bytes,
     parse_integers,
+    print_result,
     prints_of_users,
+    share_option,
     time_option,
 )
-from simnmt.cli.run import print_run
-from simnmt.cli.terminal import note, progress_bar
+from simnmt.cli.scenarios import print_run
+from simnmt.cli.terminal import note, progress_bar, warn
 
 if TYPE_CHECKING:
     from simnmt.batching import Batching
     from simnmt.experiment.cases import Unit
     from simnmt.live.gateway import LiveGateway
     from simnmt.live.server import Engine, FrontSettings, LiveServer
+    from simnmt.live.validation import Comparison, Validation
     from simnmt.service.http_server import Access, Limits
 
 app = typer.Typer(help="A live testbed: real servers and gateways, and replays of a workload.", no_args_is_help=True)
@@ -140,11 +143,10 @@ def server(
 
     Example: simnmt live server --model out/de-en --batching top-up:8 --listen 127.0.0.1:5001
     """
-    with named_if_missing("live"):
-        from simnmt.live.deployment import engine_settings, expected_hash, target_of
-        from simnmt.live.engine import EngineSettings
-        from simnmt.live.engine_process import EngineProcess
-        from simnmt.live.server import LiveServer
+    from simnmt.live.deployment import engine_settings, expected_hash, target_of
+    from simnmt.live.engine import EngineSettings
+    from simnmt.live.engine_process import EngineProcess
+    from simnmt.live.server import LiveServer
 
     clients = service.settings("127.0.0.1:5001")
     with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder:
@@ -189,11 +191,10 @@ def gateway(
 
     Example: simnmt live gateway @live-smoke --policy cnmt --server http://127.0.0.1:5001 --forced-lengths
     """
-    with named_if_missing("live"):
-        from simnmt.live.deployment import engine_settings, recommended_policy, target_of
-        from simnmt.live.engine_process import EngineProcess
-        from simnmt.live.gateway import GatewaySettings, LiveGateway
-        from simnmt.live.service_engine import ServiceEngine, unit_of_lengths
+    from simnmt.live.deployment import engine_settings, recommended_policy, target_of
+    from simnmt.live.engine_process import EngineProcess
+    from simnmt.live.gateway import GatewaySettings, LiveGateway
+    from simnmt.live.service_engine import ServiceEngine, unit_of_lengths
 
     def local_engine(folder: Path) -> Engine:
         """Return what executes on the gateway's own device. Raises `InputError`."""
@@ -261,9 +262,8 @@ def replay(
 
     Example: simnmt live replay @live-smoke --gateway http://127.0.0.1:5000 --requests 500
     """
-    with named_if_missing("live"):
-        from simnmt.live.replay import ReplaySettings, read_texts
     import simnmt.api
+    from simnmt.live.replay import ReplaySettings, read_texts
 
     token, texts = read_token(token_file, TOKEN), None if text is None else read_texts(text)
     where = gateway, token, ca_file, source, target, texts, workload, device
@@ -360,3 +360,85 @@ def _servers(given: Sequence[str], devices: Sequence[str]) -> dict[str, str]:
             device, url = devices[0], text
         servers[device] = url
     return servers
+
+
+LEGEND = (
+    "Simulated over live less 1, of means over the replications. Structural: with the executions and targets of the live run. "
+    "Predicted: from the profiles alone. Spread: range of the live means over their mean. *: void, the box was disturbed."
+)
+
+
+@grouped
+def validate(
+    changes: Changes,
+    scenario: Annotated[str, argument("SCENARIO|@NAME", "Its first workload is replayed, by its own arrivals.")],
+    policies: Annotated[str | None, option("LIST", "Policies of the scenario. [default: all that can be deployed]")] = None,
+    any_model: AnyModel = False,
+    within: Annotated[float | None, share_option("End with status 3 if a structural error of a mean is greater.")] = None,
+    out: Annotated[Path | None, option("DIR", "Folder of the results. [default: a new one under reports/]")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a scenario live on this box, simulate the same requests with the measured executions and from the profiles, compare.
+
+    Example: simnmt validate @live-smoke --requests 50
+    """
+    from simnmt.experiment.inputs import read_inputs
+    from simnmt.live.validation import validate as run_validation
+    from simnmt.report.page_template import Section, render_page, write_page
+    from simnmt.report.table import Table
+    from simnmt.results.run_directory import check_free, reserved
+    from simnmt.scenario.source import open_source
+
+    overrides = changes.values
+    if out is not None:
+        check_free(out)
+    with prints_of_users():
+        source = open_source(scenario, overrides, allow_code=changes.allow_code)
+        plan = read_inputs(source.scenario, Path.cwd(), source.document)
+        names = policies.split(",") if policies else ()
+        validation = run_validation(plan, policies=names, any_model=any_model, progress=note)
+    rows = [_row(row) for row in validation.rows]
+    table = Table.of_texts("", list(rows[0]), [list(row.values()) for row in rows], words=2, id="errors")
+    sentences = list(_describe_validation(validation))
+    print_result(as_json, validation.document, lambda: "\n".join([table.to_text(), "", *sentences]))
+    section = Section("Errors of the simulations", text=[LEGEND], tables=[table], notes=sentences)
+    with nullcontext(out) if out is not None else reserved(Path("reports"), "validation") as folder:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "validation.json").write_text(json.dumps(validation.document(), indent=1) + "\n", encoding="utf-8")
+        write_page(folder / "validation.html", render_page("simnmt validate", validation.scenario, [section]))
+        note(f"wrote {folder}/validation.html")
+    if within is not None and validation.worst_structural_error > within:
+        warn(f"a structural error of {100 * validation.worst_structural_error:.2f} %, more than --within {100 * within:g} %")
+        raise typer.Exit(3)
+
+
+def _row(row: Comparison) -> dict[str, str]:
+    """Return the cells of a comparison by the heads of their columns."""
+    cells = {
+        "network": row.network,
+        "policy": row.policy + "*" * row.void,
+        "live ms": f"{1e3 * row.live.mean_s:.1f}",
+        "spread %": "-" if isnan(row.spread.mean_s) else f"{100 * row.spread.mean_s:.1f}",
+    }
+    for kind, errors in (("structural", row.structural.errors(row.live)), ("predicted", row.predicted.errors(row.live))):
+        for name in ("mean", "p50", "p95"):
+            cells[f"{kind} {name} %"] = f"{100 * getattr(errors, f'{name}_s'):+.1f}"
+    cells["offloaded % live"] = f"{100 * row.live.offloaded_share:.1f}"
+    return cells | {"offloaded % predicted": f"{100 * row.predicted.offloaded_share:.1f}"}
+
+
+def _describe_validation(validation: Validation) -> Iterator[str]:
+    """Yield the sentences below the table: rankings and voids."""
+    for ranking in validation.rankings:
+        if not ranking.live:
+            yield f"{ranking.network}: every run is void, so that nothing is ranked"
+            continue
+        pairs = "; ".join(f"{better} before {worse}" for better, worse in ranking.inverted) or "none"
+        yield (
+            f"{ranking.network}: live {' < '.join(ranking.live)}; predicted {' < '.join(ranking.predicted)}; "
+            f"pairs clearly apart live and inverted in the prediction: {pairs}"
+        )
+    for row in validation.rows:
+        if row.voids:
+            what = "void, and shown over all its runs" if row.void else f"{len(row.voids)} runs left out"
+            yield f"{row.policy} on {row.network}: {what}: {'; '.join(dict.fromkeys(row.voids))}"

@@ -69,8 +69,7 @@ def _verb_of(paper: str) -> Callable[..., None]:
                 # Where there is no terminal, a stage is a line of standard error.
                 callbacks = {"progress": bar.runs, "say": bar.stage if bar.is_drawn else say}
                 report: Report = reproduce(**given, **{name: call for name, call in callbacks.items() if name in declared})
-            for warning in report.warnings:
-                warn(warning)
+            warn(*report.warnings)
             document = report.document()
             with files.whole(directory, replace=force) as folder:
                 (folder / files.PAGE).write_text(report.page(), encoding="utf-8")

@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,8 @@ from simnmt.base.text_tables import format_pairs, format_table
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+LOG_INTERVAL_S = 15.0
+"""Seconds between two lines of a measurement's progress without a terminal."""
 MOST_CHARACTERS = 300
 """Most characters of a line of a complaint, with `simnmt: `."""
 
@@ -125,9 +128,10 @@ def set_verbosity(*, quiet: bool = False, verbose: int = 0) -> None:
     log.setLevel((logging.NOTSET, logging.INFO, logging.DEBUG)[min(verbose, 2)])
 
 
-def warn(text: str) -> None:
-    """Print a warning on standard error."""
-    print(f"simnmt: warning: {text}", file=sys.stderr)
+def warn(*warnings: str) -> None:
+    """Print warnings on standard error, a line each."""
+    for warning in warnings:
+        print(f"simnmt: warning: {warning}", file=sys.stderr)
 
 
 def note(text: str) -> None:
@@ -145,7 +149,7 @@ class Bar:
     """A title, a bar and a status; its methods are the callbacks that the library's long functions take."""
 
     def __init__(self, progress: Progress | None) -> None:
-        self._progress, self._title = progress, ""
+        self._progress, self._title, self._last_s = progress, "", time.monotonic()
         self._task: Any = None if progress is None else progress.add_task("", total=None, status="")
 
     @property
@@ -165,12 +169,17 @@ class Bar:
         self._show(title, share, None if share is None else 1.0)
 
     def say(self, text: str) -> None:
-        """Print a line above the bar."""
-        if self._progress is not None:
+        """Print a line, above the bar if there is one."""
+        if self._progress is None:
+            say(text)
+        else:
             self._progress.console.print(without_controls(text), markup=False, highlight=False, soft_wrap=True)
 
     def measured(self, part: str, done_s: float, left_s: float) -> None:
-        """Show the seconds measured as a share of the seconds that the measurement will take."""
+        """Show the seconds measured as a share of those that the measurement takes; without a terminal, a line now and then."""
+        if self._progress is None and time.monotonic() - self._last_s >= LOG_INTERVAL_S:
+            self._last_s = time.monotonic()
+            say(f"{part}: measured {done_s:.0f} s, about {left_s:.0f} s left")
         self._show(part, done_s, done_s + left_s, f"{left_s / 60:.0f} min left" if left_s > 90.0 else f"{left_s:.0f} s left")
 
     def _show(self, title: str, done: float | None, total: float | None, status: str = "") -> None:

@@ -60,15 +60,12 @@ def bench(
 
     Example: simnmt vocab bench --vocab 32000 --rows 8
     """
+    from pydantic import ValidationError
+
+    from simnmt.base.configuration import describe_validation_error
     from simnmt.base.files import written_whole
-    from simnmt.base.packages import named_if_missing
-
-    with named_if_missing("models"):
-        from pydantic import ValidationError
-
-        from simnmt.base.configuration import describe_validation_error
-        from simnmt.calibrate.projection_bench import Setting
-        from simnmt.calibrate.vocabulary_bench import vocabulary_bench
+    from simnmt.calibrate.projection_bench import Setting
+    from simnmt.calibrate.vocabulary_bench import vocabulary_bench
 
     try:
         setting = chosen(context, Setting, vocabs=vocab, widths=width, shares=[percent / 100 for percent in share or ()])
@@ -125,9 +122,6 @@ def build(
 
     Example: simnmt vocab build --model model --text news.de --out clusters.safetensors
     """
-    from simnmt.nmt.errors import need_packages
-
-    need_packages()
     from simnmt.calibrate.calibration import refuse_unwritable
     from simnmt.nmt.translation import Translator
     from simnmt.nmt.vocabulary.candidate_lists import build_candidates
@@ -213,9 +207,6 @@ def inspect(
 
     Example: simnmt vocab inspect clusters.safetensors
     """
-    from simnmt.nmt.errors import need_packages
-
-    need_packages()
     from simnmt.nmt.models import load_model
     from simnmt.nmt.vocabulary.bundle_file import read_bundle
     from simnmt.nmt.vocabulary.candidate_lists import CandidateLists

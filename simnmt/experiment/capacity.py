@@ -62,7 +62,6 @@ class Capacity:
     """Ends of the 95 % interval; None with one replication."""
     high: float | None
     roots: tuple[float, ...]
-    """The rate of each replication."""
     outcome: Outcome
     """What the runs at the capacity show, or those at the lowest rate if no rate keeps the level."""
 
@@ -77,10 +76,8 @@ class Capacities:
     """The capacities of a scenario as it stands, by workload, network and policy."""
 
     name: str
-    """Of the scenario."""
     level: str
     rows: tuple[Capacity, ...]
-    """Those of fixed policies first."""
     sources: str
     """Kinds of the device profiles and of the round trips."""
     warnings: list[str]
@@ -220,7 +217,6 @@ def find_root(site: Site, replication: int, start_rps: float) -> tuple[float, li
 
 
 def _sure_rate(site: Site, capacity_rps: float, open_plan: Open) -> tuple[float | None, Certainty | None]:
-    """Return the rate at which a run keeps the level with the probability `SURE`, tried downwards from the capacity."""
     drawn = draw_profiles((), open_plan, SURE) if capacity_rps > 0.0 else None
     if drawn is None:
         return None, None

@@ -51,7 +51,6 @@ class DrawnProfiles:
     """Targets of one workload with profiles drawn within the error of their calibration."""
 
     targets: tuple[tuple[Target, ...], ...]
-    """One set of targets per draw."""
     exact: dict[str, str]
     """Devices whose profiles are taken as exact, with the reason."""
 
@@ -79,7 +78,6 @@ class Unit:
     calibrated: Case | None = None
     """The inputs with the profiles as calibrated, which policies know, if those of `case` are drawn; None if they are not."""
     engine: Engine | None = None
-    """The engine of the world; None: the compiled one where it covers the unit."""
     keeps_requests: bool = True
     """Whether the requests of replication 0 are returned, for request logs and figures."""
 

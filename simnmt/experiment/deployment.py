@@ -62,13 +62,11 @@ class Candidate:
     """Varied key to value, and `policy` if the scenario has several."""
     overrides: tuple[Override, ...]
     sites: tuple[Site, ...]
-    """One for each workload and network."""
     boxes: dict[str, int]
     """Boxes of the devices that are varied and that the policy may use: those of other devices are there in any case."""
     trials: list[list[Trial]] = field(default_factory=list)
     """By site: a short run, or all replications if that was kept; empty if it was not simulated."""
     certainty: Certainty | None = None
-    """None until it is judged."""
 
     @property
     def policy(self) -> str:
@@ -113,7 +111,6 @@ class DeploymentPlan:
     """The least deployment that keeps a service level at a rate."""
 
     name: str
-    """Of the scenario."""
     level: str
     rate_rps: float
     minimised: Minimised
@@ -123,15 +120,12 @@ class DeploymentPlan:
     """Probability from which the plan counts as sure."""
     candidates: list[Candidate]
     choice: Candidate | None
-    """None if no candidate keeps the level."""
     runner_up: Candidate | None
-    """The next one that keeps the level."""
     nearest_miss: Candidate | None
     """The candidate that misses the level by least, if all miss it."""
     scenario: ScenarioConfiguration
     """The scenario of the choice, at the rate; that of the nearest miss without a choice."""
     sources: str
-    """Kinds of the device profiles and of the round trips."""
     warnings: list[str]
 
     @property
@@ -322,7 +316,6 @@ def _kept(
 
 
 def _keeps_level(candidate: Candidate) -> bool:
-    """Simulate a candidate, and return whether it keeps the level in all replications together."""
     scenario = candidate.sites[0].plan.scenario
     candidate.trials = [[site.trial(0, site.short_run)] for site in candidate.sites]
     if candidate.outcome.excess > SLACK:

@@ -59,7 +59,6 @@ class Learnt:
     plane_fits: tuple[PlaneFit | None, ...]
     """Fit of each target's plane; None if the policies use the profile's plane."""
     planes: tuple[Plane, ...]
-    """Plane of each target that the policies use."""
     costs: dict[Resource, tuple[RequestCost, ...]] = field(default_factory=dict)
     """Joules and money of a request alone on each target; without what is unknown on some target."""
 
@@ -119,14 +118,12 @@ class Drawn:
     """When requests are issued; None if the world sets the pace."""
     routes: Routes
     route: Route | None
-    """For a world that looks links up during the run."""
     moments_s: Array | None
     """Moments at which requests meet the links, the same for every policy; None if they meet the links when they are issued."""
     pace_s: float | None
     """Seconds from one such moment to the next."""
     clients: Clients | None
     half_overhead_s: tuple[Array | None, ...]
-    """`HalfOverheads` of all requests."""
 
     def own_truth(self, arrival_s: Array, node: Array) -> Truth | None:
         """Return the truth of the requests that a policy issued at these moments; None if all policies share one truth."""

@@ -92,8 +92,6 @@ def _name_key_in_errors(document: Document | None, *location: str | int) -> Iter
 
 @dataclass(frozen=True, slots=True)
 class _CaseReader:
-    """Reads the inputs of one workload of a scenario."""
-
     scenario: ScenarioConfiguration
     workload: str
     base: Path

@@ -16,7 +16,6 @@ from simnmt.experiment.cases import Case, RunPlan
 from simnmt.experiment.draws import Learnt
 from simnmt.experiment.inputs import outside_share
 from simnmt.experiment.targets import Target
-from simnmt.network.link import Link
 from simnmt.profile.execution_fit import PlaneFit
 from simnmt.profile.profile_variant import as_calibrated
 from simnmt.results.number_text import digits, duration
@@ -40,7 +39,11 @@ def _template() -> Template:
     # Plain text: whoever puts it on a page escapes it there.
     loader = FileSystemLoader(Path(__file__).resolve().parent)
     environment = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"duration": duration, "listed": format_list, "megabytes": _megabytes}
+    environment.filters |= {
+        "duration": duration,
+        "listed": format_list,
+        "megabytes": lambda count: f"{digits(count / MEGABYTE)} MB",
+    }
     return environment.get_template("notes.j2")
 
 
@@ -49,37 +52,38 @@ def notes(plan: RunPlan, learnt: Mapping[str, Learnt], rows: Sequence[Row], engi
 
     `learnt`: by workload, of replication 0; `rows`: of the summary; `engine_reasons`: by policy, why the reference ran it.
     """
-    scenario, targets = plan.scenario, dict[tuple[str, str], Row]()
-    for case in plan.cases.values():
-        for target, fit in zip(case.targets, learnt[case.name].plane_fits, strict=True):
-            targets[case.name, target.device] = _target_facts(scenario, case, target, fit)
+    scenario, cases = plan.scenario, plan.cases.values()
     engines: dict[str, list[str]] = {}
     for policy, reason in engine_reasons.items():
         engines.setdefault(reason, []).append(policy)
-    powers = [power for case in plan.cases.values() for power in box_powers(scenario, case).items()]
+    powers = [power for case in cases for power in box_powers(scenario, case).items()]
+    batches = any(case.batches for case in cases)
+    networks = plan.networks.values()
     facts: Row = {
         "scenario": scenario,
         "plan": plan,
         "learnt": learnt,
         "scope": list(describe_scope(plan)),
         "is_drawn": {name: isinstance(part.lengths, SyntheticLengths) for name, part in scenario.workloads.items()},
-        "by_target": targets,
+        "by_target": {
+            (case.name, target.device): _target_facts(scenario, case, target, fit)
+            for case in cases
+            for target, fit in zip(case.targets, learnt[case.name].plane_fits, strict=True)
+        },
         "up_percent": {
             name: digits(100.0 * sum(row[name + AVAILABILITY] for row in rows) / len(rows))
             for name, part in scenario.devices.items()
             if part.failures is not None and name + AVAILABILITY in rows[0]
         },
         "messages": [*_lost_requests(rows), *_doubts(plan)],
-        "links": _links(plan),
+        "links": dict.fromkeys(link for of in networks for link in (of.link, *itertools.chain(*of.hops.values()))),
         "lines": list(warm_up_notes(rows)),
         "has_energy": scenario.has_costs or any(power for _, power in powers),
         "without_power": list(dict.fromkeys(name for name, power in powers if power is None)),
         "by_place": {place: _place_facts(scenario, place, of_cell) for place, of_cell in by_cell(rows).items()},
         "off_pace": f"{OFF_PACE:g}",
         "engines": engines,
-        "oracle": next((name for name, policy in scenario.policies.items() if policy.knows_truth), None)
-        if any(case.batches for case in plan.cases.values())
-        else None,
+        "oracle": next((name for name, policy in scenario.policies.items() if batches and policy.knows_truth), None),
     }
     paragraphs = re.split(r"\n\s*\n", _template().render(facts))
     return [" ".join(paragraph.split()) for paragraph in paragraphs if paragraph.strip()]
@@ -95,16 +99,12 @@ def warnings(plan: RunPlan, rows: Sequence[Row]) -> list[str]:
 
 
 def _lost_requests(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield a warning for each workload and network on which policies lose requests."""
-    cells = dict.fromkeys((row["workload"], row["network"]) for row in rows)
-    for workload, network in cells:
-        of_cell = [row for row in rows if (row["workload"], row["network"]) == (workload, network)]
-        losing = {row["policy"]: row["lost_share"] for row in of_cell if row.get("lost_share")}
+    for (workload, network), of_cell in by_cell(rows).items():
+        losing = [f"{row['policy']} {digits(100 * row['lost_share'])} %" for row in of_cell if row.get("lost_share")]
         if losing:
-            shares = format_list((f"{policy} {digits(100 * share)} %" for policy, share in losing.items()), "and")
             yield (
-                f"{workload} on {network}: requests are lost ({shares}); latencies are over the answered ones, so a policy "
-                "that loses more may look faster"
+                f"{workload} on {network}: requests are lost ({format_list(losing, 'and')}); latencies are over the answered "
+                "ones, so a policy that loses more may look faster"
             )
 
 
@@ -138,10 +138,8 @@ def _doubts(plan: RunPlan) -> list[str]:
 
 def _target_facts(scenario: ScenarioConfiguration, case: Case, target: Target, fit: PlaneFit | None) -> Row:
     overhead, calibrated = scenario.devices[target.device].overhead, as_calibrated(target.profile)
-    decoder = None
-    if target.decoder is not None:
-        decoder = target.decoder.short
-    elif calibrated is not None and not calibrated.exact:
+    decoder = None if target.decoder is None else target.decoder.short
+    if decoder is None and calibrated is not None and not calibrated.exact:
         decoder = calibrated.short
     return {
         "overhead": None if overhead is None else overhead.describe(),
@@ -179,16 +177,6 @@ def _place_facts(scenario: ScenarioConfiguration, place: tuple[str, str], of_cel
         "off": [policy for policy, ratio in ratios.items() if not 1.0 / OFF_PACE <= ratio <= OFF_PACE],
         "overloaded": [f"{row['policy']} ({row['unstable']})" for row in of_cell if row.get("unstable")],
     }
-
-
-def _links(plan: RunPlan) -> list[Link]:
-    """Return every link once."""
-    links = (link for network in plan.networks.values() for link in (network.link, *itertools.chain(*network.hops.values())))
-    return list(dict.fromkeys(links))
-
-
-def _megabytes(count: int) -> str:
-    return f"{digits(count / MEGABYTE)} MB"
 
 
 def _late_plans(plan: RunPlan) -> Iterator[str]:

@@ -127,7 +127,6 @@ def _expected(unit: Unit, planes: Sequence[TimesAlone], src_len: NDArray[np.int6
 def _set_up_custom(
     unit: Unit, learnt: Learnt, drawn: Drawn | None, settings: PolicySettings, policy: Policy, beliefs: Beliefs
 ) -> PolicySetup:
-    """Set up a policy that a user wrote, with its decisions checked."""
     name = next(name for name, other in unit.scenario.policies.items() if other is settings)
     where = f"workload {unit.case.name}, network {unit.network}, replication {unit.replication}"
     checked = CheckedPolicy(policy, f"policy {name} ({where})", len(unit.case.targets))

@@ -12,7 +12,7 @@ from simnmt.experiment.draws import Learnt
 from simnmt.experiment.notes import describe_scope, fits, notes, warnings
 from simnmt.experiment.processes import answers_of, worthwhile_processes
 from simnmt.experiment.targets import Target
-from simnmt.experiment.units import UnitResult, devices, expected_s, known_misroutes, run_unit
+from simnmt.experiment.units import UnitResult, devices, expected_s, judged_share, run_unit
 from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.results.recommendation import Goal, Roles, recommend
 from simnmt.results.requests import Engine, Misroutes, RequestLog
@@ -89,7 +89,6 @@ def units_of(plan: RunPlan, engine: Engine | None, *, keeps_requests: bool = Tru
 
 
 def _run(units: list[Unit], begin: int, jobs: int | None, progress: Progress | None) -> list[UnitResult]:
-    """Run the units from number `begin` on, and return their results in order."""
     library()  # warns here, and not in every process, if it cannot be used
     if jobs is None:
         jobs = worthwhile_processes(sum(expected_s(unit.scenario, unit.engine) for unit in units[begin:]))
@@ -204,7 +203,6 @@ def _reason(scenario: ScenarioConfiguration, workload: str, learnt: Learnt, resu
 
 
 def _gaps(scenario: ScenarioConfiguration, by_place: Mapping[tuple[str, str], list[UnitResult]]) -> list[Row]:
-    """Return the gap analysis of every workload and network; empty if none was asked for."""
     policy, gaps = scenario.analysed_policy, list[Row]()
     if policy is not None and scenario.gap_analysis:
         for place, results in by_place.items():
@@ -243,7 +241,7 @@ def cell_of(unit: Unit, result: UnitResult) -> Cell:
     # The line of the first C-NMT policy; the fitted one if there is none.
     cnmt = next((policy for policy in scenario.policies.values() if isinstance(policy, CNmtPolicy)), CNmtPolicy(kind="cnmt"))
     line = cnmt.line(result.learnt.knowledge([]).lengths)
-    known = known_misroutes(scenario, case) and not result.live
+    known = judged_share(scenario, case) is not None and not result.live
     return Cell(
         workload=case.name,
         network=unit.network,

@@ -78,9 +78,7 @@ class Point:
 
     number: int
     values: tuple[Any, ...]
-    """Value of each swept key, as plain data."""
     scenario: ScenarioConfiguration
-    """The scenario at this point, with absolute paths."""
     inputs: tuple[tuple[str, str], ...] = ()
     """Path and SHA-256 of each file that the sweep reads, users' code included."""
     version: str = VERSION
@@ -94,9 +92,7 @@ class PointResult:
     rows: tuple[Row, ...] = ()
     """A row for each workload, network and policy, without the swept keys; metrics in their units."""
     metrics: tuple[str, ...] = ()
-    """Names of the metrics that some row knows."""
     error: str = ""
-    """One line; empty if the point succeeded."""
     trace: str = ""
 
 
@@ -325,7 +321,6 @@ def _write_json(path: Path, content: Any) -> None:
 
 
 def _read_result(path: Path) -> PointResult | None:
-    """Return the result of a finished point; None for none, or a damaged one."""
     try:
         return PointResult(**json.loads(files.read_bounded(path)))
     except (OSError, ValueError, TypeError, RecursionError):

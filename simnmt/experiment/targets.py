@@ -48,7 +48,6 @@ class Decoding(Batched):
 
     cost: DecodingCost
     free_refills: bool = False
-    """True if the scenario assumes that joining a batch costs nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,6 @@ class Conversion:
     src: float
     tgt: float
     src_unit: str
-    """Unit of the profile as measured."""
     tgt_unit: str
 
 
@@ -67,7 +65,6 @@ class Target:
     """How a device executes the requests of one workload."""
 
     device: str
-    """Name of the device in the scenario."""
     profile: DeviceProfile
     doubts: tuple[str, ...] = ()
     """Effects on the numbers of this workload of what is doubtful about its profile (`Doubt.effect`)."""
@@ -222,7 +219,6 @@ def _change(at_s: float, cost: StiCost, before: Engagement, after: Engagement, s
 
 
 def _covering_length(lengths: Tokens, count: Tokens) -> int:
-    """Return the least length that `COVERED_SHARE` of the pairs do not exceed."""
     order = np.argsort(lengths, kind="stable")
     until = np.cumsum(count[order])
     return int(lengths[order][np.searchsorted(until, COVERED_SHARE * until[-1])])

@@ -101,9 +101,7 @@ class Trial:
     numbers: Numbers
     """Empty if the run lost every request."""
     values: dict[Requirement, float]
-    """Value of each requirement in its unit; infinite if too many requests are lost."""
     loads: dict[str, float]
-    """Load of each device."""
     excess: float
     """Logarithm of the worst ratio of a value to its limit: 0 at the limit, negative if every requirement is met."""
     worst: str
@@ -227,13 +225,10 @@ class Outcome:
     values: dict[Requirement, float]
     """Value of each requirement in its unit; infinite if too many requests are lost."""
     loads: dict[str, float]
-    """Load of each device."""
     lost_share: float
-    """Share of the requests that are lost."""
     excess: float
     """Logarithm of the worst ratio of a value to its limit; negative if the level is kept."""
     binding: str
-    """What is nearest to its limit, and why."""
     resource: str
     """The device or the network that makes it so; empty if all requests are lost."""
 
@@ -299,7 +294,6 @@ class Certainty:
 
     probability: float
     over: str
-    """What the probability is over."""
     runs: int
     """Runs from which it follows, each with random numbers by which no deployment was chosen."""
     runs_met: int

@@ -121,14 +121,11 @@ class UnitResult:
     best_offloaded_share: float
     """Share of requests whose execution plus transfer is truly least on another device than the first."""
     mean_transfer_s: float
-    """Mean transfer time to the last device and back."""
     learnt: Learnt
     gap_totals_s: dict[str, float]
-    """Total latency by variant of the gap analysis; empty without one."""
     engines: dict[str, tuple[Engine, str]]
     """The engine of the world by policy, and why the compiled one did not run it."""
     truth: Truth | None
-    """The requests, in replication 0 only."""
     trails: dict[str, Trail]
     live: bool = False
     """True if measured live, so that only the target that was taken has known times."""
@@ -142,12 +139,12 @@ def run_unit(unit: Unit) -> UnitResult:
     drawn = draw(unit, learnt)
     world = UnitWorld(unit, drawn)
     # Misroutes of runs with drawn profiles are shown nowhere.
-    judged_share = _judged_share(scenario, case) if unit.calibrated is None else 0.0
+    share = judged_share(scenario, case) or 0.0 if unit.calibrated is None else 0.0
     cut = scenario.warm_up_requests
     trails, numbers = dict[str, Trail](), dict[Place, Numbers]()
     for name, settings in scenario.policies.items():
         setup = set_up_policy(unit.known, learnt, drawn, settings)
-        trail = world.trail(setup, judged_share)
+        trail = world.trail(setup, share)
         refuse_without_answers(unit, name, trail.outcome, cut)
         trail = replace(trail, energy=unit_energy(unit, RequestLog.of(drawn.truth, trail).answered, trail))
         trails[name], numbers[case.name, unit.network, name] = trail, world.measured(trail, cut)
@@ -193,24 +190,19 @@ def _per_counted(unit: Unit, cut: int) -> float:
     return unit.scenario.requests / (unit.scenario.requests - cut)
 
 
-def known_misroutes(scenario: ScenarioConfiguration, case: Case) -> bool:
-    """Return whether misroutes are known: if requests queue or a model is streamed, only an oracle can foresee them."""
-    return not (case.queues or case.streams) or _judged_share(scenario, case) > 0.0
-
-
 JUDGED = 2_000
 """About how many decisions of a policy in a replication an oracle judges if requests queue: 5 to 15 us each."""
 
 
-def _judged_share(scenario: ScenarioConfiguration, case: Case) -> float:
-    """Return the share of the requests whose decisions an oracle judges; 0 if it is not asked for, or cannot foresee.
+def judged_share(scenario: ScenarioConfiguration, case: Case) -> float | None:
+    """Return the share of the requests whose decisions an oracle judges; None if misroutes stay unknown.
 
-    If nothing waits and no device streams, the execution alone decides. In batches later arrivals do as well.
+    It is 0 if nothing waits and no device streams, where the execution alone decides. In batches later arrivals do as well.
     """
     if case.batches:
-        return 0.0
+        return None
     if case.streams:
-        return float(scenario.foresee_misroutes)
+        return 1.0 if scenario.foresee_misroutes else None
     return min(JUDGED / scenario.requests, 1.0) if case.queues else 0.0
 
 
@@ -233,10 +225,10 @@ class UnitWorld:
             faults=link_faults(unit, drawn.routes),
         )
 
-    def trail(self, setup: PolicySetup, judged_share: float = 0.0) -> Trail:
-        """Simulate a policy; return the trail of the requests in the order of issue."""
+    def trail(self, setup: PolicySetup, share: float = 0.0) -> Trail:
+        """Simulate a policy; return the trail of the requests in the order of issue. `share`: of the decisions to be judged."""
         drawn = self._drawn
-        trail = simulate(self._world, setup, judged_share, self._unit.engine)
+        trail = simulate(self._world, setup, share, self._unit.engine)
         issued_s, decided_s, measured_at_s = trail.arrival_s, trail.decided_s, trail.measured_at_s
         node = drawn.requests.node if trail.node is None else trail.node
         assert node is not None
@@ -263,7 +255,7 @@ class UnitWorld:
         """Return the numbers of one policy's run without its first `cut` requests."""
         unit, drawn, case = self._unit, self._drawn, self._unit.case
         counted = slice(cut, unit.scenario.requests)
-        judged = unit.calibrated is None and known_misroutes(unit.scenario, case)
+        judged = unit.calibrated is None and judged_share(unit.scenario, case) is not None
         lost = decision_regret_s(drawn.truth, trail) if judged else None
         lost = lost[counted] if lost is not None and cut else lost
         log = RequestLog.of(drawn.truth, trail, counted).answered

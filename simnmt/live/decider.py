@@ -37,17 +37,13 @@ class Decision:
     """A decision on one request."""
 
     target: int
-    """The policy's choice."""
     delay_s: tuple[float, ...]
     """What the policy was shown, by target."""
     tgt_len_predicted: float | None
     """None if the policy predicts no lengths."""
     estimate_s: float
-    """Estimated transfer time to the last target."""
     measured_at_s: float
-    """When that was measured."""
     sent_as: int
-    """Number of the request in the view of the target."""
 
 
 def live_unit(plan: RunPlan, workload: str | None = None) -> Unit:

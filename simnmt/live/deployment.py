@@ -82,7 +82,6 @@ def engine_settings(target: Target, folder: Path, **options: Any) -> EngineSetti
 
 
 def _with_decoder(settings: EngineSettings, decoder: DecoderSettings, device: str) -> EngineSettings:
-    """Return the engine with the decoder variant that the scenario chooses."""
     if settings.backend == "sharp":
         return replace(settings, decoder=decoder, beam=decoder.beam)
     if decoder != DecoderSettings(beam=decoder.beam, fused=decoder.fused):
@@ -117,7 +116,6 @@ def recommended_policy(directory: Path, unit: Unit) -> str:
 
 
 def batching_of(target: Target) -> Batching:
-    """Return how a target batches; one by one without batching in the scenario."""
     batching = ONE_BY_ONE if target.decoding is None else target.decoding.batching
     if isinstance(batching, CustomBatching):
         what = f"the batcher {batching.extension.label} of device {target.device} is simulated alone"
@@ -146,7 +144,6 @@ class ReplayedRequests:
     node: NDArray[np.int32]
     """The end node that asks; in a closed loop, that of each client counts instead."""
     clients: Clients | None
-    """The clients of a closed loop; None in another."""
 
 
 def replayed_requests(unit: Unit) -> ReplayedRequests:

@@ -53,7 +53,6 @@ class ServedModel:
     new_decoder: Callable[[Batching], SentenceDecoder]
     """Returns an empty decoder that batches so. Raises `NmtError` for a batching that it cannot do."""
     engine: EngineBlock
-    """What executes, with the architecture."""
     run_reference: Callable[[], float] | None = None
     """Does the fixed work once, and returns its seconds; None: there are no reference executions."""
 
@@ -63,7 +62,6 @@ class EngineSettings:
     """How a live engine is loaded, batched and placed on the box."""
 
     model: str
-    """See `EngineRequest.model`."""
     backend: str = "torch"
     device: str = "cpu"
     compute_type: str | None = None
@@ -100,14 +98,11 @@ class Execution:
 
     text: str
     tgt_len: int
-    """Decode steps of its output."""
     begin_s: float
-    """Begin of its encoding."""
     end_s: float
     largest_batch: int
     """Most sentences that took a step together with it, itself included."""
     left_active: int
-    """Sentences left active in its batch when it ended."""
     left_waiting: int
 
 
@@ -291,8 +286,6 @@ def _place(settings: EngineSettings) -> None:
 
 @dataclass(slots=True)
 class _Sentence:
-    """A sentence in the engine."""
-
     line: SourceLine
     is_begin_wanted: bool
     begin_s: float = 0.0

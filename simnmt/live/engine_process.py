@@ -28,16 +28,6 @@ from simnmt.service.messages import ServiceError
 _LOG = logging.getLogger("simnmt.live")
 
 
-class _Job:
-    """A sentence that the front waits for."""
-
-    __slots__ = ("began", "done")
-
-    def __init__(self, began: Callable[[float], None] | None) -> None:
-        self.began = began
-        self.done: asyncio.Future[Execution] = asyncio.get_running_loop().create_future()
-
-
 class EngineProcess:
     """An engine as its front sees it: starts the process, sends sentences, and starts it anew if it dies."""
 
@@ -50,17 +40,16 @@ class EngineProcess:
     def __init__(self, settings: EngineSettings) -> None:
         self.settings = settings
         self.on_reference: Callable[[Reference], None] = lambda reference: None
-        """Called with each reference execution."""
         self.on_error: Callable[[str], None] = lambda text: None
         """Called with a line when the process dies."""
         self.block: EngineBlock
         """What executes. Set by `start`, as the next."""
         self.codec: TextCodec
         self.restarts = 0
-        self._jobs: dict[int, _Job] = {}
+        self._jobs: dict[int, tuple[asyncio.Future[Execution], Callable[[float], None] | None]] = {}
+        """Of each sentence that is waited for its future execution, and what is called at its begin."""
         self._number = 0
         self._connection: Connection | None = None
-        """None while there is no process."""
         self._process: SpawnProcess | None = None
         self._ready: asyncio.Future[EngineBlock] | None = None
         """Done when the process has loaded its model."""
@@ -130,10 +119,11 @@ class EngineProcess:
             raise ServiceError(503, "the engine is starting", retry_after_s=self.RESTART_S)
         key, submitted_s = self._number, time.monotonic()
         self._number += 1
-        job = self._jobs[key] = _Job(began)
+        done = asyncio.get_running_loop().create_future()
+        self._jobs[key] = done, began
         self._send("decode", key, line, forced_len, submitted_s, began is not None)
         try:
-            return await job.done, submitted_s
+            return await done, submitted_s
         except asyncio.CancelledError:
             if self._jobs.pop(key, None) is not None:
                 self._send("withdraw", key)  # it is not decoded unless it has begun, and its answer is dropped
@@ -205,15 +195,17 @@ class EngineProcess:
             return
         if kind == "began":
             key, begin_s = content
-            if (job := self._jobs.get(key)) is not None and job.began is not None:
-                job.began(begin_s)
+            _, began = self._jobs.get(key, (None, None))
+            if began is not None:
+                began(begin_s)
         elif kind in ("done", "failed"):
             key, *result = content
-            if (job := self._jobs.pop(key, None)) is not None and not job.done.done():
+            done, _ = self._jobs.pop(key, (None, None))
+            if done is not None and not done.done():
                 if kind == "done":
-                    job.done.set_result(*result)
+                    done.set_result(*result)
                 else:
-                    job.done.set_exception(ServiceError(*result))
+                    done.set_exception(ServiceError(*result))
         elif kind == "reference":
             self.on_reference(*content)
         elif self._ready is not None and not self._ready.done():
@@ -232,10 +224,10 @@ class EngineProcess:
         if self._ready is not None and not self._ready.done():
             self._ready.set_exception(SimnmtError("the engine's process ended while it loaded the model"))
         jobs, self._jobs = self._jobs, {}
-        for job in jobs.values():
-            if not job.done.done():
-                job.done.set_exception(ServiceError(503, "the engine's process ended", retry_after_s=self.RESTART_S))
-                job.done.exception()  # a sentence that nobody awaits any more is no error
+        for done, _ in jobs.values():
+            if not done.done():
+                done.set_exception(ServiceError(503, "the engine's process ended", retry_after_s=self.RESTART_S))
+                done.exception()  # a sentence that nobody awaits any more is no error
         if self._has_loaded and not self._closing and self._restarting is None:
             self._restarting = asyncio.get_running_loop().create_task(self._restart())
 

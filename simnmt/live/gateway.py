@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TextIO
 
-from prometheus_client import Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from simnmt.base import VERSION
 from simnmt.base.configuration import end_tokens
@@ -25,7 +25,7 @@ from simnmt.nmt.source_lines import SourceLine
 from simnmt.policies.custom import PolicyError
 from simnmt.results.live_log import BeginRecord, DecisionRecord, HandshakeRecord, HeardRecord, LostRecord, Outcome
 from simnmt.service.client import DelayedTransport, TranslationClient
-from simnmt.service.http_server import Access, Limits, Metrics
+from simnmt.service.http_server import Access, Limits
 from simnmt.service.messages import ServiceError, TranslateRequest
 
 HURRIED = 0.9
@@ -47,7 +47,6 @@ class GatewaySettings:
     access: Access = field(default_factory=Access)
     limits: Limits = field(default_factory=Limits)
     token: str = ""
-    """Token of the servers."""
     ca_file: Path | None = None
     """Certificates of the authorities that vouch for the servers; None: those of the system."""
     offload_s: float = 10.0
@@ -64,15 +63,12 @@ class GatewaySettings:
 
 @dataclass(slots=True)
 class _Server:
-    """A remote target."""
-
     number: int
     target: Target
     client: TranslationClient
     hash: str = ""
     reachable: bool = True
     why: str = ""
-    """Why it is not reachable."""
 
     async def shake_hands(self, settings: GatewaySettings) -> float:
         """Return the seconds of a round trip to a server that runs the right model for the gateway's languages.
@@ -96,7 +92,7 @@ class _Drift:
     LAST = 100
     """Requests over which measured and predicted seconds are averaged, with weights that fall exponentially."""
 
-    def __init__(self, targets: Sequence[Target], metrics: Metrics) -> None:
+    def __init__(self, targets: Sequence[Target], metrics: CollectorRegistry) -> None:
         what = "Measured over predicted execution of recent requests that were decoded alone, by device."
         self._gauge = Gauge("simnmt_execution_over_predicted", what, ["device"], registry=metrics)
         self._profiles = {target.device: target.profile for target in targets}
@@ -149,10 +145,8 @@ class LiveGateway(LiveService):
         self._stack = AsyncExitStack()
         self._tasks: set[asyncio.Task[None]] = set()
         self.fallbacks = 0
-        """Requests translated here after their server did not answer."""
         self.decider: LiveDecider
         self.begin_s = 0.0
-        """The moment that the decider's clock counts from."""
 
     async def start(self) -> None:
         """Load the model, greet the servers, and listen.

@@ -58,16 +58,13 @@ class ReplaySettings:
     ca_file: Path | None = None
     """Certificates of the authorities that vouch for the service; None: those of the system."""
     source: str = "de"
-    """Code of the language that is translated."""
     target: str = "en"
     texts: Sequence[str] | None = None
     """Texts that are sent in turn; None: texts of random words, with the workload's lengths on both sides."""
     workload: str | None = None
-    """None: the scenario's first."""
     device: str | None = None
     """The device that the service is, if it is a server; None: found by the hash of its engine."""
     timeout_s: float = 60.0
-    """Time within which a request must be answered."""
     connections: int = 500
     """Most requests under way; further ones wait at the load generator, and their latency counts on."""
     delays: bool = False
@@ -108,7 +105,6 @@ class _Served:
 
     service: str
     policy: str
-    """Its name in the result."""
     target: int | None
     """The only device that executes requests; None if a gateway decides."""
     remarks: tuple[str, ...] = ()
@@ -118,8 +114,6 @@ class _Served:
 
 @dataclass(frozen=True, slots=True)
 class _Replay:
-    """One replication."""
-
     unit: Unit
     requests: ReplayedRequests
     log: LoadLog

@@ -15,7 +15,7 @@ from math import inf
 from typing import Any, TextIO
 
 from aiohttp import web
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from simnmt.base import VERSION
 from simnmt.live.decider import Decision
@@ -26,7 +26,7 @@ from simnmt.live.service_engine import ServiceEngine
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.results.live_log import BeginRecord, Outcome, Record, ReferenceRecord, RequestRecord, format_record
 from simnmt.service import messages
-from simnmt.service.http_server import BUCKETS_S, Access, HttpService, Limits, Metrics, timeout
+from simnmt.service.http_server import BUCKETS_S, Access, HttpService, Limits, timeout
 from simnmt.service.messages import ServiceError, Times, TranslateRequest
 
 Engine = EngineProcess | ServiceEngine
@@ -37,10 +37,8 @@ class FrontSettings:
     """What clients may ask of a service, and how much at a time."""
 
     source: str = "de"
-    """Code of the language that is translated."""
     target: str = "en"
     texts: int = 100
-    """Most texts of one request."""
     waiting: int = 256
     """Most sentences under way; further requests are refused with status 429."""
     deadline_s: float = 30.0
@@ -62,7 +60,6 @@ class Task:
     deadline_s: float
     """When it must be answered."""
     sender: str = ""
-    """The sender's number of the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +91,7 @@ class Front(ABC):
 
     def __init__(self, settings: FrontSettings, access: Access, limits: Limits, on_error: Callable[[str], None]) -> None:
         """`on_error`: called with a line about a fault of the service."""
-        self._front, self.metrics = settings, Metrics()
+        self._front, self.metrics = settings, CollectorRegistry()
         self.waiting = 0
         """Texts under way."""
         self.outcomes = collections.Counter[Outcome]()
@@ -106,7 +103,7 @@ class Front(ABC):
             web.post("/detect", self._detect),
             web.get("/health", self._health),
         ]
-        self.http = HttpService(routes, access, limits, self.metrics, on_error=on_error)
+        self.http = HttpService(routes, access, limits, self.metrics, on_error)
 
     @abstractmethod
     async def translate(self, task: Task) -> Result:
@@ -225,7 +222,6 @@ class Trip:
     """The choice of a gateway's policy."""
     decided_s: float | None = None
     device: str | None = None
-    """Where the answer was computed."""
     transfer_s: float = 0.0
     fell_back: bool = False
     sent: Decision | None = None

@@ -26,7 +26,6 @@ from simnmt.base.arrays import Floats
 from simnmt.base.errors import InputError, SimnmtError
 from simnmt.devices import Fifo
 from simnmt.experiment.cases import RunPlan, Unit
-from simnmt.experiment.targets import Target
 from simnmt.experiment.units import kinds, run_unit
 from simnmt.live.decider import deployable_policy, live_unit, replayed_targets
 from simnmt.live.deployment import ReplayedRequests, engine_settings, replayed_requests, routes_of, target_of
@@ -103,7 +102,6 @@ class LiveRun:
     turnaround_s: tuple[float, ...]
     """Of each device, the usual time from the end of an execution to the begin of the next one that waits."""
     references_s: Mapping[str, Floats]
-    """Seconds of the reference executions by device."""
     decides_again: bool
     """True if the policy, given what the gateway had measured, makes the same decisions again."""
 
@@ -174,9 +172,7 @@ class Comparison:
     predicted: Figures
     live_means_s: tuple[float, ...]
     voids: tuple[str, ...]
-    """Why replications were left out."""
     void: bool
-    """True if every replication is void."""
 
     def document(self) -> dict[str, Any]:
         """Return the comparison as JSON, with the errors of both simulations."""
@@ -447,12 +443,10 @@ def structural_figures(run: LiveRun, others: Sequence[LiveRun]) -> Figures:
 
 
 def _with_varying_batches(unit: Unit) -> Unit:
-    """Return a unit whose sentences vary in batches."""
-
-    def one(target: Target) -> Target:
-        return target if target.decoding is None else replace(target, decoding=replace(target.decoding, varies=True))
-
-    return replace(unit, case=replace(unit.case, targets=tuple(map(one, unit.case.targets))))
+    varying = [
+        one if one.decoding is None else replace(one, decoding=replace(one.decoding, varies=True)) for one in unit.case.targets
+    ]
+    return replace(unit, case=replace(unit.case, targets=tuple(varying)))
 
 
 def _ranked(network: str, rows: Sequence[Comparison]) -> Ranking:

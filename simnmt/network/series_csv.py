@@ -192,9 +192,8 @@ def read_series(
     table, is_rtt = SeriesTable(path), kind is RttSeries
     if time_column not in table.names:
         remedy = f"name it by time_column, or make a series of a log: simnmt trace import {shorten(path.name)} --out FILE.csv"
-        raise TraceError(
-            table.missing(shorten(time_column), remedy).what, path=path, remedy=remedy
-        )  # of the file, not of a line
+        error = table.missing(shorten(time_column), remedy)
+        raise TraceError(error.what, path=path, remedy=error.remedy)  # without a line, so that a scenario names its key
     times, values = table.numbers(time_column), table.numbers(column)
     table.check(np.abs(times) < 1e20, time_column, "is no finite time", "give every row a time")
     mend = "`simnmt trace import` sorts the rows and keeps one per time"
@@ -211,7 +210,9 @@ def read_series(
     if doubt := kind.doubt_unit(values, read_unit, unit is not None or table.is_own):
         remedy = "state rtt_unit: s if they are seconds, rtt_unit: ms if not" if is_rtt else "state unit: bps, kbps or mbps"
         raise table.wrong(f"{shorten(column)}: {doubt}", column, remedy)
-    return kind.of_samples(name or path.stem, table.kind, table.source, times * SECONDS_PER[time_unit], values, table.lost)
+    # Differences first: a float holds a Unix time to a quarter of a microsecond.
+    time_s = (times - times[np.argmin(np.isnan(values))]) * SECONDS_PER[time_unit]
+    return kind.of_samples(name or path.stem, table.kind, table.source, time_s, values, table.lost)
 
 
 def series_text(

@@ -222,7 +222,6 @@ class Chart:
     reading: str = ""
     stacked: bool = False
     message: str = ""
-    """Text in the middle of an empty chart."""
 
     def figure(self, palette: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Return `{"data", "layout"}` for plotly; `palette`: replaces the style sheet's names of colours."""
@@ -263,7 +262,6 @@ class Panel:
     name: str
     heading: str
     alt: str
-    """Description for screen readers."""
     draw: Callable[..., Chart]
     """Takes an option of each control."""
     controls: Sequence[Control] = ()

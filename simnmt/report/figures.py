@@ -92,7 +92,6 @@ def policy_line(policy: str, colour: int, x: Any, y: Any, *, unstable: bool = Fa
 
 
 def _time_scale(greatest_ms: float) -> tuple[str, float]:
-    """Return the unit for latencies up to this one, and the factor from milliseconds to this unit."""
     return ("s", 1e-3) if greatest_ms >= MANY_MS else ("ms", 1.0)
 
 

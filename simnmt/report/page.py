@@ -62,7 +62,6 @@ def _facts(result: Run) -> list[str]:
 
 
 def _sampling(result: Run) -> list[str]:
-    """Return the sentences that figures show a sample, or not all requests, if they do."""
     most = max((log.requests for cell in result.cells for log in cell.logs.values()), default=0)
     sampled = [f"Figures over single requests show an even sample of at most {MOST_DRAWN:,}."] if most > MOST_DRAWN else []
     loses = any(row.get("lost_share") for row in result.summary_rows)
@@ -93,7 +92,6 @@ def doubt_sections(doubts: Sequence[Row]) -> list[Section]:
 
 
 def _cell_section(index: int, cell: Cell, result: Run) -> Section:
-    """Return one cell's figures and tables."""
     view = view_of(result, cell)
     tables = [
         batch_table(cell, view.rows),
@@ -153,7 +151,6 @@ def _making_section(result: Run) -> Section:
 
 
 def _devices_fact(cell: Cell) -> str:
-    """Return the devices with their profiles, and the plane that is believed of each."""
     planes = [[1e3 * value for value in plane_s] for plane_s in cell.planes]
     rows = zip(cell.devices, map(boxes, cell.devices), cell.profile_names, cell.shown_kinds, planes, strict=True)
     return words("devices", devices=rows)[0]

@@ -36,9 +36,7 @@ class Section:
     id: str = ""
     """For links; figures need it."""
     text: Sequence[str] = ()
-    """Paragraphs."""
     facts: Sequence[tuple[str, str]] = ()
-    """What, and its value."""
     panels: Sequence[Panel] = ()
     picture: Markup | None = None
     tables: Sequence[Table] = ()

@@ -63,7 +63,6 @@ def _boxes(pipeline: DrawnPipeline) -> list[tuple[str, float, float, str, str]]:
 
 
 def _ticks(longest_s: float) -> list[float]:
-    """Return round numbers from 0 on."""
     step = 10.0 ** floor(log10(longest_s / MOST_TICKS))
     step *= next(factor for factor in (1, 2, 5, 10) if longest_s / (factor * step) <= MOST_TICKS)
     return [number * step for number in range(int(longest_s / step + 1e-9) + 1)]

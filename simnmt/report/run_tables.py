@@ -67,7 +67,6 @@ def policies_table(result: Run, colours: Mapping[str, int] | None = None) -> Tab
 
 
 def _policies_facts(result: Run) -> Row:
-    """Return what the words below the table of policies depend on."""
     rows = result.summary_rows
     limits_s = {row["good_within_s"] for row in rows if row.get("good_within_s") is not None}
     misroutes = [of for cell in result.cells for of in cell.misroutes.values()]
@@ -88,7 +87,6 @@ def _policies_facts(result: Run) -> Row:
 
 
 def _steady(row: Row) -> Row:
-    """Return a row without the latencies of an unstable policy, which has no steady state."""
     if not row.get("unstable"):
         return row
     latencies = [key for key in row if key.endswith("_latency_s") and key != "total_latency_s"]
@@ -96,7 +94,6 @@ def _steady(row: Row) -> Row:
 
 
 def _latency_columns(result: Run) -> list[Column]:
-    """Return columns for mean and percentiles."""
     first = result.summary_rows[0]
     keys = [key.removesuffix("_latency_s") for key in first if re.fullmatch(r"p\d{2,3}_latency_s", key)]
     objectives = [record["objective"] for record in result.recommendations]
@@ -117,7 +114,6 @@ def _below_mean(row: Row) -> str:
 
 
 def _predicted(key: str, row: Row) -> str:
-    """Return the prediction interval of a latency for small print."""
     low, high = (row.get(f"{key}_predicted_{end}") for end in ("low", "high"))
     if low is None or high is None or row.get("unstable"):
         return ""
@@ -165,7 +161,6 @@ def _device_columns(rows: Sequence[Row]) -> list[Column]:
 
 
 def _origin(cell: Cell) -> str:
-    """Return how the inputs of a cell are known."""
     devices = [(kind, device.name) for kind, device in zip(cell.shown_kinds, cell.devices, strict=True)]
     return f"{format_sources(devices, [(cell.series.kind, cell.series.name)])}; lengths from {cell.lengths.name}"
 
@@ -240,7 +235,6 @@ def gaps_table(gaps: Sequence[Row]) -> Table:
 
 
 def _small(key: str, form: str, scale: float = 1.0) -> Any:
-    """Return a reader of small print: another number of the row in a text."""
     return lambda row: form.format(significant(scale * row[key])) if is_number(row.get(key)) else ""
 
 

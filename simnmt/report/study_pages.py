@@ -80,7 +80,6 @@ def best_table(comparison: Comparison) -> Table:
 
 
 def _describe_best(record: Row | None) -> str:
-    """Return the recommended policy with its objective; empty for none."""
     if record is None or record["policy"] is None:
         return ""
     return f"{record['policy']}, {objective_name(record['objective'])} {format_best(record) or 'unstable'}"
@@ -157,7 +156,6 @@ def _format_swept(value: Any) -> str:
 
 
 def _short_key(key: str) -> str:
-    """Return the last two parts of a dotted key."""
     return ".".join(key.split(".")[-2:])
 
 
@@ -304,7 +302,6 @@ def describe_answer(plan: Capacities | DeploymentPlan) -> list[str]:
 
 
 def _format_values(outcome: Outcome) -> str:
-    """Describe how far each requirement is from its limit."""
     parts = []
     for requirement, left in outcome.headroom.items():
         value = outcome.values[requirement]
@@ -316,7 +313,6 @@ def _format_values(outcome: Outcome) -> str:
 
 
 def _format_objective(plan: DeploymentPlan, candidate: Candidate) -> str:
-    """Return the number of a candidate that is to be least, with its name and unit."""
     if plan.minimised == "servers":
         return f"{candidate.servers} server{'s' * (candidate.servers != 1)}"
     return f"{objective_name(plan.objective)} {format_objective(plan.objective, plan.value(candidate))}"

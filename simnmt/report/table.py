@@ -38,7 +38,6 @@ class TableCell:
     kind: str = ""
     """Instead of a text, a kind such as `measured`."""
     words: bool = False
-    """Text, set to the left."""
     value: float | None = None
     """The number, unrounded, for sorting and for programs that read the page."""
     key: str = ""
@@ -65,7 +64,6 @@ class Column:
     scale: float = 1.0
     """Multiplies a number before it is shown; a text stands as it is."""
     signed: bool = False
-    """Show a plus sign."""
     interval: tuple[str, str] | None = None
     """Attributes of the least and the greatest value: small print on a page."""
     rounded: bool = False
@@ -79,7 +77,6 @@ class Column:
     outcome: Reader = None
     colour: Reader = None
     words: bool = False
-    """Running text: set to the left."""
     kind: bool = False
     """The value is a kind such as `measured`, which the page shows as a badge."""
     on_terminal: bool = True
@@ -178,7 +175,6 @@ class Table:
     title: str
     columns: Sequence[Column]
     rows: Sequence[Any]
-    """Mappings, or objects with attributes."""
     note: str = ""
     id: str = ""
     """Name of the table on a page, for links and for programs that read the page."""
@@ -231,7 +227,6 @@ class Table:
         return "\n".join([texts[0], f"|{'---|' * len(heads)}", *texts[1:]])
 
     def _cells(self, most: int | None = None) -> tuple[list[str], list[list[str]], int]:
-        """Return heads, cells, and how many columns hold texts."""
         columns = [*(Column(key, key, words=True) for key in self.groups), *self.columns]
         columns = [column for column in columns if column.on_terminal]
         words = next((place for place, column in enumerate(columns) if not column.words), len(columns))

@@ -176,6 +176,7 @@ def read_live_log(path: str | os.PathLike[str]) -> LiveLog:
     except OSError as error:
         raise LiveLogError(f"cannot read the log: {error.strerror}", path=path) from None
     log = LiveLog()
+    lists: dict[str, list[Any]] = {"request": log.requests, "reference": log.references}
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -187,14 +188,10 @@ def read_live_log(path: str | os.PathLike[str]) -> LiveLog:
             if is_torn or fault["type"] == "union_tag_invalid":
                 continue
             raise LiveLogError(_describe(fault), path=path, line=number) from None
-        if isinstance(record, RequestRecord):
-            log.requests.append(record)
-        elif isinstance(record, ReferenceRecord):
-            log.references.append(record)
-        elif isinstance(record, BeginRecord):
+        if isinstance(record, BeginRecord):
             log.begin = record
         else:
-            log.decider_events.append(record)
+            lists.get(record.event, log.decider_events).append(record)
     return log
 
 

@@ -15,7 +15,7 @@ from simnmt.base.errors import InputError
 from simnmt.base.suggestions import format_list
 from simnmt.results.metrics import Assessment, Objective, Requirement, objective_metric
 from simnmt.results.statistics import Estimate, change_percent, interval_columns, is_tie, over_replications
-from simnmt.results.summary import Row, Runs, known
+from simnmt.results.summary import Row, Runs, by_cell, known
 
 TRIVIAL_SPREAD = 0.05
 """Relative spread between the worst and the best deployable policy below which the choice is nearly trivial."""
@@ -202,15 +202,13 @@ def _matters_little(gain: Estimate) -> bool:
 
 def by_objective(rows: Sequence[Row], recommendations: Sequence[Row]) -> list[Row]:
     """Return the rows of each workload and network by the objective; those that lose requests last, and then unstable ones."""
-    places = {(row["workload"], row["network"]): number for number, row in reversed([*enumerate(rows)])}
     columns = {(row["workload"], row["network"]): objective_metric(row["objective"]).column for row in recommendations}
 
-    def rank(row: Row) -> tuple[int, bool, float, float]:
-        place = (row["workload"], row["network"])
-        value = row.get(columns.get(place, "mean_latency_s"))
-        return places[place], bool(row.get("unstable")), row.get("lost_share") or 0.0, inf if value is None else value
+    def rank(row: Row) -> tuple[bool, float, float]:
+        value = row.get(columns.get((row["workload"], row["network"]), "mean_latency_s"))
+        return bool(row.get("unstable")), row.get("lost_share") or 0.0, inf if value is None else value
 
-    return sorted(rows, key=rank)
+    return [row for of_cell in by_cell(rows).values() for row in sorted(of_cell, key=rank)]
 
 
 def best_row(recommendations: Sequence[Row], rows: Sequence[Row], workload: str | None, network: str | None) -> Row:
@@ -221,7 +219,8 @@ def best_row(recommendations: Sequence[Row], rows: Sequence[Row], workload: str 
     for recommended in recommendations:
         if workload in (None, recommended["workload"]) and network in (None, recommended["network"]):
             place = {key: recommended[key] for key in ("workload", "network", "policy")}
-            if (best := next((row for row in rows if place.items() <= row.items()), None)) is not None:
+            best = next((row for row in rows if place.items() <= row.items()), None)
+            if best is not None:
                 return best
             break
     places = format_list((f"{row['workload']} on {row['network']}" for row in recommendations), ",")

@@ -142,15 +142,10 @@ class Trail:
     @classmethod
     def recorded(cls, columns: Mapping[str, Array], accounts: tuple[BatchAccount | BoxesUntil | None, ...]) -> Trail:
         """Return the trail of a run from its columns; `accounts`: of each target's boxes."""
-        batches = tuple(account if isinstance(account, BatchAccount) else None for account in accounts)
-        streamed = tuple(
-            None if isinstance(account, BatchAccount) or not callable(account) else account for account in accounts
-        )
-        return cls(
-            {**columns, "decided_s": columns["arrival_s"]},
-            batches=batches if any(batches) else (),
-            streamed=streamed if any(streamed) else (),
-        )
+        batches = tuple(of if isinstance(of, BatchAccount) else None for of in accounts)
+        streamed = tuple(None if isinstance(of, BatchAccount) else of for of in accounts)
+        known = {**columns, "decided_s": columns["arrival_s"]}
+        return cls(known, batches=batches if any(batches) else (), streamed=streamed if any(streamed) else ())
 
     def with_columns(self, **columns: Array | None) -> Trail:
         """Return the trail with other columns; None leaves one out."""

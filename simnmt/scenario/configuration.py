@@ -53,7 +53,6 @@ def _checked_level(level: Mapping[str, float]) -> Mapping[str, float]:
 
 
 def _checked_name(lookup: Callable[[str], Metric]) -> AfterValidator:
-    """Return the check that a function knows a name."""
 
     def check(name: str) -> str:
         try:

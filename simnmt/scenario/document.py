@@ -30,7 +30,6 @@ class Document:
     """A scenario as it was written; only its form has been checked."""
 
     content: Any
-    """Plain data, and objects of Python."""
     marks: Marks = field(default_factory=dict)
     """Where values come from; none for data that comes from no file."""
     path: str | None = None
@@ -155,7 +154,6 @@ class Override:
     location: tuple[str, ...]
     """Keys from the top; a list's index as a text of digits."""
     value: Any
-    """Plain data."""
     label: str
     """The option as the user wrote it, `--set seed=2`, or the argument of Python, `seed=2`."""
 

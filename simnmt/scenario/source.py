@@ -46,7 +46,6 @@ class Source:
     document: Document
     """The scenario as given, with the overrides applied, in which errors find their line."""
     text: bytes
-    """The scenario as given, for scenario.input.yaml."""
     resolved_text: str
     """The scenario with every default, override and absolute path written out."""
     base: Path = field(default_factory=Path.cwd)
@@ -139,7 +138,6 @@ def _check_source(
 
 
 def _checked_scenario(document: Document, base: Path, allow_code: bool) -> ScenarioConfiguration:
-    """Return the scenario of a document, with absolute paths, and with what users bring to it."""
     folders = list(dict.fromkeys((str(base.absolute()), str(Path.cwd()))))
     scenario = validate(ScenarioConfiguration, document, code=UserCode(folders, allow_code))
     check_topology(scenario, document)

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-import numpy as np
-
 from simnmt.base.suggestions import did_you_mean
 from simnmt.network.configuration import links_of
 from simnmt.policies.baselines import FixedPolicy
-from simnmt.results.device_accounts import batch_columns, stream_columns
 from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import Location
@@ -31,17 +28,11 @@ def check_topology(scenario: ScenarioConfiguration, document: Document) -> None:
 
 def _devices(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
     first, *others = scenario.devices
-    taken: set[str] = set()  # columns of the summary by the kind of execution
-    for name, device in scenario.devices.items():
-        if device.batching is not None:
-            taken.update(batch_columns(name, 1, None, 1.0, np.empty(0), np.empty(0)))
-        if device.sti is not None:
-            taken.update(stream_columns(name, None, 1.0))
     if END_NODE in others:
         yield ("devices", END_NODE), f"devices are listed nearest first, so {END_NODE} comes first"
     for name, device in scenario.devices.items():
         place = ("devices", name)
-        if name in _RESERVED_NAMES or name.endswith("_busiest") or f"{name}_share" in taken:
+        if name in _RESERVED_NAMES or name.endswith("_busiest"):
             yield place, f"{name}_share or {name}_load is another number of the summary; choose another name"
         if isinstance(device.profile, dict) and device.profile.keys() != scenario.workloads.keys():
             workloads = ", ".join(scenario.workloads)

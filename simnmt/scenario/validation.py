@@ -63,7 +63,6 @@ def _location(value: Any, fault: Mapping[str, Any]) -> Location:
 
 
 def _forms(annotation: Any) -> list[Any]:
-    """Return the members of a union, without None."""
     if get_origin(annotation) is Annotated:
         return _forms(get_args(annotation)[0])
     if get_origin(annotation) in (Union, types.UnionType):
@@ -97,7 +96,6 @@ def _forms_at(model: type[BaseModel], document: Document, location: Location, co
 def _error(
     model: type[BaseModel], document: Document, location: Location, fault: Mapping[str, Any], code: UserCode
 ) -> ScenarioError:
-    """Return the line about one of pydantic's faults."""
     kind, value, context = fault["type"], fault["input"], fault.get("ctx", {})
     written = document.mark(location)[0].text
     got = written if written and not isinstance(value, str) and value is not None else describe_value(value)

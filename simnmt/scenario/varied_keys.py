@@ -1,28 +1,23 @@
 """Keys of a scenario with several values: what a sweep runs and what a plan chooses among, in one notation.
 
 A varied key is an override of the scenario (`--set KEY=VALUE`) with several values: `KEY=V1,V2,...`, `KEY=FROM:TO:N` (N evenly
-spaced numbers, both ends included) or `KEY=FROM:TO` (all whole numbers between whole ends). A sweep file has the same after
-the key. All values are checked before anything runs; an error names the option, or the place in the sweep file.
+spaced numbers, both ends included) or `KEY=FROM:TO` (all whole numbers between whole ends). All values are checked before
+anything runs; an error names the option.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 from math import isfinite, prod
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
-
-from simnmt.base.configuration import Configuration
 from simnmt.base.errors import printable, shorten
-from simnmt.scenario.document import Document, Override, parse_key, quote_shipped_names, read_document
+from simnmt.scenario.document import Override, parse_key, quote_shipped_names
 from simnmt.scenario.errors import ScenarioError, format_location
-from simnmt.scenario.validation import validate
 from simnmt.scenario.yaml_text import parse_yaml
 
 MOST_VALUES = 100_000
@@ -36,9 +31,7 @@ class VariedKey:
 
     location: tuple[str, ...]
     label: str
-    """The option, or the place in the sweep file, that errors name."""
     values: tuple[Any, ...]
-    """Plain data."""
 
     @property
     def name(self) -> str:
@@ -147,66 +140,24 @@ class Sweep:
     keys: tuple[VariedKey, ...]
 
 
-class SweepConfiguration(Configuration):
-    """A sweep file."""
-
-    scenario: Annotated[str, Field(min_length=1)]
-    """The scenario: a path relative to the sweep file, a shipped `@name`, or a run directory."""
-    overrides: Annotated[dict[str, Any], Field(alias="set", default_factory=dict)]
-    """Values in place of the scenario's, by dotted key, the same at all points."""
-    grid: Annotated[dict[str, list[Any] | str], Field(min_length=1)]
-    """Values of each swept key, by dotted key: a list, `FROM:TO:N` or `FROM:TO`."""
-
-
-def is_sweep_file(document: Document) -> bool:
-    """Return whether a document is a sweep file rather than a scenario."""
-    return "workloads" not in document.content and ("scenario" in document.content or "grid" in document.content)
-
-
 def read_sweep(given: str, grid: Sequence[str | VariedKey] = (), overrides: Sequence[Override] = ()) -> Sweep:
-    """Return the sweep of a sweep file or of a scenario, with further options. Raises `ScenarioError`.
+    """Return the sweep of a scenario. Raises `ScenarioError` for keys that cannot be swept or contradict each other.
 
     Args:
-        given: a sweep file, or a scenario as `open_source` takes it.
+        given: a scenario as `open_source` takes it.
         grid: varied keys, or one or more texts such as `devices.cloud.count=1,2,4` or `KEY=FROM:TO:N`.
         overrides: values in place of the scenario's, the same at all points.
     """
     keys = parse_varied_keys(grid)
-    if not given.startswith("@") and given != "-":
-        if not Path(given).exists():
-            raise ScenarioError("no such file or folder", path=given, remedy="give a sweep file or a scenario")
-        if Path(given).is_file() and is_sweep_file(document := read_document(given)):
-            configuration = validate(SweepConfiguration, document)
-            scenario = configuration.scenario
-            given = scenario if scenario.startswith("@") else str(Path(given).parent / scenario)
-            in_file = [
-                VariedKey(location, label, tuple(values if isinstance(values, list) else _parse_values(values, label)))
-                for values, location, label in _entries(document, "grid")
-            ]
-            keys = [*in_file, *keys]
-            overrides = [*(Override(at, value, label) for value, at, label in _entries(document, "set")), *overrides]
-    return checked(Sweep(given, tuple(overrides), tuple(keys)))
-
-
-def _entries(document: Document, block: str) -> Iterator[tuple[Any, tuple[str, ...], str]]:
-    """Yield the value of each dotted key of a block, its location, and the name of its place in errors."""
-    for key, value in document.content.get(block, {}).items():
-        line, column = document.position((block, key), key=True) or (1, 1)
-        label = f"{document.path}:{line}:{column}"
-        yield value, parse_key(f"{key}=", label)[0], label
-
-
-def checked(sweep: Sweep) -> Sweep:
-    """Return the sweep if its keys can be swept and do not contradict each other. Raises `ScenarioError`."""
-    if not sweep.keys:
-        raise ScenarioError("nothing is swept", remedy="give a grid, KEY=V1,V2,... or KEY=FROM:TO:N, or a sweep file")
-    for key in sweep.keys:
+    if not keys:
+        raise ScenarioError("nothing is swept", remedy="give a grid, KEY=V1,V2,... or KEY=FROM:TO:N")
+    for key in keys:
         key.check(UNSWEPT)
-        for override in sweep.overrides:
+        for override in overrides:
             if override.location[: len(key.location)] == key.location:
                 raise ScenarioError(f"{key.name} is varied, and set to one value by {override.label}", path=key.label)
-    check_disjoint(sweep.keys)
-    points = prod(len(key.values) for key in sweep.keys)
+    check_disjoint(keys)
+    points = prod(len(key.values) for key in keys)
     if points > MOST_VALUES:
         raise ScenarioError(f"{points:,} points, more than {MOST_VALUES:,}")
-    return sweep
+    return Sweep(given, tuple(overrides), tuple(keys))

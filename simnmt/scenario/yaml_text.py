@@ -86,7 +86,6 @@ def _place(mark: Any) -> Place:
 
 
 def _value(node: Any, location: Location, marks: dict[Location, Mark]) -> Any:
-    """Return the value of a node, and add its marks."""
     from ruamel.yaml.nodes import ScalarNode, SequenceNode
 
     place = _place(node.start_mark)
@@ -123,7 +122,6 @@ def _value(node: Any, location: Location, marks: dict[Location, Mark]) -> Any:
 
 
 def _scalar(text: str) -> str | int | float | bool | None:
-    """Return the value of a text without quotes."""
     if text in _WORDS:
         return _WORDS[text]
     if _INTEGER.fullmatch(text):

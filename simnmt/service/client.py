@@ -100,22 +100,17 @@ class HttpClient:
         ca_file: Path | None = None,
         transport: DelayedTransport | None = None,
     ) -> None:
-        """Raises `InputError` for another address than `http://` or `https://`, and for an unusable `ca_file` or `token`.
+        """`ca_file`: authorities that vouch for the service, None for those of the system; `transport`: delays slept here.
 
-        A service's certificate is verified: by the authorities in `ca_file`, or by those of the system without one.
-        `transport`: the network whose delays are slept here; None: the real one alone.
+        Raises `InputError` for another address than `http://` or `https://`, and for an unusable `ca_file` or `token`.
         """
         if not token.isprintable():
             raise InputError("the token holds a line break or a control character", remedy="give the token alone, on one line")
         self._tls = _tls_context(url, ca_file)
         self.url = url.rstrip("/")
         self._token, self._connections, self._timeout_s, self._transport = token, connections, timeout_s, transport
+        self.has_token = bool(token)
         self._session: aiohttp.ClientSession | None = None
-
-    @property
-    def has_token(self) -> bool:
-        """Whether the client sends a token."""
-        return bool(self._token)
 
     async def __aenter__(self) -> Self:
         connector = aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=30.0, ssl=self._tls or True)
@@ -237,7 +232,6 @@ async def bounded_body(response: aiohttp.ClientResponse) -> bytes:
 
 
 def _failure(error: Exception) -> str:
-    """Describe how a connection failed, after the address."""
     if isinstance(error, aiohttp.ClientPayloadError):
         return "closed the connection in the middle of an answer"
     if isinstance(error, aiohttp.ClientConnectorCertificateError):

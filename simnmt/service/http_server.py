@@ -1,8 +1,7 @@
 """The frame of an HTTP service: who may connect, limits of bodies, error answers, metrics, and a graceful end.
 
 A service gives its routes to aiohttp; the frame refuses bodies that are too large (413) or compressed (415) and requests
-without the token (403), turns errors into LibreTranslate's `{"error": ...}`, and at the end lets requests finish. Limits of
-connections are those of a proxy before the service.
+without the token (403), turns errors into LibreTranslate's `{"error": ...}`, and at the end lets requests finish.
 """
 
 from __future__ import annotations
@@ -35,6 +34,8 @@ else:
     from async_timeout import timeout as timeout  # which aiohttp brings there; `wait_for` would start a task
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_QUIET = logging.Logger("simnmt.service", logging.CRITICAL + 1)
+"""Drops what the library says of wrong requests: clients have their answer."""
 BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Of histograms of seconds."""
 
@@ -64,9 +65,8 @@ def parse_address(text: str, option: str) -> Address:
     """Return the address of `HOST:PORT`, `[::1]:PORT`, or `PORT` on this box. Raises `InputError` that names `option`."""
     host, _, port = text.strip().rpartition(":")
     if not (port.isascii() and port.isdecimal() and len(port) < 8):
-        raise InputError(
-            f"{option} {shorten(text)!r} is not an address", remedy="write it as HOST:PORT, such as 127.0.0.1:5000"
-        )
+        remedy = "write it as HOST:PORT, such as 127.0.0.1:5000"
+        raise InputError(f"{option} {shorten(text)!r} is not an address", remedy=remedy)
     if int(port) > 65_535:
         raise InputError(f"{option}: {int(port)} is not a valid port (1-65535)")
     return Address(host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port))
@@ -85,7 +85,6 @@ class Access:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     behind_proxy: bool = False
-    """True if a proxy before the service encrypts."""
     allow_origin: str = ""
     """Origin of web pages whose scripts may use the service, such as `https://example.org`, or `*`; empty: none."""
 
@@ -123,31 +122,10 @@ class Limits:
 
     body_bytes: int = 1_000_000
     read_s: float = 10.0
-    """Longest time in which a client sends a body."""
     idle_s: float = 60.0
     """Longest time without a request on a connection, from its last answer."""
     drain_s: float = 30.0
     """Longest time in which the requests under way may finish at the end."""
-
-
-class Metrics(CollectorRegistry):
-    """Prometheus metrics of a service."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._requests = Counter("simnmt_requests", "Requests by path and status.", ["path", "status"], registry=self)
-        what = "Seconds from a request to its answer, by path."
-        self._seconds = Histogram("simnmt_request_seconds", what, ["path"], buckets=BUCKETS_S, registry=self)
-        self._observers = dict[tuple[str, int], tuple[Counter, Histogram]]()
-
-    def observe(self, path: str, status: int, seconds: float) -> None:
-        """Count an answered request."""
-        observers = self._observers.get((path, status))
-        if observers is None:  # `labels` costs more than counting
-            observers = self._requests.labels(path, str(status)), self._seconds.labels(path)
-            self._observers[path, status] = observers
-        observers[0].inc()
-        observers[1].observe(seconds)
 
 
 class HttpService:
@@ -158,19 +136,21 @@ class HttpService:
         routes: Sequence[web.RouteDef],
         access: Access,
         limits: Limits,
-        metrics: Metrics,
-        *,
-        on_error: Callable[[str], None] = lambda text: None,
+        metrics: CollectorRegistry,
+        on_error: Callable[[str], None],
     ) -> None:
         """`routes`: handlers, which may raise `ServiceError`; `on_error`: called with a line about a fault of the service."""
-        self._access, self._limits, self.metrics, self._on_error = access, limits, metrics, on_error
+        self._access, self._limits, self._metrics, self._on_error = access, limits, metrics, on_error
+        self._requests = Counter("simnmt_requests", "Requests by path and status.", ["path", "status"], registry=metrics)
+        what = "Seconds from a request to its answer, by path."
+        self._seconds = Histogram("simnmt_request_seconds", what, ["path"], buckets=BUCKETS_S, registry=metrics)
         app = web.Application(middlewares=[self._answer], client_max_size=limits.body_bytes)
         app.add_routes([*routes, web.get("/metrics", self._metrics_text)])
         self._paths = {resource.canonical for resource in app.router.resources()}
         self._runner = web.AppRunner(
             app,
             access_log=None,
-            logger=_quiet_logger(),
+            logger=_QUIET,
             keepalive_timeout=limits.idle_s,
             shutdown_timeout=limits.drain_s,
             lingering_time=min(limits.read_s, 10.0),  # for the rest of a refused body
@@ -188,9 +168,8 @@ class HttpService:
         except (OSError, UnicodeError) as error:
             what = f"--listen {address}: cannot listen there: {getattr(error, 'strerror', None) or error}"
             raise InputError(what, remedy="choose another port, or an address of this machine") from None
-        host, port = self._runner.addresses[0][:2]
         scheme = "http" if self._access.tls_cert is None else "https"
-        self.url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+        self.url = f"{scheme}://{Address(*self._runner.addresses[0][:2])}"
 
     async def serve_until_stopped(self, drain: Callable[[], None] = lambda: None) -> None:
         """Serve until SIGTERM or SIGINT, then drain; `drain` is called when that begins."""
@@ -217,13 +196,10 @@ class HttpService:
         """
         is_form = request.content_type in ("application/x-www-form-urlencoded", "multipart/form-data")
         try:
-            if is_form or (request.query_string and not request.can_read_body):
-                async with timeout(self._limits.read_s):
-                    form = await request.post()
-                return form_content([*request.query.items(), *form.items()])
             async with timeout(self._limits.read_s):
-                body = await request.read()
-            return parse_json(body)
+                if is_form or (request.query_string and not request.can_read_body):
+                    return form_content([*request.query.items(), *(await request.post()).items()])
+                return parse_json(await request.read())
         except web.HTTPRequestEntityTooLarge:
             raise ServiceError(413, f"the body is larger than {self._limits.body_bytes:,} bytes") from None
         except asyncio.TimeoutError:
@@ -268,21 +244,15 @@ class HttpService:
             self._on_error(f"{request.method} {request.path}: {type(error).__name__}: {error}")
             response = _error_response(ServiceError(500, "the service failed; its log says why"))
         path = request.path if request.path in self._paths else "other"
-        self.metrics.observe(path, response.status, time.perf_counter() - begin_s)
+        self._requests.labels(path, str(response.status)).inc()
+        self._seconds.labels(path).observe(time.perf_counter() - begin_s)
         if origin:
             response.headers.update(_CORS | {"Access-Control-Allow-Origin": origin})
         return response
 
     async def _metrics_text(self, request: web.Request) -> web.Response:
         self.check_token(request, "")
-        return web.Response(body=generate_latest(self.metrics), content_type="text/plain", charset="utf-8")
-
-
-def _quiet_logger() -> logging.Logger:
-    """Return a logger that drops what clients do wrong: they have their answer."""
-    logger = logging.Logger("simnmt.service")
-    logger.addHandler(logging.NullHandler())
-    return logger
+        return web.Response(body=generate_latest(self._metrics), content_type="text/plain", charset="utf-8")
 
 
 _CORS = {"Access-Control-Allow-Methods": "GET, POST", "Access-Control-Allow-Headers": "Authorization, Content-Type"}

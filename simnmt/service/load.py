@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from math import isfinite, nan
 from typing import Any, TypeVar
@@ -31,7 +31,6 @@ STOPPING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGHUP", "SIGTERM
 """Ctrl-C, a terminal that closes, and a polite request to end."""
 WARM_UP = 3
 """Requests before those that count: the first ones open connections and fill caches."""
-_SELECTABLE_DESCRIPTORS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +81,9 @@ class LoadLog:
     queue_s: Floats
     execution_s: Floats
     total_s: Floats
-    """Stay at the service."""
     src_len: NDArray[np.int64]
     """Source tokens with their end mark, as the service counts them; 0 if unknown."""
     tgt_len: NDArray[np.int64]
-    """Decode steps; 0 if unknown."""
     estimate_s: Floats
     """The gateway's estimate of the transfer time at the decision."""
     age_s: Floats
@@ -153,12 +150,11 @@ async def send_load(
     """
     log = LoadLog.of(len(load.texts))
 
-    async def one(request: int, due_s: float, number: int = 0) -> None:
+    async def one(request: int, due_s: float, client_number: int = 0) -> None:
         forced = None if load.forced_lens is None else (int(load.forced_lens[request]),)
-        asked = TranslateRequest(
-            (load.texts[request],), False, load.source, load.target, "", forced, None, f"{load.name}{request}"
-        )
-        log.client[request], log.due_s[request], log.sent_s[request] = number, due_s, time.monotonic()
+        text, number = load.texts[request], f"{load.name}{request}"
+        asked = TranslateRequest((text,), False, load.source, load.target, "", forced, None, number)
+        log.client[request], log.due_s[request], log.sent_s[request] = client_number, due_s, time.monotonic()
         try:
             log.note(request, await client.translate(asked, timeout_s))
         except ServiceError as error:
@@ -200,7 +196,7 @@ if sys.platform == "linux":
 
         def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
             """Return the ready descriptors and their events, empty after `timeout` seconds; None waits for ever."""
-            if timeout is not None and timeout > 0.0 and self.fileno() < _SELECTABLE_DESCRIPTORS:
+            if timeout is not None and timeout > 0.0 and self.fileno() < 1024:  # beyond, `select` takes none
                 select.select([self.fileno()], [], [], timeout)
                 timeout = 0.0
             return super().select(timeout)
@@ -242,9 +238,8 @@ def _signals_that_cancel(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any
     if threading.current_thread() is threading.main_thread():
         for number in STOPPING:
             if callable(handler := signal.getsignal(number)):
-                with suppress(NotImplementedError):  # Windows
-                    loop.add_signal_handler(number, cancel, number)
-                    handlers[number] = handler
+                loop.add_signal_handler(number, cancel, number)
+                handlers[number] = handler
     try:
         yield
     finally:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,6 @@ MOST_FORCED = 10_000
 """Most target tokens that a request may force."""
 _MOST_S = 1e6
 """Longest time that a message may state; a longer one is no measurement."""
-_MOST_COUNT = 10**9
 _SURROGATE = re.compile("[\ud800-\udfff]")
 """Half of a pair, which JSON may hold and UTF-8 may not."""
 TIMING = "Server-Timing"
@@ -65,7 +65,6 @@ class TranslateRequest:
     """Exact target tokens of each text; None: each ends by itself."""
     deadline_s: float | None = None
     number: str = ""
-    """The sender's number of the request."""
 
     def body(self) -> bytes:
         """Return the request's body as JSON."""
@@ -114,10 +113,9 @@ def parse_request(content: Mapping[str, Any], headers: Mapping[str, str], *, mos
 
 def parse_json(body: bytes) -> dict[str, Any]:
     """Return the content of a body in JSON. Raises `ServiceError` with status 400 for another body."""
-    try:
+    content = None
+    with suppress(ValueError, RecursionError):
         content = json.loads(body)
-    except (ValueError, RecursionError):
-        raise ServiceError(400, "the body is no JSON") from None
     if not isinstance(content, dict):
         raise ServiceError(400, "the body is no JSON object")
     return content
@@ -189,7 +187,6 @@ class Answer:
     times: Times | None
     """None if the service states none, as a foreign one does."""
     report: tuple[int, ...]
-    """Numbers of `Simnmt-Report`; empty without the header."""
     lengths: tuple[int, int, int]
     """Source and target tokens, and the largest batch; 0 without the header."""
 
@@ -219,7 +216,6 @@ def parse_answer(body: bytes, headers: Mapping[str, str]) -> Answer:
 
 
 def describe_foreign_body(body: bytes) -> str:
-    """Describe a body that is no JSON, after its sender."""
     return "is a web page (HTML), not the API" if body.lstrip()[:1] == b"<" else "is no JSON"
 
 
@@ -229,4 +225,4 @@ def _integers(text: str | None) -> tuple[int, ...]:
         numbers = () if text is None else tuple(int(part) for part in text.split(","))
     except ValueError:
         return ()
-    return numbers if all(0 <= number <= _MOST_COUNT for number in numbers) else ()
+    return numbers if all(0 <= number < 1e9 for number in numbers) else ()

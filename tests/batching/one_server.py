@@ -11,9 +11,25 @@ from math import inf
 from typing import Any
 
 import numpy as np
+from hypothesis import strategies as st
 
 from simnmt.batching import Batcher, Batching, Encode
 from simnmt.devices.batch import BatchingCost
+
+
+@st.composite
+def batchings(draw: Any, limits: bool = True, collected: bool | None = None) -> Batching:
+    """Draw a batching of any kind; `limits`: of padding and of encoding, too; `collected`: whether it collects."""
+    size = draw(st.integers(1, 8))
+    collects = draw(st.booleans()) if collected is None else collected
+    return Batching(
+        size,
+        draw(st.integers(0, size - 1)),
+        size + draw(st.integers(0, 12)) if collects else None,
+        draw(st.sampled_from([0.0, 0.125, 0.5, 3.0, inf])),
+        draw(st.none() | st.integers(1, 60)) if limits else None,
+        draw(st.none() | st.integers(1, 9)) if limits else None,
+    )
 
 
 @dataclass(frozen=True)
@@ -56,7 +72,6 @@ class Served:
     """Of each sentence as it is done: how many remain active, and how many wait; in the order of `finish_s`."""
     steps: list[tuple[float, tuple[int, ...], int]] = field(default_factory=list)
     """Begin, the active sentences, how many wait."""
-    end_s: float = 0.0
 
     @property
     def active(self) -> list[int]:
@@ -121,7 +136,6 @@ def serve(
         else:
             soonest_s = min(batcher.due_s, arrival_s[coming] if coming < len(arrival_s) else inf)
             if soonest_s == inf:
-                served.end_s = now_s
                 return served
             assert soonest_s > now_s, "nothing moves although it is due"
             now_s = soonest_s

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simnmt.batching import Batcher, Batching, Encode, Join, half_empty, maxi, mini, top_up
-from tests.batching.one_server import PlainCost, Served, serve
+from tests.batching.one_server import PlainCost, Served, batchings, serve
 
 STEADY = settings(derandomize=True, deadline=None, max_examples=40)
 
@@ -40,20 +40,6 @@ def traffic(draw: Any, most: int = 40) -> Traffic:
     src_len = draw(st.lists(st.integers(1, 30), min_size=sentences, max_size=sentences))
     tgt_len = draw(st.lists(st.integers(0, 12), min_size=sentences, max_size=sentences))
     return Traffic(np.cumsum(gap_s).tolist(), src_len, tgt_len, draw(st.sampled_from([0.0, 0.5, 2.5])))
-
-
-@st.composite
-def batchings(draw: Any, limits: bool = True, collected: bool | None = None) -> Batching:
-    size = draw(st.integers(1, 9))
-    collects = draw(st.booleans()) if collected is None else collected
-    return Batching(
-        size,
-        draw(st.integers(0, size - 1)),
-        size + draw(st.integers(0, 12)) if collects else None,
-        draw(st.sampled_from([0.0, 1.5, 10.0, inf])),
-        draw(st.none() | st.integers(1, 90)) if limits else None,
-        draw(st.none() | st.integers(1, 9)) if limits else None,
-    )
 
 
 @STEADY
@@ -153,13 +139,6 @@ def test_batches_of_one_are_a_queue_where_nothing_is_collected(traffic: Traffic)
             assert served.finish_s[each] == pytest.approx(free_s, abs=1e-9)
 
 
-def test_a_sentence_that_arrives_during_the_first_of_several_encodings_is_encoded_in_the_next() -> None:
-    """Where encoding takes time, the number encoded at once changes which sentences are decoded together."""
-    late = Traffic([0.0, 0.0, 0.0, 0.5], [5] * 4, [3] * 4, 1.0)
-    joins = [late.served(Batching(4, 2, encoded_together=together)).joins for together in (2, 4)]
-    assert joins == [[(0, 1, 2, 3)], [(0, 1, 2), (3,)]]
-
-
 @STEADY
 @given(batchings(limits=False, collected=False), traffic(), st.integers(1, 9))
 def test_splitting_the_encoders_calls_changes_no_batch(batching: Batching, traffic: Traffic, together: int) -> None:
@@ -171,24 +150,23 @@ def test_splitting_the_encoders_calls_changes_no_batch(batching: Batching, traff
     assert split.finish_s == whole.finish_s
 
 
-def test_a_sentence_encoded_ahead_of_its_batch_does_not_wait_for_company() -> None:
-    arrival_s, src_len, tgt_len = [0.0, 0.0, 0.0, 50.0], [1] * 4, [2] * 4
-    at_most_a_batch = serve(Batching(2, longest_wait_s=inf, encoded_together=2), arrival_s, src_len, tgt_len)
-    ahead = serve(Batching(2, longest_wait_s=inf, encoded_together=3), arrival_s, src_len, tgt_len)
-    assert at_most_a_batch.joins == [(0, 1), (2, 3)]
-    assert ahead.joins == [(0, 1), (2,), (3,)]
-
-
-def test_a_batch_that_is_waited_for_until_it_is_full_is_not_begun_in_part() -> None:
-    served = serve(Batching(4, longest_wait_s=inf, encoded_together=2), [0, 0, 0, 0, 9], [1] * 5, [2] * 5)
-    assert served.joins == [(0, 1, 2, 3), (4,)]
-
-
-def test_a_batch_is_full_as_well_when_no_more_tokens_fit() -> None:
-    """Three of four fit under the cap."""
-    served = serve(Batching(4, longest_wait_s=inf, padded_tokens=30), [0, 0, 0, 0, 1, 2, 50], [10] * 7, [5] * 7)
-    assert served.joins == [(0, 1, 2), (3, 4, 5), (6,)]
-    assert served.encoded_s[3] == 5.0
+@pytest.mark.parametrize(
+    ("batching", "arrival_s", "encode_s", "joins"),
+    [
+        # A sentence that arrives during the first of several encodings is encoded in the next.
+        (Batching(4, 2, encoded_together=2), [0.0, 0.0, 0.0, 0.5], 1.0, [(0, 1, 2, 3)]),
+        (Batching(4, 2, encoded_together=4), [0.0, 0.0, 0.0, 0.5], 1.0, [(0, 1, 2), (3,)]),
+        # One that is encoded ahead of its batch does not wait for company.
+        (Batching(2, longest_wait_s=inf, encoded_together=2), [0.0, 0.0, 0.0, 50.0], 0.0, [(0, 1), (2, 3)]),
+        (Batching(2, longest_wait_s=inf, encoded_together=3), [0.0, 0.0, 0.0, 50.0], 0.0, [(0, 1), (2,), (3,)]),
+        # A batch that is waited for until it is full is not begun in part; it is full as well when no more tokens fit.
+        (Batching(4, longest_wait_s=inf, encoded_together=2), [0.0, 0.0, 0.0, 0.0, 9.0], 0.0, [(0, 1, 2, 3), (4,)]),
+        (Batching(4, longest_wait_s=inf, padded_tokens=15), [0, 0, 0, 0, 1, 2, 50], 0.0, [(0, 1, 2), (3, 4, 5), (6,)]),
+    ],
+)
+def test_batches_by_hand(batching: Batching, arrival_s: list[float], encode_s: float, joins: list[tuple[int, ...]]) -> None:
+    count = len(arrival_s)
+    assert Traffic(arrival_s, [5] * count, [3] * count, encode_s).served(batching).joins == joins
 
 
 def test_closing_takes_what_waits_at_once() -> None:
@@ -201,6 +179,12 @@ def test_closing_takes_what_waits_at_once() -> None:
         order = (0, 1) if batching.collected is None else (1, 0)
         assert [batcher.next(0, 2.0), batcher.next(0, 2.0), batcher.next(2, 2.0)] == [Encode(order), Join(order), None]
         assert (batcher.waiting, batcher.due_s) == (0, inf)
+    batcher = Batcher(Batching(4, longest_wait_s=inf, padded_tokens=10))
+    for request in range(3):
+        batcher.arrive(request, 5, 0.0)
+    batcher.close()
+    assert [batcher.next(0, 1.0), batcher.next(0, 1.0), batcher.next(2, 1.0, 5)] == [Encode((0, 1)), Join((0, 1)), None]
+    assert [batcher.next(0, 3.0), batcher.next(0, 3.0)] == [Encode((2,)), Join((2,))], "in as many batches as it takes"
 
 
 def test_a_sentence_that_arrives_after_the_closing_waits_for_company_again() -> None:
@@ -216,16 +200,6 @@ def test_a_sentence_that_arrives_after_the_closing_waits_for_company_again() -> 
         assert batcher.next(0, 9.0) is None
         batcher.close()
         assert batcher.next(0, 9.0) == Encode((2,))
-
-
-def test_closing_takes_all_that_wait_in_as_many_batches_as_it_takes() -> None:
-    batcher = Batcher(Batching(4, longest_wait_s=inf, padded_tokens=10))
-    for request in range(3):
-        batcher.arrive(request, 5, 0.0)
-    batcher.close()
-    assert [batcher.next(0, 1.0), batcher.next(0, 1.0), batcher.next(2, 1.0, 5)] == [Encode((0, 1)), Join((0, 1)), None]
-    batcher.arrive(3, 1, 2.0)
-    assert [batcher.next(0, 3.0), batcher.next(0, 3.0)] == [Encode((2, 3)), Join((2, 3))]
 
 
 def test_a_batcher_that_has_no_move_has_none_when_it_is_asked_again() -> None:

@@ -56,24 +56,17 @@ def run_cases(campaign: str, cases: int, check: Callable[[random.Random], object
     numbers = range(max(1, round(cases * SCALE * (1.0 if SCALE > 1.0 else SUITE_SHARE))))
     failures: list[str] = []
     for number in [int(ONE_CASE)] if ONE_CASE else numbers:
-        failure = _failure(check, random.Random(f"{campaign} {SEED} {number}"))
-        if failure is not None:
-            failures.append(f"case {number}: {failure}")
+        try:
+            check(random.Random(f"{campaign} {SEED} {number}"))
+        except (Exception, pytest.fail.Exception) as failure:
+            if ONE_CASE:
+                raise
+            failures.append(f"case {number}: {type(failure).__name__}: {str(failure)[:1500]}")
         if len(failures) == MOST_FAILURES:
             break
     if failures:
         repeat = f"SIMNMT_CAMPAIGN_SEED={SEED} SIMNMT_CAMPAIGN_CASE=NUMBER repeats one case"
         pytest.fail(f"campaign {campaign}; {repeat}\n" + "\n".join(failures), pytrace=False)
-
-
-def _failure(check: Callable[[random.Random], object], generator: random.Random) -> str | None:
-    try:
-        check(generator)
-    except (Exception, pytest.fail.Exception) as failure:
-        if ONE_CASE:
-            raise
-        return f"{type(failure).__name__}: {str(failure)[:1500]}"
-    return None
 
 
 def places(value: Any, place: Place = ()) -> Iterator[Place]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-import os
-from pathlib import Path
+
+import psutil
 
 from simnmt.live.engine_process import EngineProcess
 from simnmt.live.gateway import GatewaySettings
@@ -28,17 +28,8 @@ class _Discarded(io.StringIO):
         return len(text)
 
 
-def _resident_bytes(process: int) -> int:
-    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def _descriptors(process: int) -> int:
-    return len(list(Path(f"/proc/{process}/fd").iterdir()))
-
-
 def test_memory_and_descriptors_stay_flat() -> None:
-    unit = unit_of("@open-loop", "fit.inferences=0", "policies.cnmt.sees_backlog=true")
+    unit = unit_of("@open-loop", "policies.cnmt.sees_backlog=true")
     with services() as running:
         engine = EngineProcess(engine_settings(load_echo))
         running.run(engine.ready())
@@ -46,7 +37,7 @@ def test_memory_and_descriptors_stay_flat() -> None:
         server = running.server(engine)
         settings = GatewaySettings(unit, "cnmt", {"cloud": server.http.url}, FRONT, any_model=True)
         gateway = running.gateway(settings, log, engine)
-        processes = os.getpid(), engine.pid
+        processes = psutil.Process(), psutil.Process(engine.pid)
 
         async def send(first: int, count: int) -> int:
             answered = 0
@@ -61,9 +52,9 @@ def test_memory_and_descriptors_stay_flat() -> None:
 
         warm = REQUESTS // 3 // TOGETHER * TOGETHER
         answered = running.run(send(0, warm), 3600.0)
-        before = [(_resident_bytes(process), _descriptors(process)) for process in processes]
+        before = [(process.memory_info().rss, process.num_fds()) for process in processes]
         answered += running.run(send(warm, REQUESTS - warm), 3600.0)
-        after = [(_resident_bytes(process), _descriptors(process)) for process in processes]
+        after = [(process.memory_info().rss, process.num_fds()) for process in processes]
         running.stop(gateway)
         running.stop(server)
         running.run(engine.close())

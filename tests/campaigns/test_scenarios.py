@@ -6,7 +6,7 @@ import functools
 import json
 import random
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,16 +47,58 @@ BEYOND_JSON_SCHEMA = {
 """Kinds of pydantic's and our own errors for what the schema accepts and cannot refuse."""
 
 
-@functools.cache
-def schema_values() -> SchemaValues:
-    return SchemaValues(json.loads(schema_text()))
+TEXTS = ["x", "a b", "gateway", "cloud", "@cp1", "@de-en-news", "word", "20 Mbit/s", "a.csv"]
+DEPTH = 6
+"""Of nested models; what a schema allows below is replaced by an odd value."""
+
+
+def keys_of(part: Any) -> Iterator[tuple[str, Any]]:
+    """Yield every key that a schema names, with the schema of its values."""
+    if isinstance(part, dict):
+        yield from part.get("properties", {}).items()
+    for below in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+        yield from keys_of(below)
 
 
 @functools.cache
-def accepts() -> Callable[[Any], bool]:
-    """Return what tells whether the schema accepts a document."""
-    is_valid: Callable[[Any], bool] = jsonschema.Draft202012Validator(schema_values().schema).is_valid
-    return is_valid
+def schema_parts() -> tuple[dict[str, Any], dict[str, list[Any]], Callable[[Any], bool]]:
+    """Return the schema, the schemas of values by key, and what tells whether the schema accepts a document."""
+    schema, by_key = json.loads(schema_text()), defaultdict(list)
+    for name, values in keys_of(schema):
+        by_key[name].append(values)
+    return schema, dict(sorted(by_key.items())), jsonschema.Draft202012Validator(schema).is_valid
+
+
+def draw(schema: Any, generator: random.Random, depth: int = 0) -> Any:
+    """Draw a value that a schema allows; conditions that hold between keys are not looked at."""
+    if depth > DEPTH or not isinstance(schema, dict):
+        return generator.choice(ODD_VALUES)
+    if "$ref" in schema:
+        return draw(schema_parts()[0]["$defs"][schema["$ref"].rpartition("/")[2]], generator, depth)
+    if choices := schema.get("anyOf") or schema.get("oneOf"):
+        return draw(generator.choice(choices), generator, depth)
+    if values := schema.get("enum", [schema["const"]] if "const" in schema else []):
+        return generator.choice(values)
+    kind, below = schema.get("type"), functools.partial(draw, generator=generator, depth=depth + 1)
+    if kind == "object":
+        required, others = schema.get("required", []), schema.get("additionalProperties")
+        drawn = {k: below(v) for k, v in schema.get("properties", {}).items() if k in required or generator.random() < 0.3}
+        if isinstance(others, dict):
+            drawn |= {
+                key: below(others) for key in generator.sample(["a", "b", "gateway", "cloud"], generator.choice([1, 1, 2]))
+            }
+        return drawn
+    if kind == "array":
+        return [below(schema.get("items")) for _ in range(schema.get("minItems", 0) + generator.choice([0, 0, 1, 2]))]
+    if kind in ("integer", "number"):
+        low = schema.get("minimum", schema.get("exclusiveMinimum", -10))
+        high = schema.get("maximum", schema.get("exclusiveMaximum", 1e6))
+        between = generator.uniform(low, min(high, low + 1000.0))
+        number = generator.choice([low, high, between, between, low - 1, high + 1])
+        return int(number) if kind == "integer" else number
+    if kind == "boolean":
+        return generator.random() < 0.5
+    return None if kind == "null" else generator.choice(TEXTS)
 
 
 @functools.cache
@@ -66,17 +108,18 @@ def shipped_scenarios() -> list[dict[str, Any]]:
 
 def mutated_scenario(generator: random.Random) -> dict[str, Any]:
     """Return a shipped scenario after one to three mutations, or one drawn from the schema alone."""
-    schema = schema_values()
+    schema, by_key, _ = schema_parts()
 
     def value_of(key: str | int, old: Any) -> Any:
-        return generator.choice([old, generator.choice(ODD_VALUES), *[schema.of_key(key, generator)] * 2])
+        allowed = draw(generator.choice(by_key.get(str(key), [None])), generator)
+        return generator.choice([old, generator.choice(ODD_VALUES), allowed, allowed])
 
     if generator.random() < 0.1:
-        drawn: dict[str, Any] = schema.draw(schema.schema, generator)
+        drawn: dict[str, Any] = draw(schema, generator)
         return drawn
     data = generator.choice(shipped_scenarios())
     for _ in range(generator.choice([1, 1, 2, 3])):
-        data = mutate(data, generator, keys=[*ODD_KEYS, *schema.keys], value_of=value_of)
+        data = mutate(data, generator, keys=[*ODD_KEYS, *by_key], value_of=value_of)
     return data
 
 
@@ -118,7 +161,7 @@ def check_data(generator: random.Random) -> None:
 
 def check_schema(generator: random.Random) -> None:
     data = mutated_scenario(generator)
-    kinds, accepted = faults(data), accepts()(data)
+    kinds, accepted = faults(data), schema_parts()[2](data)
     assert accepted or kinds, f"only the schema refuses {json.dumps(data)}"
     assert not accepted or kinds.keys() <= BEYOND_JSON_SCHEMA, f"only the reader refuses: {kinds}"
 
@@ -143,79 +186,3 @@ def test_reader_and_schema_agree_but_for_what_no_schema_can_say() -> None:
 
 def test_mutated_yaml_is_read_or_refused_in_short_lines() -> None:
     run_cases("scenario text", 60, check_text)
-
-
-_TEXTS = ["x", "a b", "gateway", "cloud", "@cp1", "@de-en-news", "word", "20 Mbit/s", "a.csv"]
-_DEPTH = 6
-"""Of nested models; what a schema allows below is replaced by an odd value."""
-
-
-class SchemaValues:
-    """Draws values of a schema, and knows all keys that it names."""
-
-    def __init__(self, schema: dict[str, Any]) -> None:
-        self.schema = schema
-        self._of_key: dict[str, list[Any]] = defaultdict(list)
-        self._collect(schema)
-        self.keys = sorted(self._of_key)
-
-    def _collect(self, part: Any) -> None:
-        if isinstance(part, dict):
-            for key, below in part.get("properties", {}).items():
-                self._of_key[key].append(below)
-            for below in part.values():
-                self._collect(below)
-        elif isinstance(part, list):
-            for below in part:
-                self._collect(below)
-
-    def of_key(self, key: str | int, generator: random.Random) -> Any:
-        """Draw a value that the schema allows for a key of this name somewhere; an odd one if it names no such key."""
-        schemas = self._of_key.get(str(key))
-        return self.draw(generator.choice(schemas), generator) if schemas else generator.choice(ODD_VALUES)
-
-    def draw(self, schema: Any, generator: random.Random, depth: int = 0) -> Any:
-        """Draw a value of `schema`; conditions that hold between keys are not looked at."""
-        if depth > _DEPTH or not isinstance(schema, dict):
-            return generator.choice(ODD_VALUES)
-        if "$ref" in schema:
-            return self.draw(self.schema["$defs"][schema["$ref"].rpartition("/")[2]], generator, depth)
-        for choices in (schema.get("anyOf"), schema.get("oneOf")):
-            if choices:
-                return self.draw(generator.choice(choices), generator, depth)
-        if "const" in schema:
-            return schema["const"]
-        if "enum" in schema:
-            return generator.choice(schema["enum"])
-        draw = {"object": self._object, "array": self._array}.get(schema.get("type", ""))
-        return draw(schema, generator, depth + 1) if draw else _scalar(schema, generator)
-
-    def _object(self, schema: dict[str, Any], generator: random.Random, depth: int) -> dict[str, Any]:
-        properties, required = schema.get("properties", {}), schema.get("required", [])
-        drawn = {
-            key: self.draw(below, generator, depth)
-            for key, below in properties.items()
-            if key in required or generator.random() < 0.3
-        }
-        others = schema.get("additionalProperties")
-        if isinstance(others, dict):
-            for key in generator.sample(["a", "b", "gateway", "cloud"], generator.choice([1, 1, 2])):
-                drawn[key] = self.draw(others, generator, depth)
-        return drawn
-
-    def _array(self, schema: dict[str, Any], generator: random.Random, depth: int) -> list[Any]:
-        least = schema.get("minItems", 0)
-        return [self.draw(schema.get("items"), generator, depth) for _ in range(least + generator.choice([0, 0, 1, 2]))]
-
-
-def _scalar(schema: dict[str, Any], generator: random.Random) -> Any:
-    kind = schema.get("type")
-    if kind in ("integer", "number"):
-        low = schema.get("minimum", schema.get("exclusiveMinimum", -10))
-        high = schema.get("maximum", schema.get("exclusiveMaximum", 1e6))
-        between = generator.uniform(low, min(high, low + 1000.0))
-        drawn = generator.choice([low, high, between, between, low - 1, high + 1])
-        return int(drawn) if kind == "integer" else drawn
-    if kind == "boolean":
-        return generator.random() < 0.5
-    return None if kind == "null" else generator.choice(_TEXTS)

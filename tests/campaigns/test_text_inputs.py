@@ -33,20 +33,11 @@ PING = b"""PING example.org (192.0.2.1) 56(84) bytes of data.
 4 packets transmitted, 2 received, 50% packet loss, time 3004ms
 rtt min/avg/max/mdev = 12.3/12.7/13.1/0.4 ms
 """
-ATLAS = json.dumps(
-    [
-        {
-            "fw": 4900,
-            "type": "ping",
-            "prb_id": 6222,
-            "msm_id": 1437285,
-            "timestamp": 1_525_305_600 + 240 * probe,
-            "dst_name": "probe.example",
-            "result": [{"rtt": 70.0 + probe}, {"x": "*"}, {"rtt": 71.5, "ttl": 50}],
-        }
-        for probe in range(4)
-    ]
-).encode()
+ATLAS = json.dumps([
+    {"fw": 4900, "type": "ping", "prb_id": 6222, "msm_id": 1437285, "timestamp": 1_525_305_600 + 240 * probe,
+     "dst_name": "probe.example", "result": [{"rtt": 70.0 + probe}, {"x": "*"}, {"rtt": 71.5, "ttl": 50}]}
+    for probe in range(4)
+]).encode()  # fmt: skip
 TABLE = b"""# simnmt length table, version 1
 # name: made
 # source: made
@@ -69,25 +60,15 @@ PAIRS = "Guten Tag .\tGood day .\nEin Satz mit Umlauten \u00e4\u00f6\u00fc\tA se
 ROWS = b'{"translation": {"de": "Guten Tag", "en": "Good day"}}\n{"de": "x y", "en": "a b"}\n'
 UNITS = {"src_unit": "word", "tgt_unit": "word"}
 
-IPERF3 = json.dumps(
-    {
-        "start": {"timestamp": {"timesecs": 1_700_000_000}, "test_start": {"protocol": "TCP", "reverse": 0}},
-        "intervals": [{"sum": {"start": at, "bits_per_second": 2e7 + at, "omitted": False, "sender": True}} for at in range(4)],
-    }
-).encode()
-IRTT = json.dumps(
-    {
-        "round_trips": [
-            {
-                "seqno": at,
-                "lost": "false",
-                "timestamps": {"client": {"send": {"wall": 1_700_000_000_000_000_000 + at * 10**9}}},
-                "delay": {"rtt": 12_000_000 + at},
-            }
-            for at in range(4)
-        ]
-    }
-).encode()
+IPERF3 = json.dumps({
+    "start": {"timestamp": {"timesecs": 1_700_000_000}, "test_start": {"protocol": "TCP", "reverse": 0}},
+    "intervals": [{"sum": {"start": at, "bits_per_second": 2e7 + at, "omitted": False, "sender": True}} for at in range(4)],
+}).encode()  # fmt: skip
+IRTT = json.dumps({"round_trips": [
+    {"seqno": at, "lost": "false", "delay": {"rtt": 12_000_000 + at},
+     "timestamps": {"client": {"send": {"wall": 1_700_000_000_000_000_000 + at * 10**9}}}}
+    for at in range(4)
+]}).encode()  # fmt: skip
 GERMAN = "Ping wird ausgeführt für b [192.0.2.1]:\nAntwort von 192.0.2.1: Bytes=32 Zeit=12ms TTL=57\n".encode("cp850")
 INPUTS: Inputs = {
     "iperf3": (IPERF3, read_trace),
@@ -120,11 +101,8 @@ def check(content: bytes, read: Callable[[Path], Any], path: Path, generator: ra
     for value in parsed if isinstance(parsed, list) else [parsed]:
         for name in getattr(type(value), "__slots__", ()):
             column = getattr(value, name)
-            if (
-                isinstance(column, np.ndarray)
-                and column.dtype.kind == "f"
-                and (name != "value" or isinstance(value, Recording))
-            ):
+            is_float = isinstance(column, np.ndarray) and column.dtype.kind == "f"
+            if is_float and (name != "value" or isinstance(value, Recording)):
                 assert np.isfinite(column).all(), f"{name} is not finite"
 
 

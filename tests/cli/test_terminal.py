@@ -100,7 +100,7 @@ def test_a_bar_is_drawn_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> 
     with progress_bar() as bar:
         draw(bar, "reading")
         assert not bar.is_drawn
-    assert stderr.getvalue() == "reading\n"
+    assert stderr.getvalue() == "reading\n" * 2, "what is said, and what is printed"
 
 
 def test_control_characters_of_names_and_paths_are_drawn_as_escapes(monkeypatch: pytest.MonkeyPatch) -> None:

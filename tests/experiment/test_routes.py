@@ -106,15 +106,6 @@ def test_every_hop_makes_the_way_longer_by_its_own_link(way: Routes, requests: t
         np.testing.assert_allclose(so_far_s - before_s, rtt_s / 2 + 8 * TOKEN_BYTES[target] * src_len / bps, rtol=0, atol=1e-12)
 
 
-def test_the_ways_end_to_end_hold_the_access_link_for_every_target(way: Routes, requests: tuple[np.ndarray, ...]) -> None:
-    ways = way.ways(*requests)
-    assert (ways.access_s is None) == (way.access is None)
-    access_s = sum(ways.access_s or (0.0,))
-    np.testing.assert_array_equal(ways.transfer_s[0], np.broadcast_to(access_s, REQUESTS))
-    for transfer_s, up_s, down_s in zip(ways.transfer_s[1:], ways.uplink_s, ways.downlink_s, strict=True):
-        np.testing.assert_allclose(transfer_s, access_s + up_s + down_s, rtol=0, atol=1e-12)
-
-
 def test_replication_0_begins_where_shared_traces_begin_and_others_elsewhere() -> None:
     network = Network(link(7, 3.0), {"region": (link(4, 0.2),)}, frozenset())
     begins = [

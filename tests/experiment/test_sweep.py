@@ -16,7 +16,7 @@ from simnmt.base.errors import InputError
 from simnmt.experiment.processes import run_in_processes
 from simnmt.experiment.sweep import Point, make_points, run_point
 from simnmt.scenario.source import open_source
-from simnmt.scenario.varied_keys import Sweep, checked, parse_varied_key
+from simnmt.scenario.varied_keys import parse_varied_key, read_sweep
 from simnmt.scenario.yaml_text import write_document
 
 MakeScenario = Callable[..., dict[str, Any]]
@@ -31,7 +31,7 @@ def given(make_scenario: MakeScenario, tmp_path: Path) -> str:
 
 
 def points_of(given: str, *grid: str) -> list[Point]:
-    sweep = checked(Sweep(given, (), tuple(parse_varied_key(text, "--grid") for text in grid)))
+    sweep = read_sweep(given, [parse_varied_key(text, "--grid") for text in grid])
     return make_points(sweep, open_source(given))
 
 

@@ -13,11 +13,9 @@ import pytest
 
 import simnmt
 from simnmt.base import random_streams
-from simnmt.experiment import units as unit_module
 from simnmt.experiment.units import Unit, run_unit
-from simnmt.results.requests import Truth
 from tests.invariants.conftest import DISCIPLINES, POISSON
-from tests.units import digest, plan_of, unit_of, watched
+from tests.units import arrays_of, digest, plan_of, unit_of, watched
 
 MakeScenario = Callable[..., dict[str, Any]]
 
@@ -96,31 +94,15 @@ def test_each_replication_learns_anew(make_scenario: MakeScenario) -> None:
     assert all(one != other for one, other in zip(first.planes, second.planes, strict=True))
 
 
-def truth_of(patch: pytest.MonkeyPatch, scenario: dict[str, Any], replication: int = 0) -> Truth:
-    drawn: list[Any] = []
-    draw = unit_module.draw
-    with patch.context() as patched:
-        patched.setattr(unit_module, "draw", lambda *arguments: drawn.append(draw(*arguments)) or drawn[-1])
-        run_unit(unit_of(plan_of(scenario), replication))
-    truth: Truth = drawn[0].truth
-    return truth
-
-
 def test_replications_are_other_requests_on_another_stretch_of_the_trace(
     make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second = (truth_of(monkeypatch, make_scenario(), replication) for replication in (0, 1))
-
-    def columns(truth: Truth) -> dict[str, np.ndarray]:
-        by_name = {name: getattr(truth, name) for name in ("src_len", "tgt_len", "rtt_time_s")}
-        executions = {f"execution {target}": column for target, column in enumerate(truth.execution_s)}
-        return {name: np.asarray(column) for name, column in {**by_name, **executions, "transfer": truth.transfer_s[1]}.items()}
-
-    ours, theirs = columns(first), columns(second)
-    for name, column in ours.items():
-        assert (column == theirs[name]).mean() < 0.2, name
-    assert ours["rtt_time_s"][0] < theirs["rtt_time_s"][0]
-    assert ours["src_len"].mean() == pytest.approx(theirs["src_len"].mean(), rel=0.1)
+    plan = plan_of(make_scenario())
+    first, second = (watched(monkeypatch, unit_of(plan, replication))[0][0].world.requests for replication in (0, 1))
+    for name in ("src_len", "tgt_len", "execution_s", "uplink_s"):
+        for ours, theirs in zip(*(arrays_of((getattr(requests, name),)) for requests in (first, second)), strict=True):
+            assert (ours == theirs).mean() < 0.2, name
+    assert np.mean(first.src_len) == pytest.approx(np.mean(second.src_len), rel=0.1)
 
 
 def test_more_end_nodes_change_the_node_column_and_nothing_else(make_scenario: MakeScenario) -> None:

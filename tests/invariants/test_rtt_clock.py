@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.signal import lfilter
 
 import simnmt
 from simnmt.experiment.units import run_unit
@@ -22,10 +23,7 @@ def fluctuating_trace(folder: Path, *, hours: float = 4.0, memory_s: float = 50.
     generator = np.random.default_rng(17)
     samples = round(hours * 3600)
     kept = np.exp(-1.0 / memory_s)
-    score = np.empty(samples)
-    score[0] = generator.standard_normal()
-    for number, innovation in enumerate(generator.standard_normal(samples - 1), start=1):
-        score[number] = kept * score[number - 1] + np.sqrt(1.0 - kept**2) * innovation
+    score = lfilter([np.sqrt(1.0 - kept**2)], [1.0, -kept], generator.standard_normal(samples))
     rtt_ms = 80.0 * np.exp(0.5 * score)
     path = folder / "fluctuating.csv"
     path.write_text("time_s,rtt_ms\n" + "".join(f"{second},{ms:.4f}\n" for second, ms in enumerate(rtt_ms)))

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from simnmt.experiment.cases import Unit
+from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.inputs import read_inputs
 from simnmt.live.decider import live_unit
 from simnmt.live.engine import EngineSettings
@@ -125,9 +125,13 @@ def services() -> Iterator[Services]:
         running.close()
 
 
+def plan_of(scenario: Any, *overrides: str) -> RunPlan:
+    source = open_source(scenario, ["fit.inferences=0", *overrides])
+    return read_inputs(source.scenario, Path.cwd(), source.document)
+
+
 def unit_of(scenario: Any, *overrides: str) -> Unit:
-    source = open_source(scenario, overrides)
-    return live_unit(read_inputs(source.scenario, Path.cwd(), source.document))
+    return live_unit(plan_of(scenario, *overrides))
 
 
 def host_port(url: str) -> tuple[str, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,11 +12,9 @@ from hypothesis import strategies as st
 import simnmt
 from simnmt.base.errors import InputError
 from simnmt.experiment.cases import RunPlan, Unit
-from simnmt.experiment.inputs import read_inputs
 from simnmt.live.decider import UNREACHABLE_S, LiveDecider, live_unit, replayed_targets
 from simnmt.results.live_log import DeciderRecord, DecisionRecord, HandshakeRecord, HeardRecord, LostRecord
-from simnmt.scenario.source import open_source
-from tests.live.live_services import unit_of
+from tests.live.live_services import plan_of, unit_of
 
 POLICIES = {
     "plain": "{kind: cnmt}",
@@ -28,9 +25,7 @@ POLICIES = {
 
 @pytest.fixture(scope="module")
 def plan() -> RunPlan:
-    overrides = [f"policies.{name}={value}" for name, value in POLICIES.items()]
-    source = open_source("@open-loop", [*overrides, "fit.inferences=0", "requests=10"])
-    return read_inputs(source.scenario, Path.cwd(), source.document)
+    return plan_of("@open-loop", *(f"policies.{name}={value}" for name, value in POLICIES.items()), "requests=10")
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +85,7 @@ def test_the_policy_predicts_from_the_length_as_the_profiles_count_it(profile: s
     devices = [
         f"devices.{device}.{key}" for device in ("gateway", "cloud") for key in (f"profile={profile}", "outside_range_share=1")
     ]
-    unit = unit_of("@open-loop", "policies.same={kind: cnmt, len_slope: 1.0, len_offset: 0.0}", "fit.inferences=0", *devices)
+    unit = unit_of("@open-loop", "policies.same={kind: cnmt, len_slope: 1.0, len_offset: 0.0}", *devices)
     assert LiveDecider(unit, "same", {1: 0.05}).decide(0, 13, 0.0).tgt_len_predicted == src_len
 
 
@@ -144,13 +139,3 @@ def test_a_policy_with_a_view_decides_live_by_what_was_measured(make_scenario: C
     assert decider.decide(2, 12, 3.0).target == 0
     decider.heard(decision, 3.5, transfer_s=0.05, wait_s=0.1)
     assert decider.decide(3, 12, 4.0).target == 1
-
-
-def test_a_slip_of_a_policy_is_one_line_live_as_well(make_scenario: Callable[..., dict[str, Any]]) -> None:
-    class Wrong(WhenSlow):
-        def decide_with_view(self, request: int, view: simnmt.DecisionView) -> int:
-            return 7
-
-    decider = LiveDecider(unit_of(make_scenario(policies={"mine": Wrong()})), "mine", {1: 0.05})
-    with pytest.raises(simnmt.InputError, match=r"policy mine .*decide_with_view returned 7"):
-        decider.decide(0, 12, 1.0)

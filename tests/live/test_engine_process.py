@@ -25,7 +25,7 @@ from simnmt.nmt.sentence_decoder import DecodeRequest
 from simnmt.nmt.translation import Translator
 from simnmt.service.messages import ServiceError
 from tests.live.fake_engines import FATAL, load_paced, load_refused, load_refused_once
-from tests.live.live_services import Services, ask, engine_settings
+from tests.live.live_services import Services, engine_settings
 from tests.nmt.pretrained_folders import FOLDERS, text
 
 
@@ -211,20 +211,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def settings(folder: Path, backend: str = "torch", **languages: str) -> EngineSettings:
-    return EngineSettings(str(folder), backend, threads=1, max_len=12, **languages)  # type: ignore[arg-type]
-
-
-def translated(folder: Path, given: dict[str, str]) -> list[str]:
-    """What `nmt translate` gives."""
-    languages = Languages(given.get("src_lang"), given.get("tgt_lang"))
-    translations = Translator.load(folder, languages=languages, max_len=12).translate(LINES)
-    return [translation.text for translation in translations]
-
-
 @pytest.mark.parametrize(("name", "backend"), [("opus", "torch"), ("nllb", "torch"), ("opus", "ctranslate2")])
 def test_an_engine_gives_the_texts_of_nmt_translate(folders: Path, name: str, backend: str) -> None:
-    engine = settings(folders / name, backend, **GIVEN[name])
+    engine = EngineSettings(str(folders / name), backend, threads=1, max_len=12, **GIVEN[name])  # type: ignore[arg-type]
     model = load_model(engine)
     codec = TextCodec(engine, model.engine)
     decoder = model.new_decoder(engine.batching)
@@ -236,11 +225,6 @@ def test_an_engine_gives_the_texts_of_nmt_translate(folders: Path, name: str, ba
     while decoder.busy:
         texts.update({number: codec.text(lines[number], output) for number, output in decoder.act()[1]})
     assert codec.has_subwords
-    assert [texts[number] for number in range(len(LINES))] == translated(folders / name, GIVEN[name])
-
-
-@pytest.mark.deep  # its process imports torch and transformers, which takes longer than the rest of this file
-def test_a_server_translates_with_the_folders_tokeniser(services: Services, folders: Path) -> None:
-    server = services.server(settings(folders / "nllb", **GIVEN["nllb"]))
-    answers = services.translate(server.http.url, *map(ask, LINES))
-    assert [answer.answer.texts[0] for answer in answers] == translated(folders / "nllb", GIVEN["nllb"])  # type: ignore[union-attr]
+    languages = Languages(GIVEN[name].get("src_lang"), GIVEN[name].get("tgt_lang"))
+    translations = Translator.load(folders / name, languages=languages, max_len=12).translate(LINES)
+    assert [texts[number] for number in range(len(LINES))] == [translation.text for translation in translations]

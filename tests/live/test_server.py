@@ -46,7 +46,7 @@ def front(request: pytest.FixtureRequest, services: Services, faulty: EngineProc
     server = services.server(faulty)
     if request.param == "server":
         return server
-    unit, servers = unit_of("@open-loop", "fit.inferences=0"), {"cloud": server.http.url}
+    unit, servers = unit_of("@open-loop"), {"cloud": server.http.url}
     return services.gateway(GatewaySettings(unit, "cloud", servers, FRONT, any_model=True), None, faulty)
 
 
@@ -133,10 +133,6 @@ def test_wrong_bytes_are_refused_and_close_only_their_connection(
     assert_serves(services, served)
 
 
-def test_a_body_that_is_as_it_is_may_say_so(services: Services, front: Any) -> None:
-    assert speak(services, front, post(BODY, "Content-Encoding: identity"))[0] == 200
-
-
 def form_of(*fields: tuple[str, str]) -> bytes:
     """A body as `curl -F` sends it."""
     parts = [f'--x\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n' for name, value in fields]
@@ -158,7 +154,7 @@ def test_a_language_left_to_the_service_is_stated(services: Services, front: Any
     language = {"language": "de", "confidence": 0}
     for q, expected in (("a", language), (["a", "b"], [language] * 2)):
         assert speak(services, front, post({"q": q, "source": "auto", "target": "en"}))[1]["detectedLanguage"] == expected
-    assert "detectedLanguage" not in speak(services, front, post(BODY))[1]
+    assert "detectedLanguage" not in speak(services, front, post(BODY, "Content-Encoding: identity"))[1]
 
 
 def test_connections_opened_reset_and_half_closed_leave_nothing(services: Services, served: LiveServer) -> None:
@@ -175,19 +171,6 @@ def test_connections_opened_reset_and_half_closed_leave_nothing(services: Servic
     services.wait(0.3)
     assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors + 2
     assert_serves(services, served)
-
-
-def test_a_client_that_does_not_read_its_answers_keeps_nobody_waiting(services: Services, served: LiveServer) -> None:
-    with socket.create_connection(host_port(served.http.url)) as end:
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        end.setblocking(False)
-        data, sent = post(BODY).replace(b"Connection: close\r\n", b""), 0
-        for _ in range(400):
-            with suppress(BlockingIOError):
-                sent += end.send(data)
-            services.wait(0.0)
-        assert sent > 0
-        assert_serves(services, served)
 
 
 def test_a_full_queue_refuses_and_says_when_to_come_back(services: Services, faulty: EngineProcess) -> None:
@@ -221,9 +204,7 @@ def test_a_request_beyond_its_deadline_is_answered_and_not_decoded(services: Ser
     requests = [ask(deadline_s=5.0), *[ask(deadline_s=0.003)] * 20]
     answers = services.translate(services.server(faulty).http.url, *requests)
     assert isinstance(answers[0], Exchange)
-    late = [answer for answer in answers[1:] if isinstance(answer, ServiceError)]
-    assert late
-    assert {error.status for error in late} == {504}
+    assert {answer.status for answer in answers if isinstance(answer, ServiceError)} == {504}
     assert faulty.waiting == 0
 
 
@@ -269,9 +250,7 @@ def test_a_lost_engine_fails_what_it_held_and_is_started_again(
 
     answers = services.run(work())
     assert len(answers) == 30
-    lost = [answer for answer in answers if isinstance(answer, ServiceError)]
-    assert lost
-    assert {error.status for error in lost} == {503}
+    assert {answer.status for answer in answers if isinstance(answer, ServiceError)} == {503}
     assert faulty.restarts == restarts + 1
     assert services.errors.pop().startswith("the engine's process ended (s")
     assert_serves(services, served)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +10,6 @@ import pytest
 from simnmt.base.errors import InputError
 from simnmt.devices import KINDS
 from simnmt.experiment.cases import RunPlan
-from simnmt.experiment.inputs import read_inputs
 from simnmt.live.decider import live_unit
 from simnmt.live.deployment import replayed_requests
 from simnmt.live.validation import (
@@ -26,19 +22,12 @@ from simnmt.live.validation import (
     structural_figures,
     validate,
 )
-from simnmt.scenario.source import open_source
 from simnmt.service.load import LoadLog
 from tests.live.fake_engines import load_paced
-from tests.live.live_services import engine_settings
+from tests.live.live_services import engine_settings, plan_of
 from tests.world.test_a_new_kind import Ticking
 
-Scenario = Callable[..., dict[str, Any]]
 OVERHEAD_S, RTT_S = 0.003, 0.025
-
-
-def plan_of(scenario: Any, *overrides: str) -> RunPlan:
-    source = open_source(scenario, ["fit.inferences=0", *overrides])
-    return read_inputs(source.scenario, Path.cwd(), source.document)
 
 
 @pytest.fixture(scope="module")
@@ -135,18 +124,13 @@ def test_void_rows_count_for_no_error_and_are_marked() -> None:
     assert errors["predicted"]["mean_s"] == pytest.approx(0.2) and errors["structural"]["offloaded_share"] == 0.0
 
 
-def test_live_runs_are_compared_with_both_simulations(make_scenario: Scenario) -> None:
-    arrivals = {"kind": "poisson", "rate_rps": 25.0}
-    scenario = make_scenario(
-        workloads={"de-en": {"lengths": "@de-en-tatoeba", "arrivals": arrivals}},
-        networks={"lan": {"rtt": {"constant_ms": 30}}},
-        policies={"edge": {}, "cloud": {}, "oracle": {}},
-        requests=8,
-        replications=2,
-    )
+def test_live_runs_are_compared_with_both_simulations() -> None:
+    few = ("requests=8", "replications=2", "workloads.de-en.arrivals.rate_rps=25")
+    policies, network = "policies={edge: {}, cloud: {}, oracle: {}}", "networks={lan: {rtt: {constant_ms: 30}}}"
+    scenario = plan_of("@live-smoke", *few, policies, network)
     engines = {device: engine_settings(load_paced) for device in ("gateway", "cloud")}
     lines: list[str] = []
-    validation = validate(plan_of(scenario), any_model=True, engines=engines, progress=lines.append)
+    validation = validate(scenario, any_model=True, engines=engines, progress=lines.append)
     edge, cloud = validation.rows
     assert (edge.policy, cloud.policy) == ("edge", "cloud"), "the oracle cannot be deployed"
     assert (edge.live.offloaded_share, cloud.live.offloaded_share, cloud.predicted.offloaded_share) == (0.0, 1.0, 1.0)

@@ -174,6 +174,7 @@ def test_dates_are_years_first_and_utc_unless_they_say_otherwise() -> None:
     dates = ["1970-01-01T00:00:10Z", "1970.01.01_00.00.10", "1970/01/01 00:00:10,00", "1970-01-01T02:00:10+02:00"]
     assert parse_dates_s([*dates, "1969-12-31T19:00:10-0500", "1970-01-01T00:00:10.0 UTC"]).tolist() == [10.0] * 6
     assert parse_dates_s(["2024-02-29 00:00:00.5"]).tolist() == [1709164800.5]
+    assert parse_dates_s(["0001-01-01T00:00:00", "9999-01-01T00:00:00"]).tolist() == [-62135596800.0, 253370764800.0]
     assert np.isnan(parse_dates_s(["2023-02-29T00:00:00", "soon", "31.12.2024 10:00:00", ""])).all()
 
 

@@ -266,16 +266,14 @@ LANGUAGES = {
         "Ping wird ausgeführt für goal.example [192.0.2.9] mit 32 Bytes Daten:",
         "Antwort von 192.0.2.9: Bytes=32 Zeit{}ms TTL=57",
         "Zeitüberschreitung der Anforderung.\nAntwort von 192.0.2.1: Zielhost nicht erreichbar.\nPING: Allgemeiner Fehler.",
-        "Ping-Statistik für 192.0.2.9:\n    Pakete: Gesendet = 6, Empfangen = 4, Verloren = 2\n    (33% Verlust),\n"
-        "Ca. Zeitangaben in Millisek.:\n    Minimum = 0ms, Maximum = 13ms, Mittelwert = 8ms",
+        "Ping-Statistik für 192.0.2.9:\n    Pakete: Gesendet = 6, Empfangen = 4, Verloren = 2\n    (33% Verlust),",
     ),
     "French": (
         "cp850",
         "Envoi d'une requête 'Ping'  goal.example [192.0.2.9] avec 32 octets de données :",
         "Réponse de 192.0.2.9 : octets=32 temps{} ms TTL=57",
         "Délai d'attente dépassé.\nRéponse de 192.0.2.1 : Impossible de joindre l'hôte.\nPING : échec de la transmission.",
-        "Statistiques Ping pour 192.0.2.9:\n    Paquets : envoyés = 6, reçus = 4, perdus = 2 (perte 33%),\n"
-        "Durée approximative des boucles en millisecondes :\n    Minimum = 0ms, Maximum = 13ms, Moyenne = 8ms",
+        "Statistiques Ping pour 192.0.2.9:\n    Paquets : envoyés = 6, reçus = 4, perdus = 2 (perte 33%),",
     ),
     "Spanish": (
         "cp850",

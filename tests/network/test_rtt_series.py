@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-from itertools import islice, pairwise
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from simnmt.network.configuration import NetworkConfiguration, load_network
-from simnmt.network.outages import ALWAYS_UP, DownTimes, ListedOutages, drawn_spans, outage_spans, spans_of_laps
+from simnmt.network.outages import ALWAYS_UP, DownTimes, ListedOutages, drawn_spans, outage_spans
 from simnmt.network.series import RttSeries, TraceError, constant_rtt
 
 
@@ -67,12 +66,6 @@ def test_lookup_is_what_walking_through_the_samples_finds(given_columns, when) -
     expected = [naive(times, rtts, subject.duration_s, moment) for moment in when]
     assert subject.at(np.array(when, float)).tolist() == expected
     assert [subject.at_one(float(moment)) for moment in when] == expected
-
-
-@given(columns(), st.lists(st.floats(-1e9, 1e9), min_size=1))
-def test_one_time_and_many_agree(given_columns, when) -> None:
-    subject = series(*given_columns)
-    assert subject.at(np.array(when)).tolist() == [subject.at_one(moment) for moment in when]
 
 
 def test_the_mean_weighs_each_sample_by_how_long_it_holds() -> None:
@@ -178,12 +171,6 @@ def test_a_drawn_process_is_the_same_however_it_is_read_and_different_in_each_re
     asked = [early.is_down(float(at_s)) for at_s in range(0, 5_000, 7)]
     assert late.down_s(5_000.0) == early.down_s(5_000.0) != other.down_s(5_000.0)
     assert [late.is_down(float(at_s)) for at_s in range(0, 5_000, 7)] == asked
-
-
-def test_intervals_of_a_trace_come_again_in_each_lap() -> None:
-    spans = list(islice(spans_of_laps([(1.0, 2.0), (8.0, 10.0)], 10.0, 9.0), 4))
-    assert spans == [(0.0, 1.0), (2.0, 3.0), (9.0, 11.0), (12.0, 13.0)]
-    assert all(before[1] <= after[0] for before, after in pairwise(spans))
 
 
 @pytest.mark.parametrize("spans", [[[3.0, 1.0]], [[1.0]], [[-1.0, 1.0]], [[1.0, 3.0], [2.0, 4.0]]])

@@ -6,6 +6,7 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -38,19 +39,13 @@ def test_a_wheel_is_tagged_with_the_processor_that_its_libraries_run_on(
     assert hook.wheel_platform(system, machine) == tag
 
 
-class Compiler:
-    """Stands for `simnmt.base.compile`."""
-
-    def __init__(self, *complaints: str, made: bool = True) -> None:
-        self.complaints, self.made, self.calls = list(complaints), made, list[tuple[str, ...]]()
-
-    def compile_libraries(self, builds: tuple[str, ...]) -> tuple[list[Path], list[str]]:
-        self.calls.append(builds)
-        return [ROOT / "simnmt" / "world" / "compiled" / "libworld-portable.so"] if self.made else [], self.complaints
+MADE = ([ROOT / "simnmt" / "world" / "compiled" / "libworld-portable.so"], [])
+NONE_MADE = ([], ["no C compiler"])
 
 
-def build_data(hook: ModuleType, monkeypatch: pytest.MonkeyPatch, wanted: str | None, compiler: Compiler) -> dict[str, Any]:
-    monkeypatch.setattr(hook, "load_compile", lambda root: compiler)
+def build_data(hook: ModuleType, monkeypatch: pytest.MonkeyPatch, wanted: str | None, compile_libraries: Any) -> dict[str, Any]:
+    """Return what the hook adds to a wheel if the compilation returns libraries and complaints."""
+    monkeypatch.setattr(hook, "load_compile", lambda root: SimpleNamespace(compile_libraries=compile_libraries))
     if wanted is None:
         monkeypatch.delenv("SIMNMT_NATIVE", raising=False)
     else:
@@ -63,32 +58,32 @@ def build_data(hook: ModuleType, monkeypatch: pytest.MonkeyPatch, wanted: str | 
 
 
 def test_a_wheel_for_every_platform_compiles_nothing(hook: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiler = Compiler()
+    compiler = mock.Mock()
     assert build_data(hook, monkeypatch, "none", compiler) == {"artifacts": []}
-    assert compiler.calls == []
+    compiler.assert_not_called()
 
 
 def test_an_installation_without_a_compiler_warns_and_a_wheel_that_requires_the_libraries_fails(
     hook: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = build_data(hook, monkeypatch, None, Compiler("no C compiler", made=False))
+    data = build_data(hook, monkeypatch, None, mock.Mock(return_value=NONE_MADE))
     assert "tag" not in data
     assert "no C compiler" in data["warnings"][0]
     with pytest.raises(RuntimeError, match="required, but not all compiled: no C compiler"):
-        build_data(hook, monkeypatch, "required", Compiler("no C compiler", made=False))
+        build_data(hook, monkeypatch, "required", mock.Mock(return_value=NONE_MADE))
 
 
 def test_an_installation_compiles_for_its_processor_and_a_published_wheel_for_all(
     hook: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compiler = Compiler()
+    compiler = mock.Mock(return_value=MADE)
     data = build_data(hook, monkeypatch, None, compiler)
     assert data["tag"].startswith("py3-none-")
     assert data["artifacts"] == ["/simnmt/world/compiled/libworld-portable.so"]
     build_data(hook, monkeypatch, "required", compiler)
-    assert compiler.calls == [(), ("avx2", "portable")]
+    assert compiler.call_args_list == [mock.call(()), mock.call(("avx2", "portable"))]
 
 
 def test_another_value_of_the_variable_is_refused(hook: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="write none or required"):
-        build_data(hook, monkeypatch, "maybe", Compiler())
+        build_data(hook, monkeypatch, "maybe", mock.Mock())

@@ -11,7 +11,6 @@ import zipfile
 from pathlib import Path, PurePosixPath
 
 import pytest
-from ruamel.yaml import YAML
 
 from simnmt.base import VERSION
 from tests.packaging.test_wheels import DIST
@@ -86,16 +85,3 @@ def test_every_file_that_states_a_version_states_this_one() -> None:
     assert project[1] == VERSION
     assert (citation[1], citation[2]) == releases[0]
     assert releases[0][0] == VERSION
-
-
-def test_the_citation_names_the_five_papers() -> None:
-    citation = YAML(typ="safe").load(ROOT / "CITATION.cff")
-    assert citation["repository-code"] == "https://github.com/simnmt/simnmt"
-    assert [paper["title"].partition(":")[0] for paper in citation["references"]] == [
-        "C-NMT",
-        "Faster Neural Machine Translation Inference",
-        "Sharp Models on Dull Hardware",
-        "Fast Vocabulary Projection Method via Clustering for Multilingual Machine Translation on GPU",
-        "STI",
-    ]
-    assert all(paper["authors"] for paper in citation["references"])

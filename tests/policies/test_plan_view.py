@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from simnmt.devices import Fifo
-from simnmt.devices.device import Clock, InTurn
+from simnmt.devices.device import InTurn
 from simnmt.policies import LeastTotal, PlanView
-from simnmt.results.columns import recorder
 from simnmt.results.requests import Requests, Trail
 from simnmt.streaming.plan.engagement import Lifecycle
 from tests.world.streamed_boxes import STREAMED, asked
@@ -70,7 +69,7 @@ def test_an_answer_that_was_overtaken_moves_nothing() -> None:
     assert believed.believed(8.0) == 3 and believed.believed(8.1) == 1
 
 
-def world(policy: str, remote: bool = False, requests: int = 3_000) -> tuple[np.ndarray, Trail]:
+def world(policy: str, remote: bool, boxes: int, requests: int = 3_000) -> tuple[np.ndarray, Trail]:
     """Latencies and trail of a gateway and a cloud, one of which streams its model; under C-NMT that knows the true lengths."""
     base = asked(requests, gap_s=3.0, seed=4, nodes=1)
     exact_s = STREAMED.compute.in_memory_s(base.src_len, base.tgt_len)
@@ -84,7 +83,7 @@ def world(policy: str, remote: bool = False, requests: int = 3_000) -> tuple[np.
         columns,
         lambda block: LeastTotal(block.execution_s),
         believing(float(2 * link_s[0]), clairvoyant=policy == "oracle", plan_views=plan_views),
-        [STREAMED if remote else Fifo()],
+        [STREAMED.of(boxes, InTurn()) if remote else Fifo()],
         local=None if remote else STREAMED,
         plan_beyond_for=(lambda block: [STREAMED.beyond_s(block.src_len)] * 2) if plan_views else None,
         judged_share=1.0,
@@ -93,40 +92,24 @@ def world(policy: str, remote: bool = False, requests: int = 3_000) -> tuple[np.
     return trail.queue_s + taken_s + np.where(trail.target == 1, 2 * link_s, 0.0), trail
 
 
-@pytest.mark.parametrize("remote", [False, True], ids=["own device", "cloud"])
-def test_a_plane_that_knows_no_states_loses_on_cold_requests(remote: bool) -> None:
-    """XP-04: all else is known exactly, so the loss is the state's alone; with it known, nearly none is left."""
+@pytest.mark.parametrize(
+    ("remote", "boxes", "most"),
+    [(False, 1, 1.03), (True, 1, 1.03), (True, 3, 1.15)],
+    ids=["own device", "cloud", "three boxes"],
+)
+def test_a_plane_that_knows_no_states_loses_on_cold_requests(remote: bool, boxes: int, most: float) -> None:
+    """XP-04: all else is known exactly, so the loss is the state's alone; with it known, nearly none is left.
+
+    Of three boxes in turn each is colder than the last answer says, which is learnt in part.
+    """
     latency_s, trails = {}, {}
     for policy in ("ignored", "known", "oracle"):
-        latency_s[policy], trails[policy] = world(policy, remote)
+        latency_s[policy], trails[policy] = world(policy, remote, boxes)
     cold = trails["ignored"].state == 0
     assert 0.05 < cold.mean() < 0.6
     mean_s = {policy: column[cold].mean() for policy, column in latency_s.items()}
     assert mean_s["ignored"] > 1.05 * mean_s["known"]
-    assert mean_s["known"] < 1.03 * mean_s["oracle"]
+    assert mean_s["known"] < most * mean_s["oracle"]
     misrouted = {policy: (trail.decision_regret_s > 1e-3).mean() for policy, trail in trails.items()}
     assert misrouted["oracle"] == 0.0
     assert misrouted["known"] < misrouted["ignored"] / 2
-
-
-@pytest.mark.parametrize("boxes", [1, 3])
-def test_what_is_expected_of_several_boxes_is_nearer_to_the_truth_than_nothing(boxes: int) -> None:
-    """Everything is sent, in turn among the boxes: each is colder than the last answer says, and that is learnt."""
-    columns = asked(2_000, gap_s=3.0, nodes=1)
-    kind, believed = STREAMED.of(boxes, InTurn()), view()
-    device = kind.device(Clock(), 0, columns, recorder(2_000, kind.records), 0)
-    alone_s = columns.execution_s[0]
-    beyond_s = STREAMED.beyond_s(columns.src_len)
-    expected_s, true_s, answered = [], [], list[tuple[float, int, int]]()
-    for request, now_s in enumerate(columns.arrival_s.tolist()):
-        while answered and answered[0][0] <= now_s:
-            done_s, earlier, state = answered.pop(0)
-            believed.reported(earlier, state, done_s)
-        expected_s.append(believed.added_s(now_s, beyond_s, request))
-        believed.sent(request, now_s)
-        begin_s, finish_s, _, state = device.execute(now_s, request, 0)
-        true_s.append(finish_s - begin_s - alone_s[request])
-        answered = sorted([*answered, (finish_s, request, state)])
-    error_s = np.abs(np.array(expected_s) - true_s).mean()
-    assert error_s < {1: 0.2, 3: 0.7}[boxes] * np.mean(true_s)
-    assert np.mean(expected_s) == pytest.approx(np.mean(true_s), rel=0.15)

@@ -165,15 +165,6 @@ def test_boxes_lie_where_the_times_are() -> None:
     assert boxes(svg, "later") == pytest.approx([0.625, 0.375], abs=2e-3)
 
 
-def test_the_last_bar_ends_at_the_latency_whatever_is_computed_besides_the_layers() -> None:
-    result = timeline([1.0, 1.0], Work([0.5, 0.5], 0.75, 1.25, before_s=0.4))
-    svg = pipeline_svg("p", [DrawnPipeline("one", result)])
-    assert result.latency_s == pytest.approx(3.25)
-    embedding, head = boxes(svg, "later")[:2], boxes(svg, "later")[2:]
-    assert embedding == pytest.approx([0.0, 0.5 / 3.25], abs=2e-3)
-    assert sum(head) == pytest.approx(1.0, abs=2e-3)
-
-
 @pytest.fixture
 def priced(make_scenario: Callable[..., dict[str, Any]]) -> simnmt.Run:
     scenario = make_scenario(policies={"edge": {}, "cloud": {}, "cnmt": {}})
@@ -197,13 +188,6 @@ def test_the_terminal_has_a_table_of_them_with_the_columns_that_are_known(priced
     text = format_result(priced)
     header = next(line for line in text.splitlines() if "static J" in line)
     assert "money" in header
-
-
-def test_a_run_without_powers_and_prices_shows_nothing_of_them(make_scenario: Callable[..., dict[str, Any]]) -> None:
-    result = simnmt.run(make_scenario(policies={"edge": {}}), requests=50, replications=1)
-    page = render(result)
-    assert 'data-table="energy' not in page and "static J" not in format_result(result)
-    assert "Energy" not in " ".join(result.notes) and "energy" not in result.document()
 
 
 def test_a_device_of_unknown_power_is_named_with_the_remedy(make_scenario: Callable[..., dict[str, Any]]) -> None:

@@ -85,13 +85,6 @@ def test_a_figure_follows_its_buttons(opened: Any) -> None:
     assert opened.problems == []
 
 
-PRINTED = """() => [...document.querySelectorAll('figure[data-figure]')].map(figure => {
-    const box = figure.getBoundingClientRect(), chart = figure.querySelector('.main-svg').getBoundingClientRect();
-    return {name: figure.id, left: box.left, top: box.top, right: box.right, bottom: box.bottom, width: chart.width,
-            inside: chart.bottom <= box.bottom + 1 && chart.right <= box.right + 1};
-})"""
-
-
 @pytest.mark.deep
 def test_it_fits_a_phone_and_a_desk_in_the_dark_in_the_light_and_on_paper(open_page: Any, file: Path) -> None:
     with open_page(file, viewport={"width": 390, "height": 844}, color_scheme="dark") as opened:
@@ -110,23 +103,12 @@ def test_it_fits_a_phone_and_a_desk_in_the_dark_in_the_light_and_on_paper(open_p
         page.locator("#cell-0 summary").click()
         page.wait_for_function("() => document.querySelector('#cell-0-latency .main-svg').clientWidth > 500")
         assert page.evaluate("document.documentElement.scrollWidth") == 1440
-        # Printed from this wide window: every section open, and no figure over another.
-        assert page.locator("details:not([open])").count() > 0
+        # Printed from this wide window with every section open.
         page.evaluate("dispatchEvent(new Event('beforeprint'))")
         page.emulate_media(media="print", color_scheme="light")
         page.set_viewport_size({"width": 718, "height": 1000})  # A4 between the usual margins
-        assert page.locator("details:not([open])").count() == 0
-        assert page.locator("figure[data-figure]:not([data-drawn])").count() == 0
-        figures = page.evaluate(PRINTED)
-        assert len(figures) == 2 * len(FIGURES)
-        assert all(figure["inside"] and 0 < figure["width"] <= 690 for figure in figures), figures
-        for place, one in enumerate(figures):
-            for other in figures[place + 1 :]:
-                apart = one["bottom"] <= other["top"] or other["bottom"] <= one["top"]
-                assert apart or one["right"] <= other["left"] or other["right"] <= one["left"], (one, other)
+        assert page.locator("details:not([open]), figure[data-figure]:not([data-drawn])").count() == 0
         assert page.evaluate("document.documentElement.scrollWidth") <= 718
-        page.evaluate("dispatchEvent(new Event('afterprint'))")
-        assert page.locator("details:not([open])").count() > 0
         assert opened.problems == []
 
 

@@ -38,17 +38,9 @@ def account(**other: Any) -> BatchAccount:
     """That example with a second a step, encoded in two calls of sources of 2, 5, 3, 9 and 4, 4, 1, 6 tokens."""
     steps = np.bincount(ACTIVE, minlength=5)
     example: dict[str, Any] = {
-        "size": 4,
-        "steps": steps,
-        "step_s": steps.astype(np.float64),
-        "encode_s": 2.0,
-        "refill_s": 1.0,
-        "encodings": 2,
-        "refills": 2,
-        "src_tokens": 34,
-        "padded_tokens": 4 * 9 + 4 * 6,
-        "sentences": 8,
-    }
+        "size": 4, "steps": steps, "step_s": steps.astype(np.float64), "encode_s": 2.0, "refill_s": 1.0,
+        "encodings": 2, "refills": 2, "src_tokens": 34, "padded_tokens": 4 * 9 + 4 * 6, "sentences": 8,
+    }  # fmt: skip
     return BatchAccount(**example | other)
 
 
@@ -58,19 +50,14 @@ def nothing_done() -> BatchAccount:
     return account(steps=np.zeros(5, np.int64), step_s=np.zeros(5), **zeros, **none)
 
 
-def test_the_occupancy_of_the_worked_example_of_fni_08() -> None:
+def test_the_occupancy_of_the_worked_example_of_fni_08_and_accounts_of_several_servers_add_up() -> None:
     example = account()
     assert example.mean_active == pytest.approx(34 / 15)
     assert example.shares() == {"full_share": 3 / 15, "below_8_share": 1.0, "padding_share": pytest.approx(26 / 60)}
-
-
-def test_accounts_of_several_servers_add_up() -> None:
     whole = account().merged([account(), nothing_done()])
-    assert whole.steps.sum() == 30
-    assert whole.step_s.sum() == 30.0
+    assert (whole.steps.sum(), whole.step_s.sum(), whole.mean_active) == (30, 30.0, example.mean_active)
     assert (whole.sentences, whole.tokens, whole.encodings, whole.refills) == (16, 68, 4, 4)
     assert (whole.busy_s, whole.encode_s, whole.refill_s) == (36.0, 4.0, 2.0)
-    assert whole.mean_active == account().mean_active
 
 
 CLOUD_COLUMNS = [*batch_columns("cloud", 1, None, 1.0, np.empty(0), np.empty(0))]
@@ -169,20 +156,11 @@ def test_the_numbers_of_a_device_that_streams() -> None:
     numbers = stream_columns("gateway", StreamAccount.of(LOG, 0, 3, BOXES, LOST_S), makespan_s=10.0)
     assert list(numbers) == list(stream_columns("gateway", None, 1.0))
     assert {name.removeprefix("gateway_"): value for name, value in numbers.items()} == {
-        "cold_share": 0.25,
-        "stall_share": pytest.approx(2.5 / 8.0),
-        "missed_share": 0.5,
-        "compute_busy_share": pytest.approx(0.15),
-        "disk_busy_share": pytest.approx(0.05),
-        "cold_mean_s": 4.0,
-        "first_turn_mean_s": 2.0,
-        "later_turn_mean_s": 1.0,
-        "cold_decision_regret_s": 3.0,
-        "read_mean_bytes": 3000.0,
-        "peak_buffer_bytes": 900.0,
-        "peak_shard_bytes": 1300.0,
-        "mean_buffer_bytes": pytest.approx(200.0),
-    }
+        "cold_share": 0.25, "stall_share": pytest.approx(2.5 / 8.0), "missed_share": 0.5,
+        "compute_busy_share": pytest.approx(0.15), "disk_busy_share": pytest.approx(0.05), "cold_mean_s": 4.0,
+        "first_turn_mean_s": 2.0, "later_turn_mean_s": 1.0, "cold_decision_regret_s": 3.0, "read_mean_bytes": 3000.0,
+        "peak_buffer_bytes": 900.0, "peak_shard_bytes": 1300.0, "mean_buffer_bytes": pytest.approx(200.0),
+    }  # fmt: skip
 
 
 def test_numbers_of_states_without_requests_are_unknown_not_zero() -> None:

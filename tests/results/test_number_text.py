@@ -16,7 +16,6 @@ from simnmt.results.number_text import digits, duration, format_interval, percen
         (5_400.0, "90 min"),
         (1e7, "2,778 h"),
         (0.9996, "1 s"),
-        (7_199.0, "2 h"),
         (5e-8, "0.00005 ms"),
     ],
 )

@@ -149,37 +149,11 @@ def test_comparisons_with_the_unstable_are_marked() -> None:
 DEVICES = (Device("gateway", 2, 1), Device("region", 1, 3), Device("cloud", 4, 2))
 
 
-def made_up_log(requests: int, seed: int = 1, arrivals_end_s: float = 100.0) -> dict[str, Any]:
-    draw = np.random.default_rng(seed)
-    log = {
-        "arrival_s": np.sort(draw.uniform(0.0, arrivals_end_s, requests)),
-        "target": draw.integers(0, 3, requests).astype(np.int8),
-        "t_queue_s": np.where(draw.random(requests) < 0.5, 0.0, draw.exponential(2.0, requests)),
-        "t_exe_s": draw.exponential(1.0, requests),
-        "t_tx_s": draw.exponential(0.3, requests),
-    }
-    return log | {"latency_s": log["t_queue_s"] + log["t_exe_s"] + log["t_tx_s"]}
-
-
 def overlap_s(begin_s: Any, end_s: Any, edges_s: Any) -> Any:
     """Seconds of intervals in spans, the plain way: every interval with every span."""
     low = np.maximum(begin_s[:, None], edges_s[:-1])
     high = np.minimum(end_s[:, None], edges_s[1:])
     return np.maximum(high - low, 0.0).sum(0)
-
-
-def test_backlog_and_utilisation_are_those_of_a_count_request_by_request() -> None:
-    log = made_up_log(700)
-    spans = device_timeline(log, DEVICES, 100)
-    length_s = np.diff(spans.edges_s)
-    entry_s = log["arrival_s"] + log["t_tx_s"] / 2
-    start_s = entry_s + log["t_queue_s"]
-    for number, device in enumerate(DEVICES):
-        there = log["target"] == number
-        waiting = overlap_s(entry_s[there], start_s[there], spans.edges_s) / length_s
-        np.testing.assert_allclose(spans.waiting[number], waiting, atol=1e-10)
-        busy = overlap_s(start_s[there], (start_s + log["t_exe_s"])[there], spans.edges_s)
-        np.testing.assert_allclose(spans.busy_share[number] * device.servers * device.workers, busy / length_s, atol=1e-10)
 
 
 def test_one_request_by_hand() -> None:

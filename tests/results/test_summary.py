@@ -69,37 +69,17 @@ def test_the_log_of_four_requests_by_hand() -> None:
 def test_the_numbers_of_that_run() -> None:
     numbers = measure(RequestLog.of(truth(), TRAIL), np.array([0.0, 0.0, 7.5, 0.0]), DEVICES, "back_to_back")
     assert numbers == {
-        "total_latency_s": 15.75,
-        "mean_latency_s": 3.9375,
-        "p50_latency_s": 2.625,
-        "p90_latency_s": pytest.approx(7.7),
-        "p95_latency_s": pytest.approx(8.6),
-        "p99_latency_s": pytest.approx(9.32),
-        "p999_latency_s": None,
-        "offloaded_share": 0.75,
-        "misrouted_share": 0.25,
-        "mean_decision_regret_s": 1.875,
-        "mean_queue_s": 0.5625,
-        "mean_execution_s": 0.625,
-        "mean_transfer_s": 2.75,
-        "beyond_p95_queue_s": 0.0,
-        "beyond_p95_execution_s": 0.5,
-        "beyond_p95_transfer_s": 9.0,
-        "mean_estimate_age_s": 0.75,
-        "mean_energy_j": None,
-        "offered_rps": None,
-        "deadline_met_share": None,
-        "goodput_rps": pytest.approx(4 / 11.5),
-        "good_within_s": None,
-        "gateway_share": 0.25,
-        "gateway_load": None,
-        "gateway_busiest_load": None,
-        "cloud_share": 0.75,
-        "cloud_load": None,
-        "cloud_busiest_load": None,
-        "makespan_s": 11.5,
+        "total_latency_s": 15.75, "mean_latency_s": 3.9375, "p50_latency_s": 2.625,
+        "p90_latency_s": pytest.approx(7.7), "p95_latency_s": pytest.approx(8.6),
+        "p99_latency_s": pytest.approx(9.32), "p999_latency_s": None, "offloaded_share": 0.75,
+        "misrouted_share": 0.25, "mean_decision_regret_s": 1.875, "mean_queue_s": 0.5625, "mean_execution_s": 0.625,
+        "mean_transfer_s": 2.75, "beyond_p95_queue_s": 0.0, "beyond_p95_execution_s": 0.5,
+        "beyond_p95_transfer_s": 9.0, "mean_estimate_age_s": 0.75, "mean_energy_j": None, "offered_rps": None,
+        "deadline_met_share": None, "goodput_rps": pytest.approx(4 / 11.5), "good_within_s": None,
+        "gateway_share": 0.25, "gateway_load": None, "gateway_busiest_load": None, "cloud_share": 0.75,
+        "cloud_load": None, "cloud_busiest_load": None, "makespan_s": 11.5,
         "throughput_rps": pytest.approx(4 / 11.5),
-    }
+    }  # fmt: skip
 
 
 def test_an_answer_within_the_deadline_is_good_and_shares_are_of_all_requests() -> None:

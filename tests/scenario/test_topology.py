@@ -77,8 +77,6 @@ def test_parts_that_fit_are_taken(tmp_path: Path, overrides: list[str]) -> None:
         (["workloads.w.arrivals={kind: clients, clients: 5, think_time: {constant_s: 1}}"], "devices.gateway.count"),
         ([*ALONE, "devices={offloaded: {profile: '@a'}}"], "devices.offloaded"),
         ([*ALONE, "devices={a_busiest: {profile: '@a'}}"], "devices.a_busiest"),
-        ([f"devices.cloud.batching={BATCHING}", "devices.cloud_full={profile: '@a'}"], "devices.cloud_full"),
-        ([f"devices.cloud.sti={STI}", "devices.cloud_missed={profile: '@a'}"], "devices.cloud_missed"),
         (["devices.cloud.beyond_measured_batch=true"], "devices.cloud.beyond_measured_batch"),
         ([f"devices.cloud.batching={BATCHING}", "devices.cloud.workers=4"], "devices.cloud.workers"),
         ([f"devices.cloud.sti={STI}", "devices.cloud.workers=4"], "devices.cloud.workers"),

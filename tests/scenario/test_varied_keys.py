@@ -1,8 +1,6 @@
-"""The notation of varied keys, the same in a sweep and in a plan, and the sweep file."""
+"""The notation of varied keys, the same in a sweep and in a plan."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 
@@ -89,44 +87,3 @@ def test_a_key_is_not_swept_and_set() -> None:
         read_sweep("@open-loop", ["seed=1,2"], [Override.parse("seed=3")])
     inside = read_sweep("@open-loop", ["devices.cloud.count=1,2"], [Override.parse("devices.cloud={profile: a}")])
     assert len(inside.overrides) == 1
-
-
-SWEEP = """\
-scenario: near.yaml
-set:
-  requests: 500
-grid:
-  devices.cloud.count: [1, 2]
-  networks.cp1.rtt_mean_ms: 20:60:3
-"""
-
-
-def written(folder: Path, text: str) -> str:
-    path = folder / "sweep.yaml"
-    path.write_text(text)
-    return str(path)
-
-
-def test_a_sweep_file_names_its_scenario_beside_it(tmp_path: Path) -> None:
-    sweep = read_sweep(written(tmp_path, SWEEP))
-    assert sweep.scenario == str(tmp_path / "near.yaml")
-    assert [key.name for key in sweep.keys] == ["devices.cloud.count", "networks.cp1.rtt_mean_ms"]
-    assert list(map(values, sweep.keys)) == [[1, 2], [20, 40, 60]]
-    assert type(values(sweep.keys[1])[0]) is int
-    assert [(override.location, override.value) for override in sweep.overrides] == [(("requests",), 500)]
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "place"),
-    [
-        ("grid:", "grdi:", "4:1: grdi: "),
-        ("[1, 2]", "[]", "5:3: devices.cloud.count: "),
-        ("20:60", "90:60", "6:3: "),
-        ("20:60:3", "{from: 20}", '6:29: grid."networks.cp1.rtt_mean_ms": removed ('),
-    ],
-)
-def test_a_fault_of_a_sweep_file_has_its_place(tmp_path: Path, before: str, after: str, place: str) -> None:
-    path = written(tmp_path, SWEEP.replace(before, after))
-    with pytest.raises(ScenarioError) as refused:
-        read_sweep(path)
-    assert str(refused.value).startswith(f"{path}:{place}")

@@ -361,6 +361,7 @@ def json_row(timestamp: str) -> str:
         ("t_s\n1700000000000\n1700000000001\n", 2),
         ('t_s,said\n0,"a\n1,b\n', 3),
         ("timestamp\n2024-05-10 00:00:00\n2024-05-10 25:00:00\n", 3),
+        ("timestamp\n1701-05-10 00:00:00\n2024-05-10 00:00:00\n", 2),
         ("t_s,requests\n0,1\n0,2\n", 3),
         ("t_s,requests\n0,1\n1,1.5\n", 3),
         ("t_s,requests\n0,1\n1,2\n2.5,2\n", 4),

@@ -1,14 +1,13 @@
-"""Costs of batched servers, batchings, and requests to targets that batch, for tests."""
+"""Costs of batched servers, and requests to targets that batch, for tests."""
 
 from __future__ import annotations
 
-from math import inf
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
-from simnmt.batching import Batching, mini, top_up
+from simnmt.batching import mini, top_up
 from simnmt.profile.cost import DecodingCost
 from simnmt.results.requests import Requests
 from tests.profile.made_profile import line_table
@@ -53,20 +52,6 @@ LEAVING_EIGHTHS = cost(
     (0.125, 0.0, 0.0, 0.125), (0.0, 0.0, 0.0, 0.125), (0.0, 0.125), (0.0, 0.0), leave_s=0.25, source_s=(1, 0.125)
 )
 """The same in eighths."""
-
-
-@st.composite
-def batchings(draw: st.DrawFn) -> Batching:
-    """Of every kind, with every limit."""
-    size = draw(st.integers(1, 6))
-    return Batching(
-        size,
-        threshold=draw(st.integers(0, size - 1)),
-        collected=draw(st.none() | st.integers(size, 12)),
-        longest_wait_s=draw(st.sampled_from([0.0, 0.125, 0.5, 3.0, inf])),
-        padded_tokens=draw(st.none() | st.integers(1, 40)),
-        encoded_together=draw(st.none() | st.integers(1, 8)),
-    )
 
 
 def rows(longest: int = 12, most: int = 30) -> st.SearchStrategy[list[tuple[int, int, float]]]:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from simnmt.devices import Batched, Fifo, Kind, Streamed
-from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
+from simnmt.devices import Batched, Fifo, Streamed
+from simnmt.devices.device import ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.network.link import Hop, Link, MovingRoute
 from simnmt.network.series import BandwidthSeries, RttSeries
 from simnmt.policies import (
@@ -29,7 +29,8 @@ from simnmt.results.requests import Block, Requests, Trail
 from simnmt.streaming.plan.engagement import Lifecycle
 from simnmt.world.deciders import Beliefs
 from simnmt.world.inputs import Clients
-from tests.world.batched_worlds import EIGHTHS, LEAVING, LEAVING_EIGHTHS, batchings, cost
+from tests.batching.one_server import batchings
+from tests.world.batched_worlds import EIGHTHS, LEAVING, LEAVING_EIGHTHS, cost
 from tests.world.streamed_boxes import COMPUTE, STATES
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
@@ -37,10 +38,10 @@ Draw = Callable[[st.SearchStrategy[Any]], Any]
 
 @dataclass(frozen=True)
 class World:
-    """The arguments of `simulate`, from which any number of equal runs can be made."""
+    """The arguments of a run."""
 
-    arguments: Callable[[], tuple[tuple[Any, ...], dict[str, Any]]]
-    """Returns new arguments, with idle servers."""
+    parts: tuple[Any, ...]
+    settings: dict[str, Any]
     description: str
 
     def __repr__(self) -> str:
@@ -48,8 +49,7 @@ class World:
 
     def run(self, simulate: Callable[..., Trail]) -> Trail:
         """Run it once."""
-        positional, keywords = self.arguments()
-        return simulate(*positional, **keywords)
+        return simulate(*self.parts, **self.settings)
 
 
 def seconds(random: np.random.Generator, grid: bool, size: int, most_s: float = 1.0) -> np.ndarray:
@@ -64,16 +64,6 @@ def estimates() -> st.SearchStrategy[Callable[[float], TransferEstimate]]:
         st.builds(lambda weight: partial(TransferEstimate, weight=weight), st.sampled_from([0.125, 0.5, 1.0])),
         st.builds(lambda quantile, window: partial(QuantileEstimate, quantile=quantile, window=window), quantiles, windows),
     )
-
-
-def kind_of(balancer: str, boxes: int, workers: int, choices: np.ndarray, spec: Batched | Streamed | None) -> Kind:
-    balancers: dict[str, Callable[[], Balancer]] = {
-        "by_node": ByNode,
-        "in_turn": InTurn,
-        "drawn": lambda: LeastLoadedOfDrawn(choices),
-        "least_work": LeastWork,
-    }
-    return Fifo(boxes, workers, balancers[balancer]()) if spec is None else spec.of(boxes, balancers[balancer]())
 
 
 @st.composite
@@ -148,12 +138,7 @@ def moving_route(
     return MovingRoute(access, tuple(hop() for _ in range(targets - 1)), token_bytes, *lengths, moments_s, halves_s)
 
 
-SPECIAL = {
-    "plain": (),
-    "batches": ("batches",),
-    "streams": ("streams",),
-    "all": ("batches", "streams"),
-}
+SPECIAL = {"plain": (), "batches": ("batches",), "streams": ("streams",), "all": ("batches", "streams")}
 """Kinds of boxes that a world may have, beside first-in first-out ones."""
 
 
@@ -171,8 +156,8 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
     count = draw(st.sampled_from([1] * 5 + [4])) * draw(st.integers(0, 60))
     targets, deciders = draw(st.integers(1, 5)), draw(st.integers(1, 4))
     workers, nodes, load = draw(st.integers(1, 3)), draw(st.integers(1, 7)), draw(st.sampled_from([0.3, 1.0, 4.0, inf]))
-    kinds = [draw(st.sampled_from(["by_node", "in_turn", "drawn", "least_work"])) for _ in range(1, targets)]
-    boxes = [draw(st.integers(1, 4)) for _ in kinds]
+    balancers = [draw(st.sampled_from([ByNode, InTurn, LeastWork, LeastLoadedOfDrawn])) for _ in range(1, targets)]
+    boxes = [draw(st.integers(1, 4)) for _ in balancers]
     of_kind: dict[str, st.SearchStrategy[Any]] = {
         "batches": st.builds(Batched, batchings(), costs(), st.booleans()),
         "streams": streamed_specs(),
@@ -186,7 +171,6 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
         policy == "oracle" or (policy == "least" and draw(st.sampled_from([False, False, False, True])))
     )
     viewed = [queues and policy == "least" and draw(st.booleans()) for _ in range(targets)]
-    sees = any(viewed)
     judged_share = draw(st.sampled_from([0.0, 0.5, 1.0])) if queues else float(streams and draw(st.booleans()))
     drawn = draw(st.integers(1, 2))
     # Where links and planes hardly differ, the least view decides.
@@ -201,8 +185,8 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
     columns = {
         "src_len": random.integers(0, 9, count),
         "execution_s": tuple(seconds(random, grid, count) for _ in range(targets)),
-        "uplink_s": tuple(spread * seconds(random, grid, count, 0.5) for _ in kinds),
-        "downlink_s": tuple(spread * seconds(random, grid, count, 0.5) for _ in kinds),
+        "uplink_s": tuple(spread * seconds(random, grid, count, 0.5) for _ in balancers),
+        "downlink_s": tuple(spread * seconds(random, grid, count, 0.5) for _ in balancers),
         "arrival_s": arrivals() if is_open else None,
         "node": random.integers(0, nodes, count).astype(np.int32) if nodes > 1 else None,
         "access_s": seconds(random, grid, count, 0.5) if not queues and draw(st.booleans()) else None,
@@ -229,56 +213,52 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
         else (column if expects_weighed else seconds(random, grid, count))
         for spec, column in zip(specs, weighed_s, strict=True)
     ]
-    choices = [random.integers(0, of_pool, (count, drawn)).astype(np.int16) for of_pool in boxes]
+    kinds = []
+    for balancer, of_pool, spec in zip(balancers, boxes, specs[1:], strict=True):
+        choices = random.integers(0, of_pool, (count, drawn)).astype(np.int16)
+        one = LeastLoadedOfDrawn(choices) if balancer is LeastLoadedOfDrawn else balancer()
+        kinds.append(Fifo(of_pool, workers, one) if spec is None else spec.of(of_pool, one))
     initial_s = spread * seconds(random, grid, deciders * targets)
+
+    def of_block(columns: list[np.ndarray]) -> Callable[[Block], list[np.ndarray]]:
+        return lambda block: [column[block.first : block.first + len(block)] for column in columns]
+
     choice = {
         "fixed": lambda block: Fixed(targets - 1),
-        "least": lambda block: LeastTotal([column[block.first : block.first + len(block)] for column in weighed_s]),
+        "least": lambda block: LeastTotal(of_block(weighed_s)(block)),
         "oracle": lambda block: LeastTotal(block.execution_s),
     }[policy]
-
-    def beyond_for(block: Block) -> list[Any]:
-        return [spec.beyond_s(block.src_len) if isinstance(spec, Streamed) else None for spec in specs]
-
-    def arguments() -> tuple[tuple[Any, ...], dict[str, Any]]:
-        beliefs = Beliefs(
-            lambda decider, target: estimate(float(initial_s[decider * targets + target])),
-            views=tuple(
-                (batch_view(spec, of_pool) if isinstance(spec, Batched) else partial(BacklogView, of_pool * workers))
-                if is_viewed
-                else None
-                for of_pool, spec, is_viewed in zip((1, *boxes), specs, viewed, strict=True)
-            )
-            if sees
-            else (),
-            plan_views=tuple(
-                partial(PlanView, spec.lifecycle.next_state, len(spec.states)) if isinstance(spec, Streamed) else None
-                for spec in specs
-            )
-            if knows
-            else (),
-            true_transfer=knows_transfer,
-            true_backlog=knows_backlog,
+    views = [
+        batch_view(spec, of_pool) if isinstance(spec, Batched) else partial(BacklogView, of_pool * workers)
+        for of_pool, spec in zip((1, *boxes), specs, strict=True)
+    ]
+    beliefs = Beliefs(
+        lambda decider, target: estimate(float(initial_s[decider * targets + target])),
+        views=tuple(view if is_viewed else None for view, is_viewed in zip(views, viewed, strict=True)) if any(viewed) else (),
+        plan_views=tuple(
+            partial(PlanView, spec.lifecycle.next_state, len(spec.states)) if isinstance(spec, Streamed) else None
+            for spec in specs
         )
-        others = [kind_of(*one) for one in zip(kinds, boxes, [workers] * len(kinds), choices, specs[1:], strict=True)]
-        expected = (
-            (lambda block: [column[block.first : block.first + len(block)] for column in expected_columns]) if sees else None
-        )
-        keywords = {
-            "deciders": deciders,
-            "workers": workers,
-            "expected_for": expected,
-            "judged_share": judged_share,
-            "local": None if specs[0] is None else specs[0].of(deciders),
-            "route": route,
-            "clients": clients,
-            "plan_beyond_for": beyond_for if knows else None,
-        }
-        return (Requests(**columns), choice, beliefs, others), keywords
-
-    what = f"{count} requests, targets {kinds} x {boxes} {specs}, {deciders} deciders, {workers} workers, {estimate}, {policy}"
-    knowledge = f"views of {viewed}, knows transfer: {knows_transfer}, backlog: {knows_backlog}, states: {knows}"
-    return World(
-        arguments,
-        f"{what}, {discipline}, {knowledge}, judged={judged_share}, from {begins_s} s, load {load}, spread {spread}",
+        if knows
+        else (),
+        true_transfer=knows_transfer,
+        true_backlog=knows_backlog,
     )
+    settings = {
+        "deciders": deciders,
+        "workers": workers,
+        "expected_for": of_block(expected_columns) if any(viewed) else None,
+        "judged_share": judged_share,
+        "local": None if specs[0] is None else specs[0].of(deciders),
+        "route": route,
+        "clients": clients,
+        "plan_beyond_for": (
+            lambda block: [spec.beyond_s(block.src_len) if isinstance(spec, Streamed) else None for spec in specs]
+        )
+        if knows
+        else None,
+    }
+    what = f"{count} requests, {balancers} x {boxes} {specs}, {deciders} deciders, {workers} workers, {estimate}, {policy}"
+    knowledge = f"views of {viewed}, knows transfer: {knows_transfer}, backlog: {knows_backlog}, states: {knows}"
+    description = f"{what}, {discipline}, {knowledge}, judged={judged_share}, from {begins_s} s, load {load}, spread {spread}"
+    return World((Requests(**columns), choice, beliefs, kinds), settings, description)

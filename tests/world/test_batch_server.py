@@ -17,8 +17,8 @@ from simnmt.profile.doubts import alone_vs_plane
 from simnmt.profile.profile_file import read_profile
 from simnmt.workload.length_table import read_table
 from simnmt.world.engine import decode_all
-from tests.batching.one_server import serve
-from tests.world.batched_worlds import EIGHTHS, LEAVING, LEAVING_EIGHTHS, batchings, cost, rows
+from tests.batching.one_server import batchings, serve
+from tests.world.batched_worlds import EIGHTHS, LEAVING, LEAVING_EIGHTHS, cost, rows
 from tests.world.theory import m_g_1_wait
 
 
@@ -112,11 +112,9 @@ def test_a_sentence_alone_costs_the_same_with_batching_on_and_off(name: str) -> 
     assert stated is not None and abs(stated) <= 0.02
 
 
-def test_a_step_costs_by_the_position_of_the_sentence_active_longest() -> None:
-    """Position p costs p seconds: a sentence of 4 alone takes 0+1+2+3; another joins before position 2, and goes on alone."""
-    positions = cost((0.0, 0.0, 1.0, 0.0), (0.0, 0.0, 0.0, 0.0), (0.0, 0.0), (0.0, 0.0))
-    decoded = decode_all(top_up(2, 1), positions, [1, 1], [4, 4], [0.0, 0.5])
-    assert decoded.finish_s.tolist() == [6.0, 6.0 + 2.0 + 3.0]
+NOTHING = (0.0, 0.0, 0.0, 0.0)
+BY_POSITION = cost((0.0, 0.0, 1.0, 0.0), NOTHING, (0.0, 0.0), (0.0, 0.0))
+BY_SOURCE = cost((1.0, 0.0, 0.0, 0.0), NOTHING, (0.0, 0.0), (0.0, 0.0), source_s=(2, 0.125))
 
 
 def test_a_sentence_is_done_when_it_has_left_and_holds_the_others_up() -> None:
@@ -128,9 +126,17 @@ def test_a_sentence_is_done_when_it_has_left_and_holds_the_others_up() -> None:
     assert decoded.account.step_s.tolist() == [0.0, 0.0, 2.5, 2.5]
 
 
-def test_the_longest_source_under_way_makes_every_step_longer() -> None:
-    """A second a step, and an eighth for each sentence and each token of the longest source beyond 2: 3 s of it, then 1."""
-    attending = cost((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0), (0.0, 0.0), (0.0, 0.0), source_s=(2, 0.125))
-    decoded = decode_all(mini(2), attending, [10, 6], [1, 3])
-    assert decoded.finish_s.tolist() == [3.0, 3.0 + 2 * 1.5]
-    assert decode_all(mini(2), attending, [6, 10], [1, 3]).finish_s.tolist() == [3.0, 3.0 + 2 * 2.0]
+@pytest.mark.parametrize(
+    ("times", "batching", "src_len", "tgt_len", "arrival_s", "ends_s"),
+    [
+        # Position p costs p seconds: a sentence of 4 takes 0+1+2+3 alone; another joins before position 2, and goes on alone.
+        (BY_POSITION, top_up(2, 1), [1, 1], [4, 4], [0.0, 0.5], [6.0, 11.0]),
+        # A step takes 1 s, and an eighth for each sentence and each token of the longest source beyond 2: 3 s, then 1 or 2.
+        (BY_SOURCE, mini(2), [10, 6], [1, 3], [0.0, 0.0], [3.0, 3.0 + 2 * 1.5]),
+        (BY_SOURCE, mini(2), [6, 10], [1, 3], [0.0, 0.0], [3.0, 3.0 + 2 * 2.0]),
+    ],
+)
+def test_a_step_costs_by_the_longest_position_and_the_longest_source(
+    times: DecodingCost, batching: Batching, src_len: list[int], tgt_len: list[int], arrival_s: list[float], ends_s: list[float]
+) -> None:
+    assert decode_all(batching, times, src_len, tgt_len, arrival_s).finish_s.tolist() == ends_s

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
-from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,7 +14,6 @@ from simnmt.devices import Batched, Fifo
 from simnmt.devices.batch import decode_all
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastWork
 from simnmt.policies.batch_view import BatchView
-from simnmt.profile.cost import DecodingCost
 from simnmt.results.requests import Requests
 from simnmt.world.inputs import Clients
 from tests.world.batched_worlds import BATCHINGS, CLOUD, COST, EIGHTHS, SECONDS, asked, split
@@ -44,30 +44,6 @@ def test_every_box_does_what_it_would_do_by_itself(batching: Batching, balancer:
     for target, account in enumerate(trail.batches):
         assert account.sentences == (trail.target == target).sum()
         assert account.tokens == requests.tgt_len[trail.target == target].sum()
-
-
-@pytest.mark.parametrize("name", BATCHINGS)
-@pytest.mark.parametrize("target", [0, CLOUD])
-def test_clients_wait_for_their_batch(name: str, target: int) -> None:
-    """Each asks again when its answer has come and it has thought."""
-    n, clients = 300, 6
-    requests = replace(asked(n), arrival_s=None)
-    think_s = np.random.default_rng(3).exponential(0.05, clients + n)
-    trail = in_reference(
-        requests,
-        everything_to(target),
-        believing(0.1),
-        [Batched(BATCHINGS[name], COST).of(2, LeastWork())],
-        route=lambda request, node, at_s: ((0.02,), (0.03,), 0.01, 0.01),
-        clients=Clients(clients, clients, think_s),
-        local=Batched(BATCHINGS[name], COST),
-    )
-    way_s = 0.07 if target else 0.02
-    answered_s = trail.arrival_s + trail.queue_s + trail.execution_s + way_s
-    for client in range(clients):
-        asked_by = np.flatnonzero(trail.node == client)
-        again_s = answered_s[asked_by] + think_s[clients + asked_by]
-        np.testing.assert_allclose(trail.arrival_s[asked_by][1:], again_s[:-1])
 
 
 @pytest.mark.parametrize("batching", [mini(32), maxi(32, 40)])
@@ -124,67 +100,41 @@ def test_clients_that_ask_in_one_moment_are_encoded_together() -> None:
         assert (trail.batches[0].encodings, trail.batches[0].steps[6]) == (1, 3)
 
 
-class Listening(BatchView):
-    """Records its calls."""
-
-    def __init__(self, calls: list[tuple[Any, ...]]) -> None:
-        super().__init__(lambda active: 1.0, 4)
-        self._calls, self._number = calls, 0
-
-    def added_s(self, at_s: float, tgt_len_predicted: float) -> float:
-        self._calls.append(("asked", at_s, tgt_len_predicted))
-        return 0.25
-
-    def sent(self, now_s: float, tgt_len_predicted: float) -> int:
-        self._calls.append(("sent", now_s, tgt_len_predicted))
-        self._number += 1
-        return self._number - 1
-
-    def reported(self, number: int, wait_s: float, report: tuple[int, int], at_s: float) -> None:
-        self._calls.append(("reported", number, wait_s, *report, at_s))
-
-
 def test_an_answer_reports_the_sentences_active_and_waiting_when_it_was_sent() -> None:
     """Steps of a second, batches of two, 0.5 s each way: 0 and 1 together from 1 s on (2 steps and 4), 2 waits for 1's end."""
-    calls: list[tuple[Any, ...]] = []
+    view = mock.create_autospec(BatchView, instance=True)
+    view.at_entry, view.added_s.return_value, view.sent.side_effect = False, 0.25, itertools.count()
     seen: list[float] = []
     ones, half_s = np.ones(4), (np.full(4, 0.5),)
     arrival_s, tgt_len = np.array([0.5, 0.5, 1.0, 20.0]), np.array([2, 4, 1, 1])
     in_reference(
         Requests(ones.astype(np.int64), (ones, ones), half_s, half_s, arrival_s, tgt_len=tgt_len),
         lambda block: lambda in_block, delay_s: seen.append(delay_s[1]) or 1,
-        believing(3.0, views=(None, lambda: Listening(calls))),
+        believing(3.0, views=(None, lambda: view)),
         [Batched(mini(2, longest_wait_s=0.0), SECONDS)],
         expected_for=lambda block: [[7.0 + block.first + i for i in range(len(block))]] * 2,
     )
-    assert [row for row in calls if row[0] != "reported"] == [
-        (what, at_s, 7.0 + request) for request, at_s in enumerate([0.5, 0.5, 1.0, 20.0]) for what in ("asked", "sent")
-    ]
-    assert [row for row in calls if row[0] == "reported"] == [
-        ("reported", 0, 0.0, 1, 1, 3.5),
-        ("reported", 1, 0.0, 0, 1, 5.5),
-        ("reported", 2, 3.5, 0, 0, 6.5),
-        ("reported", 3, 0.0, 0, 0, 22.0),
-    ]
+    asked_at = [mock.call(at_s, 7.0 + request) for request, at_s in enumerate([0.5, 0.5, 1.0, 20.0])]
+    assert view.added_s.mock_calls == view.sent.mock_calls == asked_at
+    assert [reported.args for reported in view.reported.mock_calls] == [
+        (0, 0.0, (1, 1), 3.5), (1, 0.0, (0, 1), 5.5), (2, 3.5, (0, 0), 6.5), (3, 0.0, (0, 0), 22.0)
+    ]  # fmt: skip
     assert seen == [3.25, 3.25, 3.25, 1.25]
 
 
-def finishes_s(batching: Batching, cost: DecodingCost, *sentences: tuple[float, int, float]) -> list[float]:
-    """Moments at which a box is done with sentences, given as (arrival, target tokens, factor)."""
-    arrival_s, tgt_len, factor = (np.array(column) for column in zip(*sentences, strict=True))
-    ones = np.ones(len(arrival_s), np.int64)
-    execution_s = cost.solo_s(ones, tgt_len) * factor
-    requests = Requests(ones, (execution_s,), arrival_s=arrival_s, tgt_len=tgt_len)
-    kind = Batched(batching, cost, varies=True)
-    trail = simulate(requests, everything_to(0), believing(0.1), [], local=kind)
-    return (arrival_s + trail.queue_s + trail.execution_s).tolist()
-
-
-def test_a_batch_takes_the_mean_of_the_factors_of_its_active_sentences() -> None:
-    # Two steps together at 1.5 s, then the slower one alone: two steps at 2 s.
-    assert finishes_s(mini(2), SECONDS, (0.0, 2, 1.0), (0.0, 4, 2.0)) == [3.0, 7.0]
-
-
-def test_a_sentence_that_joins_changes_the_factor_from_then_on() -> None:
-    # A step of 1 s alone, three at 2 s with the one that joined, which then takes one of 3 s alone.
-    assert finishes_s(top_up(2, 1), SECONDS, (0.0, 4, 1.0), (0.5, 4, 3.0)) == [7.0, 10.0]
+@pytest.mark.parametrize(
+    ("batching", "arrival_s", "factor", "ends_s"),
+    [
+        # Two steps together at 1.5 s, then the slower one alone: two steps at 2 s.
+        (mini(2), [0.0, 0.0], [1.0, 2.0], [3.0, 7.0]),
+        # A step of 1 s alone, three at 2 s with the one that joined, which then takes one of 3 s alone.
+        (top_up(2, 1), [0.0, 0.5], [1.0, 3.0], [7.0, 10.0]),
+    ],
+)
+def test_a_batch_takes_the_mean_of_the_factors_of_its_active_sentences(
+    batching: Batching, arrival_s: list[float], factor: list[float], ends_s: list[float]
+) -> None:
+    ones, tgt_len = np.ones(2, np.int64), np.array([2 if batching.threshold == 0 else 4, 4])
+    requests = Requests(ones, (SECONDS.solo_s(ones, tgt_len) * factor,), arrival_s=np.array(arrival_s), tgt_len=tgt_len)
+    trail = simulate(requests, everything_to(0), believing(0.1), [], local=Batched(batching, SECONDS, varies=True))
+    assert (requests.arrival_s + trail.queue_s + trail.execution_s).tolist() == ends_s

@@ -67,17 +67,22 @@ class TestTies:
         assert run(requests, fixed(1, 1, 1), 0.0).queue_s.tolist() == [0.0, 4.0, 6.0]
         assert run(requests, fixed(1, 1, 1), 0.0, workers=2).queue_s.tolist() == [0.0, 0.0, 2.0]
 
-    def test_an_answer_is_heard_by_a_request_that_arrives_in_the_same_moment(self) -> None:
-        trail = run(columns((0.0, 9.0, 1.0, 0.5, 0.5), (2.0, 9.0, 1.0, 0.0, 0.0)), fixed(1, 0), 7.0)
-        assert (trail.estimate_s.tolist(), trail.measured_at_s.tolist()) == ([7.0, 1.0], [0.0, 2.0])
-
-    def test_of_answers_in_one_moment_that_to_the_later_request_counts(self) -> None:
-        requests = columns((0.0, 9.0, 1.0, 1.0, 2.0), (1.0, 9.0, 1.0, 1.5, 0.5), (5.0, 9.0, 1.0, 0.0, 0.0))
-        assert run(requests, fixed(1, 1, 0), 7.0, workers=2).estimate_s.tolist() == [7.0, 7.0, 2.0]
-
-    def test_a_request_that_takes_no_time_at_all_is_answered_before_the_next_of_its_moment(self) -> None:
-        trail = run(columns((1.0, 9.0, 0.0, 0.0, 0.0), (1.0, 9.0, 0.0, 0.0, 0.0)), fixed(1, 1), 7.0)
-        assert (trail.estimate_s.tolist(), trail.measured_at_s.tolist()) == ([7.0, 0.0], [0.0, 1.0])
+    @pytest.mark.parametrize(
+        ("rows", "target", "estimate_s", "measured_at_s"),
+        [
+            # A request that arrives in the same moment hears an answer.
+            ([(0.0, 9.0, 1.0, 0.5, 0.5), (2.0, 9.0, 1.0, 0.0, 0.0)], (1, 0), [7.0, 1.0], [0.0, 2.0]),
+            # Of answers in one moment that to the later request counts.
+            ([(0, 9, 1, 1, 2), (1, 9, 1, 1.5, 0.5), (5, 9, 1, 0, 0)], (1, 1, 0), [7.0, 7.0, 2.0], [0.0, 0.0, 4.0]),
+            # A request that takes no time at all is answered before the next of its moment.
+            ([(1.0, 9.0, 0.0, 0.0, 0.0)] * 2, (1, 1), [7.0, 0.0], [0.0, 1.0]),
+        ],
+    )
+    def test_answers_are_heard_in_their_moment(
+        self, rows: list[tuple[float, ...]], target: tuple[int, ...], estimate_s: list[float], measured_at_s: list[float]
+    ) -> None:
+        trail = run(columns(*rows), fixed(*target), 7.0, workers=2)
+        assert (trail.estimate_s.tolist(), trail.measured_at_s.tolist()) == (estimate_s, measured_at_s)
 
     def test_a_request_that_reaches_its_decider_goes_before_a_client_of_the_same_number_that_asks(self) -> None:
         """Client 0's request 0 is at the gateway from 1 to 4, client 1's request 1 in the cloud from 1 to 2. Client 1 thinks
@@ -97,14 +102,6 @@ def test_requests_that_meet_an_idle_worker_wait_for_exactly_nothing(target: int,
 
 
 class TestBackToBack:
-    def test_the_sum_of_the_latencies_is_the_makespan(self) -> None:
-        requests = back_to_back()
-        trail = run(requests, believes, 0.1)
-        total_s = latency_s(requests, trail)
-        np.testing.assert_allclose(trail.arrival_s, np.cumsum(total_s) - total_s, rtol=1e-9)
-        assert not trail.queue_s.any()
-        assert 0.2 < trail.target.mean() < 0.8
-
     def test_one_peak_can_lock_the_estimate_for_good(self) -> None:
         """A peak above every saving is believed for ever: all traffic stays local, so nothing measures anew (CNMT-11)."""
         requests = back_to_back(rtt_s=0.1)

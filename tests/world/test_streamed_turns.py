@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -93,59 +93,6 @@ def test_all_turns_compute_the_same_submodel_although_later_ones_are_slowed_less
     assert {(plan.layers, plan.slices_per_layer) for plan in engaged.plans} == {(2, 2)}
     for plan, state in zip(engaged.plans, engaged.states[1:], strict=True):
         assert plan.latency_s == pytest.approx(float(state.alone_s(engaged.compute, LENGTH)))
-
-
-SECONDS = st.integers(0, 40).map(lambda eighths: eighths / 8)
-SOME_SECONDS = st.integers(1, 40).map(lambda eighths: eighths / 8)
-
-
-def end_by_hand_s(load_s: list[float], works_s: list[tuple[float | None, float]], slowed: float) -> float:
-    """By hand: pieces of work, each with the moment that it waits for, at 1 / slowed while the disk reads."""
-    now_s, read_s = 0.0, sum(load_s)
-    for ready_s, work_s in works_s:
-        now_s = max(now_s, ready_s or 0.0)
-        while_reading_s = max(min(read_s - now_s, work_s * slowed), 0.0)
-        now_s += while_reading_s + (work_s - while_reading_s / slowed)
-    return now_s
-
-
-@settings(max_examples=100)
-@given(
-    st.lists(SECONDS, min_size=1, max_size=4),
-    st.lists(SECONDS, max_size=4),
-    SOME_SECONDS,
-    SECONDS,
-    SECONDS,
-    st.integers(0, 4),
-    st.sampled_from([1.0, 1.25, 1.5, 4.0]),
-    st.sampled_from([0.0, 0.5, 1.0]),
-)
-def test_computing_is_slowed_while_the_disk_reads_and_not_afterwards(
-    encoder: list[float],
-    decoder: list[float],
-    layer_s: float,
-    embed_s: float,
-    head_s: float,
-    tgt_len: int,
-    slowed: float,
-    ahead: float,
-) -> None:
-    compute = PlannedCompute(len(encoder), (8,), (layer_s,), len(decoder), 0.5, 0.25, (embed_s,), head_s, slowed)
-    state = StreamedState("any", (*encoder, *decoder), ahead_s=ahead * encoder[0])
-    loaded_s = list(accumulate(state.load_s))
-    works_s: list[tuple[float | None, float]] = [(state.ahead_s, embed_s)]
-    works_s += [(loaded_s[layer], layer_s) for layer in range(len(encoder))]
-    for step in range(max(tgt_len, 1) if decoder else 1):
-        works_s += [(moment, 0.5 if step else 0.75) for moment in loaded_s[len(encoder) :]]
-        works_s.append((None, head_s))
-    by_hand_s = end_by_hand_s([*state.load_s], works_s, slowed)
-    assert state.alone_s(compute, 5, tgt_len) == pytest.approx(by_hand_s, abs=1e-12)
-    drawn = state.pipeline(compute, 5, tgt_len)
-    assert drawn.latency_s == pytest.approx(by_hand_s, abs=1e-12)
-    assert drawn.stall_s == pytest.approx(
-        sum(begin - end for begin, end in zip(drawn.compute_begin, [drawn.before_s, *drawn.compute_end[:-1]], strict=True)),
-        abs=1e-7,
-    )
 
 
 def test_worked_example_of_sti_12_and_13() -> None:

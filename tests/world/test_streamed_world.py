@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.devices import Fifo, Streamed
+from simnmt.devices import Fifo
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.policies import BacklogView, LeastTotal, PlanView
 from simnmt.results.requests import Block, Requests
@@ -52,23 +52,6 @@ def test_every_box_of_a_tier_does_what_it_would_do_by_itself(balancer: Balancer)
         by_itself = simulate(alone, everything_to(0), believing(0.1), [], local=STREAMED)
         for name in ("queue_s", "execution_s", "state", "stall_s", "first_token_s", "deadline_missed"):
             np.testing.assert_allclose(getattr(trail, name)[there], getattr(by_itself, name), 1e-9, 1e-9, err_msg=name)
-
-
-def knowing(streamed: Streamed, requests: Requests) -> dict[str, Any]:
-    """How a policy knows the states of both targets, of which it expects other lengths."""
-    view = partial(PlanView, streamed.lifecycle.next_state, len(streamed.states))
-    tgt_len = np.random.default_rng(7).uniform(5.0, 25.0, (2, len(requests)))
-    expected_s = [streamed.compute.in_memory_s(requests.src_len, lengths) for lengths in tgt_len]
-
-    def columns(block: Block) -> list[np.ndarray]:
-        return [column[block.first : block.first + len(block)] for column in expected_s]
-
-    return {
-        "decide_for": lambda block: LeastTotal(columns(block)),
-        "beliefs": believing(0.1, plan_views=(view, view)),
-        "plan_beyond_for": lambda block: [streamed.beyond_s(block.src_len)] * 2,
-        "expected_for": columns,
-    }
 
 
 def test_back_to_back_a_box_cools_while_others_work() -> None:
@@ -122,20 +105,6 @@ def test_the_oracle_loses_nothing_and_others_never_less(open_loop: bool) -> None
     if not open_loop:
         end_s = [trail.arrival_s[-1] for trail in (oracle, other)]
         assert end_s[0] < end_s[1]
-
-
-def test_execution_times_change_no_decision_before_their_answers() -> None:
-    """Answers alone report states: the truth of requests without an answer is nowhere in the decisions."""
-    requests = asked(200, gap_s=1.0)
-    slower = replace(requests, execution_s=tuple(np.r_[column[:150], 3.0 * column[150:]] for column in requests.execution_s))
-    trails = []
-    for columns in (requests, slower):
-        pool = STREAMED.of(2)
-        trails.append(simulate(columns, kinds=[pool], deciders=2, local=STREAMED.of(2), **knowing(STREAMED, requests)))
-    ends_s = requests.arrival_s + trails[0].queue_s + trails[0].execution_s
-    before = requests.arrival_s <= ends_s[150:].min()
-    assert before[:151].all() and 0.2 < trails[0].target[before].mean() < 0.8
-    np.testing.assert_array_equal(trails[0].target[before], trails[1].target[before])
 
 
 def of_one_length(arrival_s: np.ndarray | list[float] | None, n: int) -> Requests:

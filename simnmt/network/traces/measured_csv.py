@@ -174,8 +174,9 @@ def parse_dates_s(cells: Sequence[str]) -> Floats:
     import pandas as pd  # here, since most logs hold numbers
 
     texts = [_DATE.sub(r"\1-\2-\3T\4:\5:\6", cell.strip()).replace(",", ".").replace(" UTC", "Z") for cell in cells]
-    moments = pd.to_datetime(pd.Series(texts, dtype=object), utc=True, format="ISO8601", errors="coerce")
-    return np.asarray((moments - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(seconds=1), np.float64)
+    dates = pd.to_datetime(pd.Series(texts, dtype=object), utc=True, format="ISO8601", errors="coerce").dt.tz_localize(None)
+    moments = dates.to_numpy().astype("datetime64[us]")  # nanoseconds overflow in the year 2262
+    return np.where(np.isnat(moments), np.nan, moments.astype(np.int64) / 1e6)
 
 
 def _times(table: SeriesTable, source: Source, how: ReadOptions, remarks: list[str]) -> Floats:

@@ -9,12 +9,10 @@ from numpy.typing import NDArray
 
 from simnmt.network.traces.trace import NOUN, Quantity, Trace
 
-SHARES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
-"""Shares of the quantiles."""
+SHARES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999)  # of the quantiles
 LEAST_FOR_P999, LEAST_PAIRS = 10_000, 20
 """Least samples for a 99.9th percentile, beyond which ten of them lie, and least pairs for a correlation."""
-GAP = 2.5
-"""A spacing of more than this many median spacings is a gap."""
+GAP = 2.5  # a spacing of more than this many median spacings is a gap
 
 
 def summarise(trace: Trace) -> dict[str, Any]:

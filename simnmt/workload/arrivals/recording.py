@@ -207,7 +207,12 @@ def _times(log: _Cells, time_unit: TimeUnit | None) -> tuple[Times, TimeUnit, bo
     ticks = log.numbers(log.time)
     if np.isnan(ticks[0]):
         moments = pd.to_datetime(pd.Series(log.columns[log.time]).str.strip(), format="ISO8601", utc=True, errors="coerce")
-        log.refuse(moments.isna().to_numpy(), log.time, "give numbers, or date-times as 2023-11-16 18:15:46.68+02:00")
+        # Differences of centuries overflow, as of dates with a wrong digit.
+        log.refuse(
+            ~moments.dt.year.between(1970, 2200).to_numpy(),
+            log.time,
+            "give numbers, or date-times as 2023-11-16 18:15:46.68+02:00",
+        )
         return np.asarray((moments - moments.iloc[0]).dt.total_seconds(), np.float64), "s", True
     log.refuse(~np.isfinite(ticks), log.time, "give a number, with a decimal point")
     is_stated, unit = time_unit is not None or log.time != "timestamp", time_unit or "s"
