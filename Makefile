@@ -17,6 +17,7 @@ quickstart: $(VENV)/.installed
 	$(BIN)/simnmt run @quickstart
 
 test: $(VENV)/.installed-test
+	@echo "make test: all tests but the deep ones, which make check-deep runs"
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 # The documentation as a site in site/, which opens from disk; a broken link or anchor ends the build.
@@ -34,6 +35,7 @@ lint: $(VENV)/.installed-dev
 # the numeric tests as on a processor without AVX-512. Beside that a small validation of a live testbed, which takes a minute and
 # wants a quiet box: SMOKE=skip leaves it out.
 check: $(VENV)/.installed-dev
+	@echo "make check: Triton's kernels, the numeric tests with AVX2 alone, lint, types, the documentation, a small live validation"
 	SIMNMT_TRITON=required $(BIN)/python -m pytest tests/kernels/test_triton.py
 	sh .ci/as-avx2 $(BIN)/python $(BIN)/python -m pytest -n auto --dist worksteal $(ROUNDED)
 	$(MAKE) lint
@@ -45,6 +47,7 @@ check: $(VENV)/.installed-dev
 # the campaigns (tests/campaigns) with forty times as many cases, 10,000 random worlds (seed 20) in both engines, 100,000 live
 # requests and 10,000 connections, the sanitizers over the builds of the kernels, and the examples of the documentation.
 check-deep: $(VENV)/.installed-test
+	@echo "make check-deep: the deep tests, the campaigns at full size, the sanitizers, the documentation's examples, the wheels"
 	SIMNMT_CAMPAIGN_SCALE=10 $(BIN)/python -m pytest -n auto --dist worksteal -m "deep or hypothesis" $(addprefix --ignore=,$(CAMPAIGNS))
 	@echo "both engines run 10,000 random worlds of seed 20"
 	SIMNMT_CAMPAIGN_SCALE=10 $(BIN)/python -m pytest -n auto --dist worksteal $(CAMPAIGNS)

@@ -79,6 +79,12 @@ class Outcome:
             assert_short_lines(self.err)
 
 
+Command = Callable[..., Outcome]
+"""A fixture that runs commands."""
+Tree = Callable[[Path], dict[str, str]]
+"""The fixture `tree`."""
+
+
 @pytest.fixture
 def folder(make_profile: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The current folder: small.yaml and the files that it names."""

@@ -47,7 +47,7 @@ def test_a_loaded_run_holds_what_the_run_returned(make_scenario: MakeScenario, t
     result = simnmt.run(make_scenario(requests=200), out=tmp_path / "run")
     loaded = simnmt.load(tmp_path / "run")
     assert type(loaded) is type(result)
-    in_memory = ("cells", "manifest", "warnings", "scope")
+    in_memory = ("cells", "manifest", "warnings", "scope", "precision")
     held = [field.name for field in fields(result) if field.name not in in_memory]
     assert {name: getattr(loaded, name) for name in held} == {name: getattr(result, name) for name in held}
     assert loaded.seed == 7 and loaded.directory == tmp_path / "run"
@@ -85,6 +85,9 @@ def test_a_comparison_pairs_runs_of_the_same_requests_and_names_what_differs(
     assert ends == {name: pytest.approx(row["high_percent"]) for name, row in by_policy.items()}
     with pytest.raises(simnmt.InputError, match=r"the runs have in common: de-en on cp1"):
         compared.figure(network="cp2")
+    for too_few in ((), (first,)):
+        with pytest.raises(simnmt.InputError):
+            simnmt.compare(*too_few)
 
 
 def test_a_variant_of_cnmt_is_compared_with_its_twin(make_scenario: Callable[..., dict[str, Any]]) -> None:
@@ -105,13 +108,6 @@ def test_runs_of_other_requests_are_compared_unpaired_with_wider_intervals(make_
     assert not any(row["paired"] for row in unpaired.values())
     assert all(row["effect"] == "not distinguishable" for row in unpaired.values())
     assert {row["key"] for row in simnmt.compare(first, other).scenario_differences} == {"seed"}
-
-
-@pytest.mark.parametrize("given", [0, 1])
-def test_one_run_has_nothing_to_be_compared_with(make_scenario: MakeScenario, given: int) -> None:
-    runs = [simnmt.run(make_scenario(requests=50))] * given
-    with pytest.raises(simnmt.InputError):
-        simnmt.compare(*runs)
 
 
 def test_a_notebook_sees_a_bar_of_units(make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,6 +149,7 @@ def test_every_public_name_has_an_example_that_prints_what_it_says(name: str) ->
         {"out": "full"},
         {"out": "full", "force": True},
         {"jobs": 1.5},
+        {"until_precision": "0.01"},
     ],
 )
 def test_a_message_names_no_option_of_the_command_line(

@@ -13,7 +13,6 @@ _BACKEND = "use --backend ctranslate2 or torch"
 
 COMMANDS: Mapping[str, str] = {
     **dict.fromkeys(("sti plan --page", "sti plan --force"), "the plan is printed, and --json holds its timeline"),
-    "run --until-precision": "give more --replications: intervals narrow by the root of their number",
     "sweep --sample": "give a coarser grid, such as KEY=FROM:TO:N",
     "sweep --local-if-cluster-fails": "go on without the cluster by simnmt sweep DIR",
     "trace record": "record with ping -D or irtt, and iperf3 -J, and read the files with simnmt trace import",

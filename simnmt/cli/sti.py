@@ -357,13 +357,16 @@ def run(
     busy = list(profile_assembly.busy_warnings([before, profile_assembly.state(box)], "the run"))
     warn(*busy)
     remarks = list(_engagement_remarks(cost, done))
-    document = about | {"turns": [_turn_document(turn) for turn in done], "remarks": remarks, "warnings": warnings + busy}
-    rows = [{"turn": number} | _turn_row(turn) for number, turn in enumerate(done, start=1)]
-    record = about | {"turns": rows, "layers of the last turn": done[-1].execution.as_json()["layers"]}
+    turns_done = [_turn_document(turn) for turn in done]
+    document = about | {"turns": turns_done, "remarks": remarks, "warnings": warnings + busy}
+    rows = [_turn_row(number, turn) for number, turn in enumerate(turns_done, start=1)]
+    record = about | {"turns": rows, "layers of the last turn": turns_done[-1]["execution"]["layers"]}
     print_result(as_json, lambda: document, lambda: _with_remarks(record, remarks))
 
 
 def _turn_document(turn: Turn) -> dict[str, Any]:
+    """Return a turn with the likeliest class of its text and the class's probability."""
+    shares = turn.execution.logits[0].softmax(0)
     return {
         "plan": turn.plan.as_json(),
         "held": len(turn.held),
@@ -373,25 +376,17 @@ def _turn_document(turn: Turn) -> dict[str, Any]:
         "planned_stall_s": turn.predicted.stall_s,
         "execution": turn.execution.as_json(),
         "logits": turn.execution.logits.tolist(),
-    }
-
-
-def _turn_row(turn: Turn) -> dict[str, Any]:
-    """Return what the text shows of a turn, with the likeliest class of its text and the class's probability."""
-    plan, execution, shares = turn.plan, turn.execution, turn.execution.logits[0].softmax(0)
-    return {
-        "layers": plan.layers,
-        "slices": plan.slices_per_layer,
-        "mean_bits": sum(plan.bits.values()) / len(plan.bits),
-        "held_bytes": turn.held_bytes,
-        "read_bytes": execution.total("bytes_read"),
-        "planned_s": turn.predicted.latency_s,
-        "took_s": execution.latency_s,
-        "waits_planned_s": turn.predicted.stall_s,
-        "waited_s": execution.total("wait_s"),
         "class": int(shares.argmax()),
-        "sure_share": float(shares.max()),
+        "class_share": float(shares.max()),
     }
+
+
+def _turn_row(number: int, turn: dict[str, Any]) -> dict[str, Any]:
+    """Return what the text shows of a turn's document."""
+    size = {"turn": number, "layers": turn["plan"]["layers"], "slices": turn["plan"]["slices_per_layer"]}
+    measured = {name: turn["execution"][name] for name in ("latency_s", "stall_s", "bytes_read")}
+    shown = ("held_bytes", "kept_bytes", "planned_latency_s", "planned_stall_s", "class", "class_share")
+    return size | measured | {name: turn[name] for name in shown}
 
 
 def _engagement_remarks(cost: StiCost, turns: Sequence[Turn]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from simnmt.experiment.processes import answers_of, worthwhile_processes
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import UnitResult, devices, expected_s, judged_share, run_unit
 from simnmt.policies.cnmt import CNmtPolicy
-from simnmt.results.recommendation import Goal, Roles, recommend
+from simnmt.results.recommendation import Goal, Roles, describe_precision, next_replications, recommend
 from simnmt.results.requests import Engine, Misroutes, RequestLog
 from simnmt.results.run import Cell, Run
 from simnmt.results.stability import mark_unstable, with_stability
@@ -38,20 +38,41 @@ Progress = Callable[[float, int], None]
 _LOG = logging.getLogger("simnmt.experiment")
 
 
-def run_plan(plan: RunPlan, *, jobs: int | None = 1, progress: Progress | None = None, engine: Engine | None = None) -> Run:
+def run_plan(
+    plan: RunPlan,
+    *,
+    jobs: int | None = 1,
+    progress: Progress | None = None,
+    until_precision: float | None = None,
+    engine: Engine | None = None,
+) -> Run:
     """Run every unit of a plan. The result is the same for any number of processes.
 
     Args:
         plan: the scenario with its inputs.
         jobs: number of processes; None: as many as save time, at most one per processor.
         progress: called with the number of finished units and of all units.
+        until_precision: add replications until the 95 % interval of every policy's objective reaches no
+            further than this share of it, 100 replications at most; policies without a steady state are left out. The result
+            is that of a scenario with this number of replications; its `precision` states whether they sufficed.
         engine: of the world; None: the compiled one where it covers a unit.
     """
-    units = units_of(plan, engine)
-    results = _run(units, 0, jobs, progress)
-    result = _result(plan, units, results)
-    for policy, engine_of_policy in result.engines.items():
-        _LOG.info("policy %s: the world ran in engine %s", policy, engine_of_policy)
+    units: list[Unit] = []
+    results: list[UnitResult] = []
+    while True:
+        units += units_of(plan, engine)[len(units) :]
+        results += _run(units, len(results), jobs, progress)
+        result = _result(plan, units, results)
+        for policy, engine_of_policy in result.engines.items():
+            _LOG.info("policy %s: the world ran in engine %s", policy, engine_of_policy)
+        if until_precision is None:
+            break
+        objective = plan.scenario.objective
+        replications = next_replications(result.summary_rows, objective, until_precision)
+        if replications <= plan.scenario.replications:
+            result = replace(result, precision=describe_precision(result.summary_rows, objective, until_precision))
+            break
+        plan = replace(plan, scenario=plan.scenario.model_copy(update={"replications": replications}))
     uncertainty = plan.scenario.profile_uncertainty
     if uncertainty is None or not plan.drawn:
         return result
@@ -79,7 +100,7 @@ def run_plan(plan: RunPlan, *, jobs: int | None = 1, progress: Progress | None =
 
 
 def units_of(plan: RunPlan, engine: Engine | None, *, keeps_requests: bool = True) -> list[Unit]:
-    """Return the units of a plan, replication by replication."""
+    """Return the units of a plan, replication by replication, so that those of further replications come last."""
     return [
         Unit(plan.scenario, case, network, links, replication, engine=engine, keeps_requests=keeps_requests)
         for replication in range(plan.scenario.replications)

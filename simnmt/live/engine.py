@@ -329,9 +329,10 @@ class _Loop:
                 next_reference_s = end_s + max(self.reference_every_s, REST * (end_s - begin_s))
 
     def _read(self) -> None:
-        with suppress(EOFError, OSError):
+        # Pickles without the lengths that a `Connection` sends before each: the front sends them in parts.
+        with suppress(EOFError, OSError, pickle.UnpicklingError), open(os.dup(self.connection.fileno()), "rb") as messages:
             while True:
-                self.inbox.put(receive(self.connection))
+                self.inbox.put(pickle.load(messages))
         self.inbox.put(None)
 
     def _receive(self, timeout_s: float) -> None:

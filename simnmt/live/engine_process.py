@@ -9,7 +9,10 @@ import asyncio
 import atexit
 import logging
 import multiprocessing
+import os
+import pickle
 import signal
+import socket
 import time
 from collections.abc import Callable, Mapping
 from multiprocessing import resource_tracker
@@ -18,7 +21,7 @@ from multiprocessing.context import SpawnProcess
 from typing import Any
 
 from simnmt.base.errors import SimnmtError
-from simnmt.live.engine import EngineSettings, Execution, Reference, TextCodec, receive, send, serve_engine
+from simnmt.live.engine import EngineSettings, Execution, Reference, TextCodec, receive, serve_engine
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.profile.origin import EngineBlock
@@ -36,6 +39,8 @@ class EngineProcess:
     MOST_RESTART_S = 30.0
     CLOSE_S = 10.0
     """Longest time in which the process may end by itself."""
+    MOST_UNSENT_BYTES = 1 << 20
+    """Bytes that wait for a process which takes none, as one that is stopped; beyond them, sentences are refused."""
 
     def __init__(self, settings: EngineSettings) -> None:
         self.settings = settings
@@ -50,6 +55,9 @@ class EngineProcess:
         """Of each sentence that is waited for its future execution, and what is called at its begin."""
         self._number = 0
         self._connection: Connection | None = None
+        self._outlet: socket.socket
+        """The connection as a socket, which sends what the process takes, so that the front never waits for it."""
+        self._unsent = bytearray()
         self._process: SpawnProcess | None = None
         self._ready: asyncio.Future[EngineBlock] | None = None
         """Done when the process has loaded its model."""
@@ -117,6 +125,8 @@ class EngineProcess:
         """
         if not self.alive:
             raise ServiceError(503, "the engine is starting", retry_after_s=self.RESTART_S)
+        if len(self._unsent) > self.MOST_UNSENT_BYTES:
+            raise ServiceError(503, "the engine stands still", retry_after_s=self.RESTART_S)
         key, submitted_s = self._number, time.monotonic()
         self._number += 1
         done = asyncio.get_running_loop().create_future()
@@ -144,8 +154,8 @@ class EngineProcess:
 
     async def _start(self) -> EngineBlock:
         loop, context = asyncio.get_running_loop(), multiprocessing.get_context("spawn")
-        connection, theirs = context.Pipe()
-        process = context.Process(target=serve_engine, args=(self.settings, theirs))
+        connection, child_connection = context.Pipe()
+        process = context.Process(target=serve_engine, args=(self.settings, child_connection))
         resource_tracker.ensure_running()  # which unblocks signals when it starts
         # A terminal's Ctrl-C is for the front, which ends the process: blocked signals stay blocked there.
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
@@ -153,10 +163,11 @@ class EngineProcess:
             process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-            theirs.close()
+            child_connection.close()
         atexit.register(process.kill)  # without `close`, a program would wait for the process at its end
         _LOG.info("started the process %d of an engine", process.pid)
         self._process, self._connection, self._ready = process, connection, loop.create_future()
+        self._outlet = socket.socket(fileno=os.dup(connection.fileno()))
         loop.add_reader(connection.fileno(), self._receive, connection)
         try:
             return await self._ready
@@ -181,10 +192,23 @@ class EngineProcess:
 
     def _send(self, *message: Any) -> None:
         if self._connection is not None:
-            try:
-                send(self._connection, *message)
-            except OSError:
-                self._lose()
+            self._unsent += pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+            self._flush()
+
+    def _flush(self) -> None:
+        """Send what the process takes at once, and the rest when it takes more."""
+        loop = asyncio.get_running_loop()
+        try:
+            del self._unsent[: self._outlet.send(self._unsent, socket.MSG_DONTWAIT)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._lose()
+            return
+        if self._unsent:
+            loop.add_writer(self._outlet, self._flush)
+        else:
+            loop.remove_writer(self._outlet)
 
     def _receive(self, connection: Connection) -> None:
         """Take a message of the process, or its end."""
@@ -219,8 +243,12 @@ class EngineProcess:
         connection, self._connection = self._connection, None
         if connection is None:
             return
-        asyncio.get_running_loop().remove_reader(connection.fileno())
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(connection.fileno())
+        loop.remove_writer(self._outlet)
         connection.close()
+        self._outlet.close()
+        self._unsent.clear()
         if self._ready is not None and not self._ready.done():
             self._ready.set_exception(SimnmtError("the engine's process ended while it loaded the model"))
         jobs, self._jobs = self._jobs, {}
@@ -229,7 +257,7 @@ class EngineProcess:
                 done.set_exception(ServiceError(503, "the engine's process ended", retry_after_s=self.RESTART_S))
                 done.exception()  # a sentence that nobody awaits any more is no error
         if self._has_loaded and not self._closing and self._restarting is None:
-            self._restarting = asyncio.get_running_loop().create_task(self._restart())
+            self._restarting = loop.create_task(self._restart())
 
     async def _restart(self) -> None:
         pause_s = self.RESTART_S

@@ -9,19 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf
+from math import ceil, inf
 
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import format_list
 from simnmt.results.metrics import Assessment, Objective, Requirement, objective_metric
 from simnmt.results.statistics import Estimate, change_percent, interval_columns, is_tie, over_replications
-from simnmt.results.summary import Row, Runs, by_cell, known
+from simnmt.results.summary import Row, Runs, by_cell, known, objective_name
 
 TRIVIAL_SPREAD = 0.05
 """Relative spread between the worst and the best deployable policy below which the choice is nearly trivial."""
 WORTHLESS_GAIN = 0.01
 """Relative gain over the best fixed policy below which routing each request is not worthwhile, even if the gain is no
 chance."""
+MOST_REPLICATIONS = 100
+"""Number at which a run stops adding replications, even if its intervals are wide."""
+FEWEST_REPLICATIONS = 5
+"""Fewer replications estimate their spread too badly to conclude that they suffice."""
 LEAST_TAIL = 20
 """Requests beyond a quantile from which 95 % intervals of its change hold the truth 92 times of 100 or more.
 
@@ -226,6 +230,44 @@ def best_row(recommendations: Sequence[Row], rows: Sequence[Row], workload: str 
     places = format_list((f"{row['workload']} on {row['network']}" for row in recommendations), ",")
     what = f"no policy is recommended for {workload or 'any workload'} on {network or 'any network'}"
     raise InputError(what, remedy=f"the run has {places}" if places else None)
+
+
+def half_width(row: Row, key: str) -> float:
+    """Return how far the interval of a row's number reaches from it, relative to it; infinite if it is unknown."""
+    value, low, high = row.get(key), row.get(f"{key}_low"), row.get(f"{key}_high")
+    if value is None or low is None or high is None or value <= 0.0:
+        return inf
+    return max(float(high / value - 1.0), float(1.0 - low / value))
+
+
+def next_replications(rows: Sequence[Row], objective: Objective, wanted: float) -> int:
+    """Return how many replications to run next so that all intervals of the objective become as narrow as `wanted`.
+
+    The present number is returned if those of all stable rows are so already, or if it is the most. It is at most doubled,
+    since few replications estimate their spread badly.
+    """
+    count: int = rows[0]["replications"]
+    key = objective_metric(objective).column
+    if count < FEWEST_REPLICATIONS:
+        return FEWEST_REPLICATIONS
+    widest = max((half_width(row, key) for row in rows if not row.get("unstable")), default=0.0)
+    if widest <= wanted or count >= MOST_REPLICATIONS:
+        return count
+    return min(ceil(count * min((widest / wanted) ** 2, 2.0)), MOST_REPLICATIONS)
+
+
+def describe_precision(rows: Sequence[Row], objective: Objective, wanted: float) -> str:
+    """Describe how wide the intervals of the objective are after how many replications, beside what was wanted."""
+    key, stable = objective_metric(objective).column, [row for row in rows if not row.get("unstable")]
+    if not stable:
+        return f"{rows[0]['replications']} replications: no policy is stable, so none has a {objective_name(objective)}"
+    widest = max(stable, key=lambda row: half_width(row, key))
+    half = half_width(widest, key)
+    return (
+        f"{rows[0]['replications']} replications {'suffice' if half <= wanted else 'do not suffice'} for intervals within "
+        f"{100.0 * wanted:g} % of the {objective_name(objective)}: the widest reaches {100.0 * half:.2g} % from it "
+        f"({widest['policy']} for {widest['workload']} on {widest['network']})"
+    )
 
 
 def reliable_requests(objective: Objective) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from simnmt.report.typography import significant
+from simnmt.report.page_template import significant
 from tests.campaigns.harness import run_cases
 from tests.command_line import assert_one_line
 

@@ -16,13 +16,13 @@ from simnmt.base.errors import InputError
 from simnmt.cli import app
 from simnmt.cli.options import parse_bytes, parse_duration, parse_integers, parse_rate, parse_share
 from simnmt.scenario.errors import ScenarioError
-from tests.command_line import assert_complaint, assert_one_line
+from tests.command_line import Command, Tree, assert_complaint, assert_one_line
 
 LENGTHS = "lengths: {source: news.de, target: news.en, src_unit: word, tgt_unit: word}"
 
 
 @pytest.fixture
-def refused(folder: Path, simnmt: Callable[..., Any], tree: Callable[..., Any]) -> Callable[..., None]:
+def refused(folder: Path, simnmt: Command, tree: Tree) -> Callable[..., None]:
     """Runs a command that must be refused with one line, which names this place."""
 
     def check(place: str, *arguments: str) -> None:
@@ -110,7 +110,7 @@ def test_arguments(folder: Path, refused: Callable[..., None], arguments: str, p
     refused(place, *arguments.split())
 
 
-def test_several_faults_are_a_line_each(folder: Path, simnmt: Callable[..., Any]) -> None:
+def test_several_faults_are_a_line_each(folder: Path, simnmt: Command) -> None:
     text = (folder / "small.yaml").read_text()
     (folder / "small.yaml").write_text(text.replace("seed: 3", "sed: 3").replace("requests: 200", "requests: many"))
     done = simnmt("run", "small.yaml", "--replications", "0")
@@ -129,7 +129,7 @@ def test_several_faults_are_a_line_each(folder: Path, simnmt: Callable[..., Any]
         ("corpus fat", "fat"),
     ],
 )
-def test_a_command_line_that_means_nothing(simnmt: Callable[..., Any], arguments: str, name: str) -> None:
+def test_a_command_line_that_means_nothing(simnmt: Command, arguments: str, name: str) -> None:
     done = simnmt(*arguments.split())
     assert (done.status, done.out) == (2, "")
     assert_one_line(done.err)
@@ -137,7 +137,7 @@ def test_a_command_line_that_means_nothing(simnmt: Callable[..., Any], arguments
 
 
 @pytest.mark.parametrize("arguments", [(), ("corpus",), ("reproduce",)])
-def test_no_verb_brings_the_help(simnmt: Callable[..., Any], arguments: tuple[str, ...]) -> None:
+def test_no_verb_brings_the_help(simnmt: Command, arguments: tuple[str, ...]) -> None:
     done = simnmt(*arguments)
     assert (done.status, done.out) == (2, "")
     assert done.err.startswith(f"Usage: {' '.join(['simnmt', *arguments])} ")
@@ -201,7 +201,7 @@ def test_an_unknown_form_is_refused_with_the_forms_that_are_known(read: Callable
 
 
 @pytest.mark.parametrize("verb", ["run", "trace import", "corpus fit", "profile compare", "sti shard"])
-def test_help_names_arguments_without_their_types_and_the_options_on_messages(simnmt: Callable[..., Any], verb: str) -> None:
+def test_help_names_arguments_without_their_types_and_the_options_on_messages(simnmt: Command, verb: str) -> None:
     text = simnmt(*verb.split(), "--help").out
     assert not re.search(r"<(?:str|path|list\[\w+\])>", text)
     assert "-q, --quiet" in text and "-v, --verbose" in text
@@ -209,7 +209,7 @@ def test_help_names_arguments_without_their_types_and_the_options_on_messages(si
 
 @pytest.mark.parametrize("arguments", ["calibrate --out b.json --backend onnx", "run small.yaml --engine onnx"])
 def test_a_value_that_is_no_choice_is_refused_without_the_words_of_a_library(
-    folder: Path, simnmt: Callable[..., Any], arguments: str
+    folder: Path, simnmt: Command, arguments: str
 ) -> None:
     done = simnmt(*arguments.split())
     assert done.status == 2 and ": 'onnx' is not one of '" in done.err and "Value error" not in done.err

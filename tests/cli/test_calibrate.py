@@ -19,7 +19,7 @@ from simnmt.calibrate import processor_use
 from simnmt.profile.profile_file import read_profile
 from tests.calibrate.endpoint_stub import stub_service
 from tests.calibrate.engines import FakeEngine
-from tests.command_line import assert_one_line
+from tests.command_line import Command, assert_one_line
 from tests.nmt import toy_language
 
 PARTS = ("--part", "execution", "--part", "step", "--part", "overheads")
@@ -42,7 +42,7 @@ def numbers(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return put
 
 
-def test_it_ends_with_fit_held_out_errors_and_a_page(folder: Path, simnmt: Any, numbers: Any) -> None:
+def test_it_ends_with_fit_held_out_errors_and_a_page(folder: Path, simnmt: Command, numbers: Any) -> None:
     done = simnmt(*QUICK, "--device-name", "Abacus 3000")
     assert done.status == 0, done.err
     assert re.search(r"x source \+ 8\.\d+ x target \+ .* ms", done.out)
@@ -57,7 +57,7 @@ def test_it_ends_with_fit_held_out_errors_and_a_page(folder: Path, simnmt: Any, 
     assert simnmt(*QUICK, "--force").out.endswith("wrote box.json\npage: box.html\n")
 
 
-def test_json_is_all_there_is_on_standard_output(folder: Path, simnmt: Any, numbers: Any) -> None:
+def test_json_is_all_there_is_on_standard_output(folder: Path, simnmt: Command, numbers: Any) -> None:
     done = simnmt(*QUICK, "--json")
     printed = json.loads(done.out)
     assert printed["profile"] == json.loads((folder / "box.json").read_text())
@@ -67,7 +67,7 @@ def test_json_is_all_there_is_on_standard_output(folder: Path, simnmt: Any, numb
     assert (folder / "box.html").is_file()
 
 
-def test_interrupted_it_says_what_it_kept_and_how_to_go_on(folder: Path, simnmt: Any, numbers: Any) -> None:
+def test_interrupted_it_says_what_it_kept_and_how_to_go_on(folder: Path, simnmt: Command, numbers: Any) -> None:
     numbers(stop_at=70, stop=Interrupted(signal.SIGINT))
     stopped = simnmt(*QUICK)
     assert stopped.status == 130
@@ -79,7 +79,7 @@ def test_interrupted_it_says_what_it_kept_and_how_to_go_on(folder: Path, simnmt:
 
 
 @pytest.mark.deep
-def test_without_torch_it_says_how_to_get_it(folder: Path, process: Any) -> None:
+def test_without_torch_it_says_how_to_get_it(folder: Path, process: Command) -> None:
     absent = folder / "absent"
     (absent / "torch").mkdir(parents=True)
     (absent / "torch" / "__init__.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')\n")
@@ -100,7 +100,7 @@ REAL = ("calibrate", "--model", "tiny.json", "--threads", "1", "--quick", "--uni
 EXECUTION = (*REAL, "--max-tgt-len", "46", "--part", "execution", "--out", "box.json")
 
 
-def test_a_measured_profile_drives_a_scenario_and_its_replay_has_the_same_bytes(tiny: Path, simnmt: Any) -> None:
+def test_a_measured_profile_drives_a_scenario_and_its_replay_has_the_same_bytes(tiny: Path, simnmt: Command) -> None:
     """XP-05: one calibration file drives the simulation, and the result names the device."""
     done = simnmt(*EXECUTION, "--device-name", "kitchen laptop")
     assert done.status == 0, done.err
@@ -115,7 +115,7 @@ def test_a_measured_profile_drives_a_scenario_and_its_replay_has_the_same_bytes(
 
 
 @pytest.mark.deep
-def test_a_signal_leaves_a_journal_that_the_same_command_goes_on_with(tiny: Path, start: Any, simnmt: Any) -> None:
+def test_a_signal_leaves_a_journal_that_the_same_command_goes_on_with(tiny: Path, start: Any, simnmt: Command) -> None:
     """A real process, a real model, a real signal."""
     whole = (*REAL[:6], "--max-tgt-len", "200", "--unit", "word", "--part", "execution", "--out", "box.json")
     process = start(*whole)
@@ -138,7 +138,7 @@ def test_a_signal_leaves_a_journal_that_the_same_command_goes_on_with(tiny: Path
     assert not journal.exists()
 
 
-def test_an_own_model_is_trained_calibrated_and_run_on_its_own_text(folder: Path, simnmt: Any) -> None:
+def test_an_own_model_is_trained_calibrated_and_run_on_its_own_text(folder: Path, simnmt: Command) -> None:
     """Three commands, and no line on the units beyond the folder of the model."""
     toy_language.write(folder, 300)
     (folder / "tiny.json").write_text(toy_language.GRU.model_dump_json())
@@ -166,7 +166,9 @@ policies: {edge: {}, cloud: {}, cnmt: {}}
     assert [row["policy"] for row in json.loads(done.out)["rows"]] == ["edge", "cloud", "cnmt"]
 
 
-def test_a_gap_is_a_condition_of_the_profile(folder: Path, simnmt: Any, numbers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gap_is_a_condition_of_a_profile(
+    folder: Path, simnmt: Command, numbers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("simnmt.calibrate.parts.execution.time.sleep", lambda seconds: None)
     done = simnmt(*QUICK, "--gap", "50ms")
     assert done.status == 0, done.err
@@ -191,7 +193,9 @@ def test_a_gap_is_a_condition_of_the_profile(folder: Path, simnmt: Any, numbers:
         ("--endpoint http://127.0.0.1:1 --text text.de", "127.0.0.1:1"),
     ],
 )
-def test_bad_input_is_one_line_and_leaves_nothing(folder: Path, simnmt: Any, texts: None, arguments: str, place: str) -> None:
+def test_bad_input_is_one_line_and_leaves_nothing(
+    folder: Path, simnmt: Command, texts: None, arguments: str, place: str
+) -> None:
     done = simnmt("calibrate", "--out", "box.json", *arguments.split())
     assert (done.status, done.out) == (2, "") and place in done.err
     assert_one_line(done.err)
@@ -211,11 +215,11 @@ def texts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "text.de").write_text("\n".join("w " * (1 + 3 * length) + str(length) for length in range(6)))
 
 
-def calibrate(simnmt: Any, url: str, *arguments: str) -> Any:
+def calibrate(simnmt: Command, url: str, *arguments: str) -> Any:
     return simnmt("calibrate", "--endpoint", url, "--text", "text.de", "--quick", "--out", "box.json", *arguments)
 
 
-def test_a_service_has_a_profile_and_a_page(folder: Path, simnmt: Any, texts: None) -> None:
+def test_a_service_has_a_profile_and_a_page(folder: Path, simnmt: Command, texts: None) -> None:
     with stub_service(pace=0.5) as service:
         done = calibrate(simnmt, service.url, "--device-name", "Stub 3000")
         refused = [calibrate(simnmt, service.url, *options) for options in (("--target", "fr"), ("--out", "text.de"))]
@@ -239,7 +243,7 @@ def test_a_service_has_a_profile_and_a_page(folder: Path, simnmt: Any, texts: No
     ],
 )
 def test_a_service_that_does_not_translate_is_one_line(
-    simnmt: Any, folder: Path, texts: None, api: str, fault: str, complaint: str
+    simnmt: Command, folder: Path, texts: None, api: str, fault: str, complaint: str
 ) -> None:
     with stub_service(api_fault=fault) as service:
         done = calibrate(simnmt, service.url, *APIS[api], "--timeout", "300ms")
@@ -250,7 +254,7 @@ def test_a_service_that_does_not_translate_is_one_line(
 
 @pytest.mark.parametrize("api", APIS)
 def test_a_token_comes_from_the_environment_and_is_never_shown(
-    simnmt: Any, folder: Path, texts: None, monkeypatch: pytest.MonkeyPatch, api: str
+    simnmt: Command, folder: Path, texts: None, monkeypatch: pytest.MonkeyPatch, api: str
 ) -> None:
     outcomes = []
     with stub_service(token=TOKEN, pace=0.02) as service:

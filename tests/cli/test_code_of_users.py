@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,8 @@ from simnmt import InputError, run
 from simnmt.base.extension import installed_kinds
 from simnmt.scenario.template import schema_text
 from tests.campaigns.harness import deep
-from tests.command_line import COMMAND, ROOT, Outcome, assert_one_line
+from tests.command_line import COMMAND, ROOT, Command, Tree, assert_one_line
 
-Command = Callable[..., Outcome]
 RECIPES = ROOT / "docs" / "recipes" / "simnmt-recipes"
 POLICY = '''\
 """Send long sentences to the cloud."""
@@ -252,9 +250,7 @@ def run_policy(folder: Path, simnmt: Command) -> Command:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_faulty_policy_is_one_line_and_leaves_no_run(
-    run_policy: Command, folder: Path, tree: Callable[[Path], Any], fault: str
-) -> None:
+def test_a_faulty_policy_is_one_line_and_leaves_no_run(run_policy: Command, folder: Path, tree: Tree, fault: str) -> None:
     name, prepare, decide, expected = FAULTS[fault]
     before = set(tree(folder))
     done = run_policy(FAULTY.format(prepare=prepare or "pass", decide=decide), name, "--out", "new")

@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 
 from simnmt.cli import app
-from tests.command_line import assert_one_line, filled_folder
-
-Command = Callable[..., Any]
+from tests.command_line import Command, Tree, assert_one_line, filled_folder
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +80,7 @@ def test_the_page_is_written_and_named(runs: Path, simnmt: Command) -> None:
     ("arguments", "place"),
     [("first", "two runs"), ("first small.yaml", "small.yaml: "), ("first far --page far/summary.json", "far/summary.json ")],
 )
-def test_bad_input_is_one_line(runs: Path, simnmt: Command, tree: Any, arguments: str, place: str) -> None:
+def test_bad_input_is_one_line(runs: Path, simnmt: Command, tree: Tree, arguments: str, place: str) -> None:
     before = tree(runs)
     done = simnmt("compare", *arguments.split())
     assert (done.status, done.out) == (2, "") and place in done.err

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from tests.command_line import Command, Tree
+
 
 @pytest.fixture
-def fit(folder: Path, simnmt: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
+def fit(folder: Path, simnmt: Command) -> Callable[..., dict[str, Any]]:
     def run(*arguments: str) -> dict[str, Any]:
         done = simnmt("corpus", "fit", *arguments, "--json")
         assert done.status == 0 and all(" pairs were dropped by the filter " in line for line in done.err.splitlines())
@@ -72,7 +74,7 @@ def test_units_and_filters_change_what_is_counted(folder: Path, fit: Callable[..
     assert fit("en", "zh", "--filter", "none")["pairs_kept"] == 4
 
 
-def test_for_a_reader_the_same_in_words(folder: Path, simnmt: Callable[..., Any], fit: Callable[..., Any]) -> None:
+def test_for_a_reader_the_same_in_words(folder: Path, simnmt: Command, fit: Callable[..., Any]) -> None:
     document = fit("news.de", "news.en")
     said = simnmt("corpus", "fit", "news.de", "news.en").out
     assert f"target length = {document['len_slope']:.4f} x source length + {document['len_offset']:.4f}  (word -> word)" in said
@@ -105,7 +107,7 @@ def test_json_has_figure_3_by_source_length(folder: Path, fit: Callable[..., Any
     ],
 )
 def test_what_cannot_be_read_is_told_in_one_line(
-    folder: Path, simnmt: Callable[..., Any], tree: Callable[..., Any], arguments: str, place: str, remedy: str
+    folder: Path, simnmt: Command, tree: Tree, arguments: str, place: str, remedy: str
 ) -> None:
     Path("rows.jsonl").write_text('{"translation": {"de": "a", "en": "b"}}\n')
     before = tree(folder)
@@ -116,7 +118,7 @@ def test_what_cannot_be_read_is_told_in_one_line(
     assert tree(folder) == before
 
 
-def test_a_table_stands_in_for_its_corpus(folder: Path, simnmt: Callable[..., Any]) -> None:
+def test_a_table_stands_in_for_its_corpus(folder: Path, simnmt: Command) -> None:
     done = simnmt("corpus", "table", "news.de", "news.en", "--out", "t.csv")
     assert (done.status, done.err) == (0, "")
     assert done.out.startswith("wrote t.csv: ")
@@ -126,9 +128,7 @@ def test_a_table_stands_in_for_its_corpus(folder: Path, simnmt: Callable[..., An
     assert Path("one/requests.parquet").read_bytes() == Path("two/requests.parquet").read_bytes()
 
 
-def test_a_table_replaces_none_of_what_it_was_made_of(
-    folder: Path, simnmt: Callable[..., Any], tree: Callable[..., Any]
-) -> None:
+def test_a_table_replaces_none_of_what_it_was_made_of(folder: Path, simnmt: Command, tree: Tree) -> None:
     before = tree(folder)
     done = simnmt("corpus", "table", "news.de", "news.en", "--out", "news.de", "--force")
     assert (done.status, done.out) == (2, "") and done.err.startswith("simnmt: news.de would replace what is read")

@@ -13,6 +13,7 @@ import pytest
 
 from simnmt.base import shipped_files
 from simnmt.scenario.document import read_document
+from tests.command_line import Command
 
 TEMPLATES = shipped_files.names("scenarios")
 
@@ -30,19 +31,14 @@ def validator(schema: Any) -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(schema)
 
 
-def test_thirteen_are_shipped() -> None:
-    first = "batched-cloud capacity live-smoke load-sweep open-loop own-data quickstart sti-gateway"
-    assert " ".join(TEMPLATES) == f"{first} table1 table1-measured tiers"
-
-
-def test_help_names_every_template(folder: Path, simnmt: Callable[..., Any]) -> None:
+def test_help_names_every_template(folder: Path, simnmt: Command) -> None:
     # The help breaks its lines at hyphens too.
     said = re.sub(r"-\s+", "-", simnmt("init", "--help").out)
     assert [name for name in TEMPLATES if name not in said] == []
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_every_template_is_the_shipped_file_and_runs(folder: Path, simnmt: Callable[..., Any], name: str) -> None:
+def test_every_template_is_the_shipped_file_and_runs(folder: Path, simnmt: Command, name: str) -> None:
     done = simnmt("init", "deep.yaml", "--template", name)
     assert (done.status, done.err) == (0, "")
     assert done.out == "wrote deep.yaml\nwrote scenario.schema.json\nrun it: simnmt run deep.yaml\n"
@@ -57,30 +53,20 @@ def test_every_template_is_the_shipped_file_and_runs(folder: Path, simnmt: Calla
     assert done.out.startswith(f"{name}: 40 requests each, one replication\n")
 
 
-def test_the_name_of_a_template_runs_as_its_file_does(folder: Path, simnmt: Callable[..., Any]) -> None:
+def test_the_name_of_a_template_runs_as_its_file_does(folder: Path, simnmt: Command) -> None:
     assert simnmt("init", "deep.yaml", "--template", "tiers").status == 0
     for scenario, out in (("deep.yaml", "one"), ("@tiers", "two")):
         assert simnmt("run", scenario, "--requests", "40", "--replications", "1", "--out", out).status == 0
     assert Path("one/requests.parquet").read_bytes() == Path("two/requests.parquet").read_bytes()
 
 
-def test_quickstart_is_what_comes_unasked(folder: Path, simnmt: Callable[..., Any]) -> None:
+def test_quickstart_is_the_default_and_its_schema_is_printed_and_kept(folder: Path, simnmt: Command) -> None:
     assert simnmt("init").status == 0
     assert Path("scenario.yaml").read_bytes() == shipped_files.find("scenarios", "quickstart").read_bytes()
-
-
-def test_a_schema_that_lies_there_is_kept(folder: Path, simnmt: Callable[..., Any]) -> None:
+    assert simnmt("schema").out == Path("scenario.schema.json").read_text()
     Path("scenario.schema.json").write_text("precious")
-    done = simnmt("init", "new.yaml")
-    assert done.out == "wrote new.yaml\nrun it: simnmt run new.yaml\n"
+    assert simnmt("init", "new.yaml").out == "wrote new.yaml\nrun it: simnmt run new.yaml\n"
     assert Path("scenario.schema.json").read_text() == "precious"
-
-
-def test_the_schema_that_is_printed_is_the_one_that_is_written(folder: Path, simnmt: Callable[..., Any]) -> None:
-    assert simnmt("init", "new.yaml").status == 0
-    done = simnmt("schema")
-    assert (done.status, done.err) == (0, "")
-    assert done.out == Path("scenario.schema.json").read_text()
 
 
 def test_the_schema_is_one(schema: Any) -> None:
@@ -93,7 +79,7 @@ def test_the_schema_accepts_what_is_shipped(validator: jsonschema.Draft202012Val
     validator.validate(read_document(shipped_files.find("scenarios", name)).data)
 
 
-def test_the_schema_accepts_every_form_that_the_reader_does(schema: Any, folder: Path, simnmt: Callable[..., Any]) -> None:
+def test_the_schema_accepts_every_form_that_the_reader_does(schema: Any, folder: Path, simnmt: Command) -> None:
     data = read_document("small.yaml").data
     data["networks"] = {"a": {"rtt": {"constant_ms": 50}}, "b": {"rtt": {"csv": "office.csv"}, "clock": "own"}}
     data["policies"] = {"edge": None, "cloud": {}, "oracle": {"kind": "oracle"}, "mine": {"kind": "cnmt", "len_slope": 0.8}}
@@ -119,7 +105,7 @@ def test_the_schema_accepts_every_form_that_the_reader_does(schema: Any, folder:
     ],
 )
 def test_the_schema_rejects_what_the_reader_rejects(
-    validator: jsonschema.Draft202012Validator, folder: Path, simnmt: Callable[..., Any], change: Callable[[Any], None]
+    validator: jsonschema.Draft202012Validator, folder: Path, simnmt: Command, change: Callable[[Any], None]
 ) -> None:
     data = read_document("small.yaml").data
     change(data)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.campaigns.harness import deep
+from tests.command_line import Command, Tree
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system has no /proc")
 
@@ -89,7 +90,7 @@ def ended(process: Process) -> tuple[int, str, str]:
     ],
 )
 def test_a_signal_to_all_processes_at_once(
-    folder: Path, long_run: Callable[..., Any], tree: Callable[..., Any], jobs: int, number: int, delay_s: float
+    folder: Path, long_run: Callable[..., Any], tree: Tree, jobs: int, number: int, delay_s: float
 ) -> None:
     """As a terminal sends it; also while the processes start, when Python in them has no handler yet."""
     before = tree(folder)
@@ -121,7 +122,7 @@ TRIES, MOST_S = 3, 0.5
 @pytest.mark.deep
 @pytest.mark.parametrize("engine", ["compiled", "reference"])
 def test_an_interrupt_ends_a_long_unit_within_half_a_second(
-    folder: Path, begun: Callable[..., Process], tree: Callable[..., Any], engine: str
+    folder: Path, begun: Callable[..., Process], tree: Tree, engine: str
 ) -> None:
     """From the signal to the message, which ends the work; the best of three tries, since a busy machine delays some."""
     (folder / "long.yaml").write_text(LONG_UNIT)
@@ -189,7 +190,7 @@ class Mine:
 @pytest.mark.deep
 @pytest.mark.parametrize("place", ["import", "make", "prepare", "decide", "library", "destructor"])
 def test_a_signal_while_code_of_the_user_runs_is_no_fault_of_it(
-    folder: Path, start: Callable[..., Any], tree: Callable[..., Any], place: str
+    folder: Path, start: Callable[..., Any], tree: Tree, place: str
 ) -> None:
     (folder / "mine.py").write_text(SIGNALLED.replace("PLACE", place))
     before = tree(folder)
@@ -200,7 +201,7 @@ def test_a_signal_while_code_of_the_user_runs_is_no_fault_of_it(
 
 
 @pytest.mark.deep
-def test_impatience_changes_nothing(folder: Path, long_run: Callable[..., Any], tree: Callable[..., Any]) -> None:
+def test_impatience_changes_nothing(folder: Path, long_run: Callable[..., Any], tree: Tree) -> None:
     before = tree(folder)
     process = long_run(2)
     eventually(lambda: len(living(process.pid)) > 2)
@@ -223,9 +224,7 @@ def test_its_processes_follow_a_run_that_was_killed(long_run: Callable[..., Any]
 
 
 @pytest.mark.deep
-def test_a_process_of_the_run_that_was_killed_is_told(
-    folder: Path, long_run: Callable[..., Any], tree: Callable[..., Any]
-) -> None:
+def test_a_process_of_the_run_that_was_killed_is_told(folder: Path, long_run: Callable[..., Any], tree: Tree) -> None:
     before = tree(folder)
     process = long_run(2)
     newest = eventually(lambda: living(process.pid)[3:])[-1]
@@ -237,7 +236,7 @@ def test_a_process_of_the_run_that_was_killed_is_told(
 
 
 def test_an_interrupt_while_the_files_are_written(
-    folder: Path, simnmt: Callable[..., Any], tree: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    folder: Path, simnmt: Command, tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: Any, **__: Any) -> None:
         assert list(folder.glob("reports/.simnmt-partial-*/requests.parquet"))
@@ -251,9 +250,7 @@ def test_an_interrupt_while_the_files_are_written(
 
 @pytest.mark.deep
 @pytest.mark.parametrize("delay_s", [0.0, 0.2, 1.5])
-def test_an_interrupt_of_a_reproduction(
-    folder: Path, begun: Callable[..., Process], tree: Callable[..., Any], delay_s: float
-) -> None:
+def test_an_interrupt_of_a_reproduction(folder: Path, begun: Callable[..., Process], tree: Tree, delay_s: float) -> None:
     """While its processes start, and while they are at work."""
     before = tree(folder)
     process = begun("reproduce", "cnmt", "--out", "deep/out", "--jobs", "2", env={"TMPDIR": str(folder)})

@@ -7,18 +7,17 @@ import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from simnmt.live import validation
-from tests.command_line import Outcome, assert_complaint
+from tests.command_line import Command, Tree, assert_complaint
 from tests.live.sleeping_service import sleeping
 
 ARRIVALS = ("--set", "workloads.news.arrivals={kind: poisson, rate_rps: 300}")
 
 
-def test_a_replay_prints_and_writes_a_run(folder: Path, simnmt: Callable[..., Outcome]) -> None:
+def test_a_replay_prints_and_writes_a_run(folder: Path, simnmt: Command) -> None:
     with sleeping(lambda number: 0.001, workers=9) as service:
         outcome = simnmt(
             "live", "replay", "small.yaml", "--gateway", service.url, "--requests", "20", *ARRIVALS, "--out", "run"
@@ -45,14 +44,14 @@ def test_a_replay_prints_and_writes_a_run(folder: Path, simnmt: Callable[..., Ou
         (("--gateway", "http://127.0.0.1:1", "--workload", "olds"), "no workload olds"),
     ],
 )
-def test_bad_input_is_refused(folder: Path, simnmt: Callable[..., Outcome], arguments: tuple[str, ...], message: str) -> None:
+def test_bad_input_is_refused(folder: Path, simnmt: Command, arguments: tuple[str, ...], message: str) -> None:
     outcome = simnmt("live", "replay", "small.yaml", *arguments)
     assert (outcome.status, outcome.out) == (2, "")
     assert message in outcome.err
 
 
 def test_an_interrupt_leaves_nothing_half_written(
-    folder: Path, start: Callable[..., subprocess.Popen[str]], tree: Callable[..., object]
+    folder: Path, start: Callable[..., subprocess.Popen[str]], tree: Tree
 ) -> None:
     before = tree(folder)
     with sleeping(lambda number: 0.05) as service:
@@ -76,7 +75,7 @@ def test_an_interrupt_leaves_nothing_half_written(
         ("@live-smok",),
     ],
 )
-def test_a_wrong_request_is_refused_before_anything_is_measured(simnmt: Callable[..., Any], arguments: tuple[str, ...]) -> None:
+def test_a_wrong_request_is_refused_before_anything_is_measured(simnmt: Command, arguments: tuple[str, ...]) -> None:
     done = simnmt("validate", *arguments)
     assert (done.status, done.out) == (2, "")
     assert_complaint(done.err)
@@ -84,7 +83,7 @@ def test_a_wrong_request_is_refused_before_anything_is_measured(simnmt: Callable
 
 @pytest.mark.parametrize(("within", "status"), [("5%", 0), ("1%", 3)])
 def test_the_result_is_printed_written_and_judged(
-    simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, within: str, status: int
+    simnmt: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, within: str, status: int
 ) -> None:
     live, structural, predicted = (validation.Figures(mean, mean, mean, 0.5) for mean in (1.0, 1.02, 1.4))
     row = validation.Comparison("lan", "cnmt", live, live, structural, predicted, (1.0,), (), False)

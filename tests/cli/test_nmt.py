@@ -5,14 +5,13 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from simnmt.base.packages import install_command
-from tests.command_line import assert_one_line
+from tests.command_line import Command, assert_one_line
 from tests.nmt import toy_language
 
 SHAPE = ["--model", "tiny.json", "--heldout", "20", "--batch-tokens", "200", "--threads", "1"]
@@ -34,7 +33,7 @@ def here(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def train(here: Path, simnmt: Callable[..., Any]) -> Callable[..., Any]:
+def train(here: Path, simnmt: Command) -> Command:
     def run(*more: str, shape: list[str] = SHAPE) -> Any:
         return simnmt("nmt", "train", "--src", "one.txt", "--tgt", "other.txt", *shape, *more)
 
@@ -42,13 +41,13 @@ def train(here: Path, simnmt: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def model(here: Path, train: Callable[..., Any]) -> str:
+def model(here: Path, train: Command) -> str:
     if not Path("m").exists():
         assert train("--steps", "3", "--out", "m").status == 0
     return "m"
 
 
-def test_a_training_says_what_came_of_it_and_goes_on_when_told_again(here: Path, train: Callable[..., Any]) -> None:
+def test_a_training_says_what_came_of_it_and_goes_on_when_told_again(here: Path, train: Command) -> None:
     first = train("--steps", "4", "--out", "told")
     assert (first.status, first.err) == (0, "")
     assert first.out.startswith("trained on 260 pairs: 4 steps, ")
@@ -58,7 +57,7 @@ def test_a_training_says_what_came_of_it_and_goes_on_when_told_again(here: Path,
     assert (more["training"]["steps"], more["training"]["sessions"], more["result"]["beam"]) == (6, 2, 2)
 
 
-def test_an_interrupt_says_what_is_kept(here: Path, train: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_says_what_is_kept(here: Path, train: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     from simnmt.base.errors import Interrupted
     from simnmt.nmt.training import trainer
 
@@ -78,9 +77,7 @@ def test_an_interrupt_says_what_is_kept(here: Path, train: Callable[..., Any], m
     assert json.loads(train("--steps", "5", "--out", "i", "--json").out)["training"]["sessions"] == 2
 
 
-def test_as_many_lines_come_out_as_go_in(
-    here: Path, model: str, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_as_many_lines_come_out_as_go_in(here: Path, model: str, simnmt: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "un deux\n\nneuf sept un\r\ndeux"
     Path("in.txt").write_bytes(text.encode())
 
@@ -103,7 +100,7 @@ def test_as_many_lines_come_out_as_go_in(
     assert all(row["score"] < 0 for row in rows if row["src_len"])
 
 
-def test_a_bundle_of_the_vocabulary_is_translated_with(here: Path, model: str, simnmt: Callable[..., Any]) -> None:
+def test_a_bundle_of_the_vocabulary_is_translated_with(here: Path, model: str, simnmt: Command) -> None:
     """With each token a candidate the text is the same; with fewer no other is written; what does not fit is told."""
     import numpy as np
 
@@ -163,7 +160,7 @@ TRANSLATE = "translate --model m --threads 1"
         ("translate --model m --sharp exact --batching mini one.txt", "--batching"),
     ],
 )
-def test_bad_input_is_one_line(here: Path, model: str, simnmt: Callable[..., Any], arguments: str, place: str) -> None:
+def test_bad_input_is_one_line(here: Path, model: str, simnmt: Command, arguments: str, place: str) -> None:
     Path("three.txt").write_text("a\nb\nc\n")
     Path("latin.txt").write_bytes(b"caf\xe9\n")
     Path("full").mkdir(exist_ok=True)
@@ -176,7 +173,7 @@ def test_bad_input_is_one_line(here: Path, model: str, simnmt: Callable[..., Any
 
 @pytest.mark.parametrize("package", ["torch", "sacrebleu"])
 def test_without_its_packages_the_remedy_is_told(
-    here: Path, train: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, package: str
+    here: Path, train: Command, monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     found = train("--out", "x")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from simnmt.nmt.subwords import (
     TARGET_TOKENIZER,
     learn_vocabulary,
 )
+from tests.command_line import Command
 from tests.kernels.implementations import needs_compiled
 from tests.nmt import toy_language
 
@@ -69,14 +69,14 @@ def lost(place: Path) -> Path:
     return place / "lost"
 
 
-def translated(simnmt: Callable[..., Any], place: Path, *options: str) -> list[dict[str, Any]]:
+def translated(simnmt: Command, place: Path, *options: str) -> list[dict[str, Any]]:
     models = [str(place / word) if word in ("a", "b") else word for word in options]
     found = simnmt("nmt", "translate", str(place / "in.txt"), "--json", "--max-len", "9", *models)
     assert found.status == 0, found.err
     return [json.loads(line) for line in found.out.splitlines()]
 
 
-def test_the_exact_sharp_decoder_finds_what_torch_finds_greedily(simnmt: Callable[..., Any], place: Path) -> None:
+def test_the_exact_sharp_decoder_finds_what_torch_finds_greedily(simnmt: Command, place: Path) -> None:
     torch_lines = translated(simnmt, place, "--model", "a", "--threads", "1")
     sharp_lines = translated(simnmt, place, "--model", "a", "--sharp", "exact")
     assert len(sharp_lines) == 7 and (sharp_lines[1]["text"], sharp_lines[1]["src_len"]) == ("", 0)
@@ -86,7 +86,7 @@ def test_the_exact_sharp_decoder_finds_what_torch_finds_greedily(simnmt: Callabl
             assert ours["score"] == pytest.approx(theirs["score"], abs=1e-4)
 
 
-def test_sharp_and_plain_decoding_replace_the_same_unknown_words(simnmt: Callable[..., Any], lost: Path) -> None:
+def test_sharp_and_plain_decoding_replace_the_same_unknown_words(simnmt: Command, lost: Path) -> None:
     torch_lines = translated(simnmt, lost.parent, "--model", str(lost), "--threads", "1")
     sharp_lines = translated(simnmt, lost.parent, "--model", str(lost), "--sharp", "exact")
     assert sum(line["replaced"] for line in torch_lines) > 5
@@ -94,9 +94,7 @@ def test_sharp_and_plain_decoding_replace_the_same_unknown_words(simnmt: Callabl
 
 
 @needs_compiled
-def test_sharp_14_an_ensemble_of_one_model_twice_says_the_same_and_of_two_something_else(
-    simnmt: Callable[..., Any], place: Path
-) -> None:
+def test_sharp_14_an_ensemble_of_one_model_twice_says_the_same_and_of_two_something_else(simnmt: Command, place: Path) -> None:
     alone = translated(simnmt, place, "--model", "a", "--sharp", "exact")
     twice = translated(simnmt, place, "--model", "a", "--model", "a")
     assert [line["text"] for line in twice] == [line["text"] for line in alone]
@@ -110,7 +108,7 @@ def test_sharp_14_an_ensemble_of_one_model_twice_says_the_same_and_of_two_someth
 
 
 @needs_compiled
-def test_weights_that_16_bit_products_clip_are_warned_of_in_one_line(simnmt: Callable[..., Any], place: Path) -> None:
+def test_weights_that_16_bit_products_clip_are_warned_of_in_one_line(simnmt: Command, place: Path) -> None:
     model = build_model(SMALL, seed=0)
     with torch.no_grad():
         model.projection.weight[5, :2] = 3.0

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.command_line import COMMAND, environment
+from tests.command_line import COMMAND, Command, Tree, environment
 
 EXISTS = "exists already (choose another name, or replace it with --force)\n"
 
@@ -36,7 +36,7 @@ def standard_input(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     ],
 )
 def test_an_occupied_output_is_refused_before_the_work(
-    folder: Path, simnmt: Callable[..., Any], tree: Any, monkeypatch: pytest.MonkeyPatch, arguments: str, work: str
+    folder: Path, simnmt: Command, tree: Tree, monkeypatch: pytest.MonkeyPatch, arguments: str, work: str
 ) -> None:
     Path("made").mkdir()
     Path("made/notes.txt").write_text("mine")
@@ -55,7 +55,7 @@ def test_an_occupied_output_is_refused_before_the_work(
 
 
 def test_a_run_directory_is_replaced_at_the_end_and_stays_if_the_run_fails(
-    folder: Path, simnmt: Callable[..., Any], tree: Any, monkeypatch: pytest.MonkeyPatch
+    folder: Path, simnmt: Command, tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = ("run", "small.yaml", "--out", "made")
     assert simnmt(*command).status == 0
@@ -73,7 +73,7 @@ def test_a_run_directory_is_replaced_at_the_end_and_stays_if_the_run_fails(
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "manifest.json"])
-def test_no_folder_of_others_is_replaced(folder: Path, simnmt: Callable[..., Any], tree: Any, name: str) -> None:
+def test_no_folder_of_others_is_replaced(folder: Path, simnmt: Command, tree: Tree, name: str) -> None:
     """Neither one that is no run directory, nor a run directory that holds more than its run."""
     made = Path("made")
     if name == "manifest.json":
@@ -88,7 +88,7 @@ def test_no_folder_of_others_is_replaced(folder: Path, simnmt: Callable[..., Any
     assert tree(folder) == before
 
 
-def test_a_file_is_replaced_with_force(folder: Path, simnmt: Callable[..., Any]) -> None:
+def test_a_file_is_replaced_with_force(folder: Path, simnmt: Command) -> None:
     command = ("trace", "import", "office.csv", "--out", "series.csv")
     assert simnmt(*command).out.startswith("wrote series.csv")
     assert simnmt(*command).err == f"simnmt: series.csv: {EXISTS}"
@@ -99,7 +99,7 @@ def test_a_file_is_replaced_with_force(folder: Path, simnmt: Callable[..., Any])
 
 
 def test_a_scenario_from_standard_input_runs_from_the_current_folder(
-    folder: Path, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    folder: Path, simnmt: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = Path("small.yaml").read_text()
     standard_input(monkeypatch, text)
@@ -126,7 +126,7 @@ def test_a_scenario_from_standard_input_runs_from_the_current_folder(
     ],
 )
 def test_a_verb_reads_its_file_from_standard_input(
-    folder: Path, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, file: str, arguments: str
+    folder: Path, simnmt: Command, monkeypatch: pytest.MonkeyPatch, file: str, arguments: str
 ) -> None:
     columns = zip(Path("news.de").read_text().splitlines(), Path("news.en").read_text().splitlines(), strict=True)
     Path("news.both").write_text("".join(f"{src}\t{tgt}\n" for src, tgt in columns))
@@ -149,9 +149,7 @@ def test_a_verb_reads_its_file_from_standard_input(
         ("trace inspect office.csv --page {}", "page.html"),
     ],
 )
-def test_a_verb_writes_its_file_alone_to_standard_output(
-    folder: Path, simnmt: Callable[..., Any], arguments: str, file: str
-) -> None:
+def test_a_verb_writes_its_file_alone_to_standard_output(folder: Path, simnmt: Command, arguments: str, file: str) -> None:
     Path("day.csv").write_text("time_s,rtt_ms\n" + "".join(f"{60 * k},{70 + 4 * (k * k % 7)}\n" for k in range(99)))
     named = simnmt(*arguments.format(file).split())
     assert named.status == 0, named.err
@@ -163,9 +161,7 @@ def test_a_verb_writes_its_file_alone_to_standard_output(
     assert not Path("-").exists()
 
 
-def test_standard_streams_that_cannot_be_are_refused(
-    folder: Path, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_standard_streams_that_cannot_be_are_refused(folder: Path, simnmt: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     standard_input(monkeypatch, "w w w\n" * 9)
     twice = simnmt("corpus", "fit", "-", "-")
     assert twice.status == 2 and "standard input can be read only once" in twice.err
@@ -185,7 +181,7 @@ def test_a_pipe_whose_reader_has_left_is_no_fault(folder: Path) -> None:
 
 
 @pytest.fixture
-def with_room_for(simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def with_room_for(simnmt: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
     """Runs a command that may write files of so many bytes and no more."""
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # Python would keep the half of a compiled module that fits
 
@@ -213,7 +209,7 @@ NO_ROOM = {
 
 
 @pytest.mark.parametrize("verb", NO_ROOM)
-def test_a_verb_that_finds_no_room(folder: Path, with_room_for: Callable[..., Any], tree: Any, verb: str) -> None:
+def test_a_verb_that_finds_no_room(folder: Path, with_room_for: Callable[..., Any], tree: Tree, verb: str) -> None:
     """A sweep keeps what is finished, and goes on from there."""
     before = tree(folder)
     size, command = NO_ROOM[verb]
@@ -228,7 +224,7 @@ def test_a_verb_that_finds_no_room(folder: Path, with_room_for: Callable[..., An
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
 @pytest.mark.deep
-def test_a_standard_output_that_is_full(folder: Path, process: Callable[..., Any]) -> None:
+def test_a_standard_output_that_is_full(folder: Path, process: Command) -> None:
     """The run itself is safe by then."""
     with Path("/dev/full").open("w") as full:
         done = process("run", "small.yaml", "--jobs", "1", capture_output=False, stdout=full, stderr=-1)

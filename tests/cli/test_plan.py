@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,8 @@ import pytest
 
 from simnmt import api
 from simnmt.base import shipped_files
-from tests.command_line import assert_one_line
+from tests.command_line import Command, assert_one_line
 
-Command = Callable[..., Any]
 SMALL = ("--requests", "400", "--replications", "2")
 SLO = ("--slo", "p95_ms<=300")
 RATE = ("@capacity", *SLO, *SMALL, "--precision", "20%")

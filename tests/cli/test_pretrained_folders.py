@@ -6,15 +6,14 @@ import http.server
 import json
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from simnmt.profile.profile_file import read_profile
-from tests.command_line import assert_one_line
+from tests.command_line import Command, assert_one_line
 from tests.nmt.pretrained_folders import FOLDERS, LANGUAGES, nllb_folder, text
 
 UNITS = {"opus": "sentencepiece", "nllb": "tokenizers"}
@@ -38,7 +37,7 @@ policies: {{edge: {{}}, cloud: {{}}, cnmt: {{}}}}
 
 @pytest.mark.deep
 @pytest.mark.parametrize("name", UNITS)
-def test_a_folder_is_calibrated_translated_and_simulated(folder: Path, simnmt: Callable[..., Any], name: str) -> None:
+def test_a_folder_is_calibrated_translated_and_simulated(folder: Path, simnmt: Command, name: str) -> None:
     FOLDERS[name](folder / name)
     for backend in ("torch", "ctranslate2"):
         out = f"{name}-{backend}.json"
@@ -95,29 +94,20 @@ def unknown_models() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_an_id_that_does_not_exist_is_one_line(
-    folder: Path, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, verb: str
+def test_an_unknown_id_and_a_folder_with_code_are_one_line_and_the_code_is_never_run(
+    folder: Path, simnmt: Command, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     from huggingface_hub import constants
 
-    with unknown_models() as url:
-        monkeypatch.setattr(constants, "ENDPOINT", url)
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder / "cache"))
-        done = simnmt(*VERBS[verb], "--model", "me/tiny-t6")
-    assert (done.status, done.out) == (2, "")
-    assert_one_line(done.err)
-    assert done.err.startswith("simnmt: me/tiny-t6: ")
-    assert not list(folder.glob("new.*"))
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_folder_with_code_is_one_line_and_its_code_is_never_run(folder: Path, simnmt: Callable[..., Any], verb: str) -> None:
     place = nllb_folder(folder / "nllb")
     (place / "mine.py").write_text("raise SystemExit('the code was run')", encoding="utf-8")
     config = json.loads((place / "config.json").read_text())
     (place / "config.json").write_text(json.dumps(config | {"auto_map": {"AutoModel": "mine.Mine"}}))
-    done = simnmt(*VERBS[verb], "--model", "nllb")
-    assert (done.status, done.out) == (2, "")
-    assert_one_line(done.err)
-    assert "auto_map" in done.err
+    with unknown_models() as url:
+        monkeypatch.setattr(constants, "ENDPOINT", url)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder / "cache"))
+        refused = {model: simnmt(*VERBS[verb], "--model", model) for model in ("me/tiny-t6", "nllb")}
+    for model, part in (("me/tiny-t6", "simnmt: me/tiny-t6: "), ("nllb", "auto_map")):
+        assert (refused[model].status, refused[model].out) == (2, "") and part in refused[model].err
+        assert_one_line(refused[model].err)
     assert not list(folder.glob("new.*"))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from simnmt.papers.cnmt import replay
+from tests.command_line import Command
 from tests.papers.stand_ins import write_stand_ins
 
 SMALL = ("reproduce", "cnmt", "--requests", "300", "--jobs", "1")
@@ -28,7 +28,7 @@ def scenario(folder: Path) -> str:
     return str(write_stand_ins(folder))
 
 
-def test_json_is_all_that_is_printed_and_the_folder_holds_it_and_the_page(scenario: str, simnmt: Callable[..., Any]) -> None:
+def test_json_is_all_that_is_printed_and_the_folder_holds_it_and_the_page(scenario: str, simnmt: Command) -> None:
     done = simnmt(*SMALL, "--measured", scenario, "--out", "deep/out", "--json")
     assert (done.status, done.err) == (0, "")
     said = json.loads(done.out)
@@ -38,7 +38,7 @@ def test_json_is_all_that_is_printed_and_the_folder_holds_it_and_the_page(scenar
     assert len({claim["id"] for claim in said["claims"]}) == len(said["claims"]) == 16
 
 
-def test_without_a_name_the_folder_is_a_new_one_under_reports(scenario: str, simnmt: Callable[..., Any]) -> None:
+def test_without_a_name_the_folder_is_a_new_one_under_reports(scenario: str, simnmt: Command) -> None:
     done = simnmt(*SMALL, "--measured", scenario)
     assert (done.status, done.err) == (0, "")
     (written,) = Path("reports").iterdir()
@@ -47,7 +47,7 @@ def test_without_a_name_the_folder_is_a_new_one_under_reports(scenario: str, sim
 
 
 def test_a_folder_that_holds_something_is_refused_before_anything_runs(
-    scenario: str, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    scenario: str, simnmt: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("simnmt.papers.cnmt.reproduction.replays", lambda *_, **_others: pytest.fail("it ran"))
     Path("mine").mkdir()
@@ -57,7 +57,7 @@ def test_a_folder_that_holds_something_is_refused_before_anything_runs(
     assert [path.name for path in Path("mine").iterdir()] == ["note"]
 
 
-def test_a_run_that_fails_leaves_nothing(scenario: str, simnmt: Callable[..., Any]) -> None:
+def test_a_run_that_fails_leaves_nothing(scenario: str, simnmt: Command) -> None:
     before = sorted(path.name for path in Path().iterdir())
     Path("cpu2-gru.json").write_text('{"schema_version": 1')
     for out in (("--out", "deep/out"), ()):
@@ -73,9 +73,7 @@ def test_a_run_that_fails_leaves_nothing(scenario: str, simnmt: Callable[..., An
         (("--measured", "small.yaml"), "no scenario of Table I: needs one of the workloads de-en, fr-en, en-zh"),
     ],
 )
-def test_what_cannot_be_asked_is_one_line(
-    folder: Path, simnmt: Callable[..., Any], arguments: tuple[str, ...], complaint: str
-) -> None:
+def test_what_cannot_be_asked_is_one_line(folder: Path, simnmt: Command, arguments: tuple[str, ...], complaint: str) -> None:
     done = simnmt("reproduce", "cnmt", *arguments)
     assert done.status == 2 and complaint in done.err and done.err.count("\n") == 1
     assert not Path("reports").exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,9 @@ from simnmt.streaming.evaluation import Evaluator
 from simnmt.streaming.store import ShardStore, write_store
 from simnmt.streaming.texts import PIECES_FILE, learn_pieces
 from simnmt.workload.length_units import unit_of_content
-from tests.command_line import assert_one_line
+from tests.command_line import Command, assert_one_line
 from tests.streaming.made_encoder import logits_of, made_weights
 
-Command = Callable[..., Any]
 TEXTS = [f"{one} and {other}" for one in ("red", "blue", "green") for other in ("up", "down", "left")]
 PIECES = learn_pieces(TEXTS, 30)
 UNIT = unit_of_content(PIECES.files[PIECES_FILE])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,11 @@ from simnmt.calibrate import processor_use
 from simnmt.profile.profile_file import checked_profile, write_profile
 from simnmt.streaming.store import write_store
 from simnmt.streaming.texts import learn_pieces
-from tests.command_line import assert_one_line
+from tests.command_line import Command, assert_one_line
 from tests.profile.made_profile import whole_profile
 from tests.profile.made_sti import sti_block
 from tests.streaming.made_encoder import made_weights
 
-Command = Callable[..., Any]
 PLAN = ("sti", "plan", "--profile", "@odroid-sti", "--deadline", "200ms", "--preload", "2MB")
 RUN = ("sti", "run", "s", "--profile", "box.json", "--deadline", "6ms", "--preload", "2kB")
 
@@ -130,7 +128,7 @@ def test_reads_that_even_2_bits_delay_are_reported(simnmt: Command, more: tuple[
 def test_turns_are_printed_planned_and_executed(simnmt: Command) -> None:
     done = simnmt(*RUN, "--turns", "2")
     assert done.status == 0, done.err
-    assert "\nturns:\nturn  layers  slices  mean bits " in done.out and "\nlayers of the last turn:\n" in done.out
+    assert "\nturns:\nturn  layers  slices  latency ms " in done.out and "\nlayers of the last turn:\n" in done.out
     document = json.loads(simnmt(*RUN, "--turns", "2", "--json").out)
     assert (document["kind"], document["pace_bytes_per_s"]) == ("synthetic", 2e7)
     for turn in document["turns"]:

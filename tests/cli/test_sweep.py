@@ -17,9 +17,8 @@ from simnmt.cli import app
 from simnmt.experiment.sweep import run_point
 from simnmt.profile.profile_file import write_profile
 from simnmt.results.sweep_table import TABLE
-from tests.command_line import assert_one_line, filled_folder
+from tests.command_line import Command, Tree, assert_one_line, filled_folder
 
-Command = Callable[..., Any]
 GRID = ("--grid", "networks.office.rtt_mean_ms=20,200", "--grid", "devices.cloud.workers=1,2")
 SMALL = ("sweep", "small.yaml", *GRID, "--requests", "100", "--jobs", "1")
 
@@ -112,19 +111,14 @@ def test_an_interrupted_sweep_loses_no_finished_point(folder: Path, simnmt: Comm
     stopped = simnmt(*SMALL, "--out", "parts")
     assert (stopped.status, stopped.err.splitlines()[-1]) == (130, "simnmt: interrupted; nothing is left half-written")
     assert {path.name for path in Path("parts/points").glob("*.json")} == {f"{number}.json" for number in ran}
-    with pytest.raises(package.InputError, match="parts: the sweep has not ended"):
-        package.load_sweep("parts")
+    for name, why in (("parts", "parts: the sweep has not ended"), ("nowhere", "no table of a sweep")):
+        with pytest.raises(package.InputError, match=why):
+            package.load_sweep(name)
     monkeypatch.undo()
     monkeypatch.chdir(folder)
     document = json.loads(simnmt("sweep", "parts", "--json", "--jobs", "1").out)
     assert document["points_run"] == 4 - 2
     assert Path("parts", TABLE).read_bytes() == Path("whole", TABLE).read_bytes()
-
-
-@pytest.mark.parametrize("name", ["nowhere", "x" * 300, "."])
-def test_a_table_is_read_from_the_folder_of_a_sweep_alone(here: Path, name: str) -> None:
-    with pytest.raises(package.InputError, match="no table of a sweep"):
-        package.load_sweep(name)
 
 
 @pytest.mark.parametrize("change", [lambda text: text[:20], lambda text: "[" * 100_000], ids=["cut short", "nested"])
@@ -167,7 +161,7 @@ def test_points_that_fail_are_recorded_and_the_others_are_in_the_table(
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(
-    here: Path, simnmt: Command, tree: Callable[[Path], Any], arguments: str, message: str
+    here: Path, simnmt: Command, tree: Tree, arguments: str, message: str
 ) -> None:
     before = tree(here)
     outcome = simnmt("sweep", *arguments.split())

@@ -6,15 +6,13 @@ import io
 import json
 import logging
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from simnmt.base.errors import InputError
 from simnmt.cli.terminal import MOST_CHARACTERS, Bar, cleaned_streams, complaint_line, progress_bar, warn
-from tests.command_line import assert_complaint
+from tests.command_line import Command, assert_complaint
 
 HOSTILE = "\x1b]0;title\x07\x1b[31m\r\n\x9b2J\u202e\x00" + "x" * 5_000
 
@@ -30,7 +28,7 @@ HOSTILE = "\x1b]0;title\x07\x1b[31m\r\n\x9b2J\u202e\x00" + "x" * 5_000
     ],
 )
 def test_hostile_contents_and_names_are_refused_in_printable_lines(
-    folder: Path, simnmt: Callable[..., Any], file: str, content: str, arguments: list[str]
+    folder: Path, simnmt: Command, file: str, content: str, arguments: list[str]
 ) -> None:
     (folder / file).write_text(content)
     done = simnmt(*arguments)
@@ -116,7 +114,7 @@ def test_control_characters_of_names_and_paths_are_drawn_as_escapes(monkeypatch:
 NOTED = ("sweep", "small.yaml", "--grid", "devices.cloud.workers=1,2", "--requests", "20")
 
 
-def test_a_quiet_command_prints_no_notes_before_or_behind_the_verb(folder: Path, simnmt: Callable[..., Any]) -> None:
+def test_a_quiet_command_prints_no_notes_before_or_behind_the_verb(folder: Path, simnmt: Command) -> None:
     assert simnmt(*NOTED).err.startswith("sweep folder: ")
     for arguments in (("-q", *NOTED), (*NOTED, "-q")):
         done = simnmt(*arguments)
@@ -124,7 +122,7 @@ def test_a_quiet_command_prints_no_notes_before_or_behind_the_verb(folder: Path,
         assert done.out.startswith("2 points of "), "the result is no note"
 
 
-def test_a_quiet_command_warns_and_complains(folder: Path, simnmt: Callable[..., Any]) -> None:
+def test_a_quiet_command_warns_and_complains(folder: Path, simnmt: Command) -> None:
     profile = json.loads(Path("gateway.json").read_text())
     fit = profile["execution"].get("fit", {}) | {"heldout_error": 0.3}
     profile |= {"execution": profile["execution"] | {"kind": "measured", "fit": fit}}
@@ -134,7 +132,7 @@ def test_a_quiet_command_warns_and_complains(folder: Path, simnmt: Callable[...,
     assert (done.status, done.err.startswith("simnmt: none.yaml: no such file")) == (2, True)
 
 
-def test_a_verbose_command_prints_the_librarys_log_on_standard_error(folder: Path, simnmt: Callable[..., Any]) -> None:
+def test_a_verbose_command_prints_the_librarys_log_on_standard_error(folder: Path, simnmt: Command) -> None:
     done = simnmt("run", "small.yaml", "--json", "-v")
     lines = done.err.splitlines()
     assert {line.split(": ")[1] for line in lines} == {"info"}

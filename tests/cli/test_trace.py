@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from simnmt.base.errors import InputError
 from simnmt.base.removed import refuse_removed_command
+from tests.command_line import Command
 
 PING = '{"type": "ping", "prb_id": %d, "msm_id": 5, "timestamp": %d, "result": [{"rtt": %s}, {"x": "*"}]}\n'
 CELL = "epoch_s,dl_kbps,ul_kbps,ping_min_ms,ping_loss_pct\n" + "".join(
@@ -27,7 +26,7 @@ def results(folder: Path) -> Path:
     return path
 
 
-def test_results_become_a_series_that_a_scenario_runs_on(folder: Path, results: Path, simnmt: Callable[..., Any]) -> None:
+def test_results_become_a_series_that_a_scenario_runs_on(folder: Path, results: Path, simnmt: Command) -> None:
     done = simnmt("trace", "import", "atlas.json", "--out", "series.csv")
     assert (done.status, done.err) == (0, "")
     assert done.out == "wrote series.csv: RTT, measured; 40 over 2.667 h; lost: 0 (0 %)\n"
@@ -37,7 +36,7 @@ def test_results_become_a_series_that_a_scenario_runs_on(folder: Path, results: 
     assert simnmt("trace", "import", "atlas.json", "--out", "series.csv", "--force").out.startswith("replaced series.csv")
 
 
-def test_a_cellular_log_becomes_a_link_that_a_scenario_runs_on(folder: Path, simnmt: Callable[..., Any]) -> None:
+def test_a_cellular_log_becomes_a_link_that_a_scenario_runs_on(folder: Path, simnmt: Command) -> None:
     (folder / "log.csv").write_text(CELL)
     done = simnmt("trace", "import", "log.csv", "--out", "drive.csv", "--kind", "measured")
     assert done.status == 0
@@ -52,7 +51,7 @@ def test_a_cellular_log_becomes_a_link_that_a_scenario_runs_on(folder: Path, sim
     assert {"drive.rtt.csv", "drive.downlink.csv", "drive.uplink.csv"} <= {Path(name).name for name in inputs}
 
 
-def test_inspect_says_what_a_trace_is_like(folder: Path, simnmt: Callable[..., Any]) -> None:
+def test_inspect_says_what_a_trace_is_like(folder: Path, simnmt: Command) -> None:
     rows = "".join(f"{second},{'' if second in (5, 6) else 50 + second % 3}\n" for second in range(100))
     (folder / "a.csv").write_text("# kind: measured\n# source: a test\ntime_s,rtt_ms\n" + rows)
     done = simnmt("trace", "inspect", "a.csv")
@@ -80,7 +79,7 @@ def test_inspect_says_what_a_trace_is_like(folder: Path, simnmt: Callable[..., A
     ],
 )
 def test_wrong_input_is_one_line_and_leaves_nothing(
-    folder: Path, results: Path, simnmt: Callable[..., Any], command: str, said: str
+    folder: Path, results: Path, simnmt: Command, command: str, said: str
 ) -> None:
     (folder / "two.json").write_text(PING % (1, 1_500_000_000, 5) + PING % (2, 1_500_000_000, 5))
     (folder / "unsure.csv").write_text("a,b\n0,90000\n")
@@ -93,7 +92,7 @@ def test_wrong_input_is_one_line_and_leaves_nothing(
     assert results.read_text() == before
 
 
-def test_a_series_that_a_scenario_refuses_names_the_command_that_mends_it(folder: Path, simnmt: Callable[..., Any]) -> None:
+def test_a_series_that_a_scenario_refuses_names_the_command_that_mends_it(folder: Path, simnmt: Command) -> None:
     (folder / "back.csv").write_text("time_s,rtt_ms\n0,50\n4,60\n2,55\n2,56\n")
     refused = simnmt("run", "small.yaml", "--set", "networks.office.rtt=back.csv", "--out", "run")
     assert refused.status == 2
@@ -105,7 +104,7 @@ def test_a_series_that_a_scenario_refuses_names_the_command_that_mends_it(folder
     assert simnmt("run", "small.yaml", "--set", "networks.office.rtt=mended.csv", "--out", "run").status == 0
 
 
-def test_of_several_series_all_are_written_or_none(folder: Path, simnmt: Callable[..., Any]) -> None:
+def test_of_several_series_all_are_written_or_none(folder: Path, simnmt: Command) -> None:
     (folder / "log.csv").write_text(CELL)
     (folder / "drive.uplink.csv").mkdir()
     done = simnmt("trace", "import", "log.csv", "--out", "drive.csv")
@@ -115,7 +114,7 @@ def test_of_several_series_all_are_written_or_none(folder: Path, simnmt: Callabl
     assert not list(folder.glob(".simnmt*"))
 
 
-def test_iperf3_becomes_a_link_that_a_scenario_runs_on(folder: Path, simnmt: Callable[..., Any]) -> None:
+def test_iperf3_becomes_a_link_that_a_scenario_runs_on(folder: Path, simnmt: Command) -> None:
     intervals = [{"sum": {"start": at, "bits_per_second": 4e7 + at, "omitted": False, "sender": False}} for at in range(5)]
     report = {"start": {"timestamp": {"timesecs": 1_700_000_000}, "test_start": {"reverse": 1}}, "intervals": intervals}
     (folder / "iperf3.json").write_text(json.dumps(report))
@@ -134,7 +133,7 @@ def test_iperf3_becomes_a_link_that_a_scenario_runs_on(folder: Path, simnmt: Cal
         "corpus fit sacrebleu:wmt14:de-en",
     ],
 )
-def test_what_was_removed_is_refused_in_one_line(folder: Path, simnmt: Callable[..., Any], command: str) -> None:
+def test_what_was_removed_is_refused_in_one_line(folder: Path, simnmt: Command, command: str) -> None:
     done = simnmt(*command.split())
     assert (done.status, done.out, done.err.count("\n")) == (2, "", 1)
     with pytest.raises(InputError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from simnmt.calibrate.settings import CalibrationError
 from simnmt.nmt.checkpoint import save_checkpoint
 from simnmt.nmt.models import build_model
 from simnmt.nmt.subwords import learn_vocabulary
-from tests.command_line import assert_one_line
+from tests.command_line import Command, assert_one_line
 from tests.nmt import toy_language
 
 GRU = toy_language.GRU.model_copy(update={"src_vocab": 36, "tgt_vocab": 36})
@@ -41,7 +40,7 @@ def here(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def build(here: Path, simnmt: Callable[..., Any]) -> Callable[..., Any]:
+def build(here: Path, simnmt: Command) -> Command:
     def run(*more: str) -> Any:
         options = ["--clusters", "6", "--sentences", "40", "--threads", "1"]
         return simnmt("vocab", "build", "--model", "m", *options, *more)
@@ -49,7 +48,7 @@ def build(here: Path, simnmt: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def test_a_bundle_is_built_and_told_again_by_inspect(build: Callable[..., Any], simnmt: Callable[..., Any]) -> None:
+def test_a_bundle_is_built_and_told_again_by_inspect(build: Command, simnmt: Command) -> None:
     built = build("--text", "fr-en=one.txt", "--top", "2", "--out", "b")
     assert built.status == 0
     assert built.err == "simnmt: note: one.txt: 40 of 120 lines, evenly spread; --sentences takes more\n"
@@ -64,7 +63,7 @@ def test_a_bundle_is_built_and_told_again_by_inspect(build: Callable[..., Any], 
     assert memory["total"] == sum(memory[part] for part in ("centroids", "norms", "indices", "starts", "flags"))
 
 
-def test_each_text_has_clusters_of_its_own_unless_they_are_pooled(build: Callable[..., Any]) -> None:
+def test_each_text_has_clusters_of_its_own_unless_they_are_pooled(build: Command) -> None:
     texts = ["--text", "fr-en=one.txt", "--text", "other.txt", "--json", "--top", "1"]
     apart = json.loads(build(*texts, "--out", "apart").out)["directions"]
     assert [each["label"] for each in apart] == ["fr-en", "other"]
@@ -73,7 +72,7 @@ def test_each_text_has_clusters_of_its_own_unless_they_are_pooled(build: Callabl
     assert pooled["contexts"] == sum(each["contexts"] for each in apart)
 
 
-def test_lists_are_built_where_translations_are_named(here: Path, simnmt: Callable[..., Any]) -> None:
+def test_lists_are_built_where_translations_are_named(here: Path, simnmt: Command) -> None:
     command = ["vocab", "build", "--model", "m", "--text", "one.txt", "--targets", "other.txt", "--candidates", "4"]
     built = simnmt(*command, "--threads", "1", "--out", "lists")
     assert (built.status, built.err) == (0, "")
@@ -82,9 +81,7 @@ def test_lists_are_built_where_translations_are_named(here: Path, simnmt: Callab
     assert (told["kind"], told["most"], told["pairs"]) == ("candidates", 4, 120)
 
 
-def test_pairs_and_sentences_that_teach_nothing_are_not_counted(
-    build: Callable[..., Any], here: Path, simnmt: Callable[..., Any]
-) -> None:
+def test_pairs_and_sentences_that_teach_nothing_are_not_counted(build: Command, here: Path, simnmt: Command) -> None:
     (here / "gaps.one").write_text("un deux\n\ntrois\nquatre cinq\nneuf\n", encoding="utf-8")
     (here / "gaps.other").write_text("one two\nzero\n\nfour five\nnine\n", encoding="utf-8")
     given = ["--model", "m", "--text", "gaps.one", "--targets", "gaps.other", "--candidates", "4", "--threads", "1"]
@@ -109,7 +106,7 @@ def test_pairs_and_sentences_that_teach_nothing_are_not_counted(
     ],
 )
 def test_bad_input_is_one_line_and_leaves_no_bundle(
-    build: Callable[..., Any], here: Path, simnmt: Callable[..., Any], arguments: str, place: str
+    build: Command, here: Path, simnmt: Command, arguments: str, place: str
 ) -> None:
     (here / "empty.txt").write_text("\n\n")
     if not Path("b").exists():
@@ -120,9 +117,7 @@ def test_bad_input_is_one_line_and_leaves_no_bundle(
     assert not (here / "never").exists()
 
 
-def test_a_bench_takes_its_own_default_for_what_is_not_named(
-    simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bench_takes_its_own_default_for_what_is_not_named(simnmt: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """It once asked for --share and --rows, whose defaults are in its help."""
     asked: list[Setting] = []
 

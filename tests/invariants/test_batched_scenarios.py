@@ -15,7 +15,6 @@ from simnmt.results.requests import RequestLog
 from tests.units import plan_of
 
 MakeScenario = Callable[..., dict[str, Any]]
-CLOUD_ONLY: dict[str, Any] = {"cloud": {}}
 ALONE = {"kind": "top_up", "size": 1, "threshold": 0}
 KINDS: dict[str, dict[str, Any]] = {
     "mini": {"kind": "mini", "size": 8},
@@ -46,8 +45,8 @@ def capacity_rps(scenario: dict[str, Any]) -> float:
 
 def test_alone_in_its_batch_a_request_takes_what_the_plane_says(make_batched: MakeScenario) -> None:
     """XP-01: a batch of one without a queue is the plane; back to back every request is such a batch."""
-    alone = make_batched(ALONE, rate_rps=0.05, policies=CLOUD_ONLY, requests=500, replications=1)
-    back_to_back = make_batched(arrivals={"kind": "back_to_back"}, policies=CLOUD_ONLY, requests=300, replications=1)
+    alone = make_batched(ALONE, rate_rps=0.05, policies={"cloud": {}}, requests=500, replications=1)
+    back_to_back = make_batched(arrivals={"kind": "back_to_back"}, policies={"cloud": {}}, requests=300, replications=1)
     for scenario in (alone, back_to_back):
         log = log_of(scenario)
         assert not log["t_queue_s"].any()
@@ -58,7 +57,7 @@ def test_alone_in_its_batch_a_request_takes_what_the_plane_says(make_batched: Ma
 
 def test_with_a_queue_batches_of_one_are_a_first_in_first_out_server(make_batched: MakeScenario) -> None:
     """The same cloud without batches and without residual: the same waits, request by request."""
-    scenario = make_batched(ALONE, rate_rps=18.0, policies=CLOUD_ONLY, requests=800, relative_sd=0.0)
+    scenario = make_batched(ALONE, rate_rps=18.0, policies={"cloud": {}}, requests=800, relative_sd=0.0)
     batched = log_of(scenario)
     del scenario["devices"]["cloud"]["batching"]
     alone = log_of(scenario)
@@ -95,21 +94,10 @@ def test_nothing_is_lost_and_every_part_adds_up(make_batched: MakeScenario, kind
     assert row["cloud_mean_queue_s"] == pytest.approx(row["mean_queue_s"])
 
 
-@pytest.mark.parametrize("kind", ["maxi", "top-up"])
-def test_batches_that_wait_for_ever_to_be_filled_serve_every_request(make_batched: MakeScenario, kind: str) -> None:
-    """Full batches throughout, but for what is left in the end; without a wait the first finds none to join."""
-    forever = {**KINDS[kind], "longest_wait_ms": None}
-    patient = simnmt.run(make_batched(forever, rate_rps=2.0, policies=CLOUD_ONLY, requests=203, replications=1))
-    hasty = simnmt.run(make_batched(KINDS[kind], rate_rps=2.0, policies=CLOUD_ONLY, requests=203, replications=1))
-    assert account_of(patient).sentences == account_of(hasty).sentences == 203
-    assert patient.summary_rows[0]["mean_queue_s"] > 20 * hasty.summary_rows[0]["mean_queue_s"]
-    assert account_of(patient).mean_active > 2.0 > account_of(hasty).mean_active
-
-
 @pytest.mark.parametrize("kind", ["mini", "top-up"])
 def test_above_a_load_of_one_it_is_unstable_and_below_it_is_not(make_batched: MakeScenario, kind: str) -> None:
     """The load is what came over what could be done with full batches."""
-    scenario = make_batched(KINDS[kind], policies=CLOUD_ONLY, requests=1_500)
+    scenario = make_batched(KINDS[kind], policies={"cloud": {}}, requests=1_500)
     capacity = capacity_rps(scenario)
     for load in (0.8, 1.3):
         scenario["workloads"]["de-en"]["arrivals"]["rate_rps"] = load * capacity

@@ -212,27 +212,20 @@ def done_s(run: Run, trail: Trail, request: int) -> float:
 
 
 def changed_before_they_were_known(run: Run) -> int:
-    """Decisions that changed, of those taken before anybody could know how long a request takes, as that takes longer."""
-    base = again(run)
-    return sum(changed_before_it_was_known(run, request, *base) for request in long_ones(run))
-
-
-def changed_before_it_was_known(run: Run, request: int, trail: Trail, handed: Delays) -> int:
-    """Of one request; each is the only one that takes longer."""
-    longer, tgt_len = (
-        [np.array(column[:]) for column in run.world.requests.execution_s],
-        np.array(run.world.requests.tgt_len[:]),
-    )
-    for column in (*longer, tgt_len):
-        column[request] *= 3
-    other, other_handed = again(run, replace(run.world.requests, tgt_len=tgt_len, execution_s=tuple(longer)))
-    known_s = min(done_s(run, trail, request), done_s(run, other, request))
-    early = np.flatnonzero(trail.decided_s < known_s)
-    assert request in early
-    return sum(
-        trail.decided_s[n] != other.decided_s[n] or trail.target[n] != other.target[n] or handed[n] != other_handed[n]
-        for n in early.tolist()
-    )
+    """Decisions that changed, of those taken before anybody could know how long a request takes, when it alone takes longer."""
+    (trail, handed), changed = again(run), 0
+    for request in long_ones(run):
+        longer, tgt_len = [np.array(column) for column in run.world.requests.execution_s], np.array(run.world.requests.tgt_len)
+        for column in (*longer, tgt_len):
+            column[request] *= 3
+        other, other_handed = again(run, replace(run.world.requests, tgt_len=tgt_len, execution_s=tuple(longer)))
+        early = np.flatnonzero(trail.decided_s < min(done_s(run, trail, request), done_s(run, other, request)))
+        assert request in early
+        changed += sum(
+            trail.decided_s[n] != other.decided_s[n] or trail.target[n] != other.target[n] or handed[n] != other_handed[n]
+            for n in early.tolist()
+        )
+    return changed
 
 
 def long_ones(run: Run) -> list[int]:

@@ -27,48 +27,32 @@ def logs_of(scenario: dict[str, Any]) -> dict[str, RequestLog]:
     return dict(simnmt.run(scenario).cells[0].logs)
 
 
-def ramp(tmp_path: Path, seconds: int = 200) -> str:
-    """A series that tells the time: 10 ms more with every second."""
-    path = tmp_path / "ramp.csv"
-    path.write_text("time_s,rtt_ms\n" + "".join(f"{second},{10 + second}\n" for second in range(seconds)), encoding="utf-8")
-    return str(path)
+def test_a_link_of_each_end_node_begins_at_a_moment_of_its_own(make_tiers: MakeScenario, tmp_path: Path) -> None:
+    """All at the gateway, so that the way there and back is all the transfer there is; a link for all begins at once."""
+    tells_time = tmp_path / "ramp.csv"
+    tells_time.write_text("time_s,rtt_ms\n" + "".join(f"{second},{10 + second}\n" for second in range(200)), encoding="utf-8")
+    scenario, link = make_tiers(end_nodes=8, requests=2_000, policies={"edge": {}}), {"rtt": str(tells_time), **WIDE}
+    scenario["networks"]["cp1"]["hops"]["gateway"] = link
+    log = logs_of(scenario)["edge"]
+    np.testing.assert_allclose(log["t_tx_s"], (10 + np.floor(np.mod(log["arrival_s"], 200.0))) / 1e3, rtol=0, atol=1e-8)
+    scenario["networks"]["cp1"]["hops"]["gateway"] = [link]
+    log, begins_s = logs_of(scenario)["edge"], []
+    for node in range(8):
+        met = log["node"] == node
+        # The second met is the floor of begin plus arrival, so begin lies at most one second above every lag.
+        lag_s = (np.rint(1e3 * log["t_tx_s"] - 10) - log["arrival_s"])[met]
+        around_s = np.mod(lag_s - lag_s[0] + 100.0, 200.0)
+        assert 0.8 < np.ptp(around_s) <= 1.0
+        begins_s.append(np.mod(lag_s[0] + around_s.max() - 100.0, 200.0))
+    assert np.diff(sorted(begins_s)).min() > 0.5
+    assert np.ptp(begins_s) > 80.0
 
 
-class TestOwnLinks:
-    """Links of which each end node has one."""
-
-    def begins_s(self, log: RequestLog) -> dict[int, tuple[float, float]]:
-        """Between which moments of the ramp each node's begin must lie, by what its requests met."""
-        second = np.rint(1e3 * log["t_tx_s"] - 10)
-        lag_s = np.mod(second - log["arrival_s"], 200.0)
-        moments_s = {}
-        for node in range(8):
-            # The second met is the floor of begin plus arrival, so begin lies at most one second above every lag.
-            own = lag_s[log["node"] == node]
-            around = np.mod(own - own[0] + 100.0, 200.0) - 100.0
-            moments_s[node] = float(np.mod(own[0] + around.max(), 200.0)), float(np.mod(own[0] + around.min() + 1.0, 200.0))
-        return moments_s
-
-    def test_each_begins_at_a_moment_of_its_own(self, make_tiers: MakeScenario, tmp_path: Path) -> None:
-        """All at the gateway, so that the way there and back is all the transfer there is; a link for all begins at once."""
-        scenario = make_tiers(end_nodes=8, requests=2_000, policies={"edge": {}})
-        scenario["networks"]["cp1"]["hops"]["gateway"] = {"rtt": ramp(tmp_path), **WIDE}
-        log = logs_of(scenario)["edge"]
-        np.testing.assert_allclose(log["t_tx_s"], (10 + np.floor(np.mod(log["arrival_s"], 200.0))) / 1e3, rtol=0, atol=1e-8)
-        scenario["networks"]["cp1"]["hops"]["gateway"] = [scenario["networks"]["cp1"]["hops"]["gateway"]]
-        begins = self.begins_s(logs_of(scenario)["edge"])
-        width_s = [np.mod(after - before, 200.0) for before, after in begins.values()]
-        assert max(width_s) < 0.2
-        moments_s = sorted(before for before, _ in begins.values())
-        assert np.diff(moments_s).min() > 0.5
-        assert moments_s[-1] - moments_s[0] > 80.0
-
-    def test_several_are_dealt_to_the_end_nodes_in_turn(self, make_tiers: MakeScenario) -> None:
-        scenario = make_tiers(end_nodes=7, requests=500, policies={"edge": {}})
-        ways = [{"rtt": {"constant_ms": ms}, **WIDE} for ms in (5, 50, 500)]
-        scenario["networks"]["cp1"]["hops"]["gateway"] = ways
-        log = logs_of(scenario)["edge"]
-        np.testing.assert_allclose(log["t_tx_s"], np.array([0.005, 0.05, 0.5])[log["node"] % 3], rtol=0, atol=1e-8)
+def test_several_links_are_dealt_to_the_end_nodes_in_turn(make_tiers: MakeScenario) -> None:
+    scenario = make_tiers(end_nodes=7, requests=500, policies={"edge": {}})
+    scenario["networks"]["cp1"]["hops"]["gateway"] = [{"rtt": {"constant_ms": ms}, **WIDE} for ms in (5, 50, 500)]
+    log = logs_of(scenario)["edge"]
+    np.testing.assert_allclose(log["t_tx_s"], np.array([0.005, 0.05, 0.5])[log["node"] % 3], rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize(("arrivals", "access_ms"), [(POISSON, 100), (BACK_TO_BACK, 1)], ids=["open loop", "back to back"])
@@ -171,19 +155,14 @@ def test_a_decider_alone_at_its_attached_box_sees_that_box_s_queue(
     assert (np.bincount(oracle, minlength=3) > 30).all()
 
 
-def without_errors(make_tiers: MakeScenario, **keys: Any) -> dict[str, Any]:
-    """Times without noise, planes known."""
-    return make_tiers(relative_sd=0.0, fit={"inferences": 0}, **keys)
-
-
 @pytest.mark.parametrize("arrivals", [POISSON, CLIENTS, BACK_TO_BACK], ids=["open loop", "closed loop", "back to back"])
 def test_a_tier_that_is_slower_and_further_than_another_is_never_used(
     make_tiers: MakeScenario, make_profile: Callable[..., Any], tmp_path: Path, arrivals: dict[str, Any]
 ) -> None:
     """Slower than the gateway before it; or, the second time, a cloud slower than the region on the way there."""
-    scenario = without_errors(make_tiers, requests=1_500, arrivals=arrivals, policies={"oracle": {}, "cnmt": {}, "mean": {
-        "kind": "cnmt", "lengths": "distribution"
-    }})  # fmt: skip
+    policies = {"oracle": {}, "cnmt": {}, "mean": {"kind": "cnmt", "lengths": "distribution"}}
+    known = {"relative_sd": 0.0, "fit": {"inferences": 0}}
+    scenario = make_tiers(requests=1_500, arrivals=arrivals, policies=policies, **known)
     slower = {"region": (0.002, 0.009, 0.011), "cloud": (0.0006, 0.005, 0.009)}
     for useless, device in enumerate(slower, start=1):
         make_tiers(relative_sd=0.0)  # its profiles

@@ -12,10 +12,10 @@ from scipy.signal import lfilter
 
 import simnmt
 from simnmt.experiment.units import run_unit
+from tests.invariants.conftest import POISSON
 from tests.units import plan_of, unit_of
 
 MakeScenario = Callable[..., dict[str, Any]]
-SPREAD = {"cp1": {"rtt": "@cp1", "clock": "spread"}}
 
 
 def fluctuating_trace(folder: Path, *, hours: float = 4.0, memory_s: float = 50.0) -> str:
@@ -111,15 +111,14 @@ def off_pace(result: simnmt.Run) -> list[str]:
 
 
 def test_a_clock_far_from_the_pace_of_the_run_alone_is_noted(make_scenario: MakeScenario) -> None:
-    result = simnmt.run(make_scenario(requests=400, networks=SPREAD))
+    result = simnmt.run(make_scenario(requests=400, networks={"cp1": {"rtt": "@cp1", "clock": "spread"}}))
     (note,) = off_pace(result)
     assert "edge, cloud, oracle, naive, cnmt" in note
     assert off_pace(simnmt.run(make_scenario(requests=400))) == []
 
 
 def test_requests_on_the_run_s_own_time_have_no_pace(make_scenario: MakeScenario) -> None:
-    poisson = {"de-en": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 2.0}}}
-    for keys in ({"workloads": poisson}, {"networks": {"cp1": {"rtt": "@cp1", "clock": "own"}}}):
+    for keys in ({"workloads": POISSON}, {"networks": {"cp1": {"rtt": "@cp1", "clock": "own"}}}):
         result = simnmt.run(make_scenario(requests=50, **keys))
         assert {row["rtt_pace_s"] for row in result.summary_rows} == {None}
         assert [note for note in result.notes if "RTT clock" in note] == []

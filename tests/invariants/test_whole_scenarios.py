@@ -13,13 +13,10 @@ import pytest
 
 import simnmt
 from simnmt.profile.profile_file import write_profile
+from tests.invariants.conftest import POISSON
 from tests.units import plan_of, unit_of, watched
 
 MakeScenario = Callable[..., dict[str, Any]]
-
-
-def poisson(rate_rps: float) -> dict[str, Any]:
-    return {"de-en": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": rate_rps}}}
 
 
 def rows_by_policy(result: simnmt.Run) -> dict[str, dict[str, Any]]:
@@ -115,7 +112,7 @@ def test_on_a_constant_network_the_estimate_is_right_but_for_the_payload(make_sc
     assert (age_s["edge"], age_s["cloud"], age_s["oracle"]) == (None, None, None), "who estimates nothing has no estimate"
 
 
-@pytest.mark.parametrize("workloads", [None, poisson(6.0)], ids=["back to back", "open loop"])
+@pytest.mark.parametrize("workloads", [None, POISSON], ids=["back to back", "open loop"])
 def test_rows_hold_sums_and_quantiles_of_the_requests(make_scenario: MakeScenario, workloads: dict[str, Any] | None) -> None:
     keys = {} if workloads is None else {"workloads": workloads}
     result = simnmt.run(make_scenario(replications=1, **keys))

@@ -10,6 +10,8 @@ import os
 import signal
 import socket
 import struct
+import threading
+import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -255,6 +257,39 @@ def test_a_lost_engine_fails_what_it_held_and_is_started_again(
     assert services.errors.pop().startswith("the engine's process ended (s")
     assert_serves(services, served)
     assert faulty.pid != process
+
+
+def test_an_engine_that_stands_still_keeps_no_front_waiting(
+    services: Services, faulty: EngineProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stopped process takes no sentences: more than a pipe holds wait in the front, at last none, and /health answers."""
+    monkeypatch.setattr(EngineProcess, "MOST_UNSENT_BYTES", 100_000)
+    server, pid = services.server(faulty, FrontSettings(waiting=1000, deadline_s=1.0)), faulty.pid
+    assert pid is not None
+    goes_on = threading.Timer(15.0, os.kill, (pid, signal.SIGCONT))  # a front that waits would do so for ever
+
+    async def work() -> tuple[Counter[int], float]:
+        async with TranslationClient(server.http.url) as client:
+            os.kill(pid, signal.SIGSTOP)
+            goes_on.start()
+            pending = asyncio.ensure_future(together(client, [ask("w " * 500)] * 600))
+            begin_s = time.monotonic()
+            while not server.waiting:
+                await asyncio.sleep(0.01)
+            async with client.exchange("GET", "/health") as response:
+                assert response.status == 200
+            answers = await pending
+            answered_s = time.monotonic() - begin_s
+            os.kill(pid, signal.SIGCONT)
+            return Counter(answer.status for answer in answers if isinstance(answer, ServiceError)), answered_s
+
+    restarts = faulty.restarts
+    statuses, answered_s = services.run(work())
+    goes_on.cancel()
+    assert answered_s < 10.0
+    assert (set(statuses), statuses.total()) == ({503, 504}, 600)
+    assert_serves(services, server)
+    assert (faulty.waiting, faulty.restarts) == (0, restarts)
 
 
 def test_a_draining_server_finishes_what_is_under_way(services: Services, faulty: EngineProcess, tmp_path: Path) -> None:

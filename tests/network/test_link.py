@@ -72,8 +72,7 @@ def test_one_request_and_columns_of_them_agree_to_the_last_bit(link: Link, reque
 
 
 DRAWS = 20_000
-MICROSECONDS = st.integers(0, 10**9).map(lambda microseconds: microseconds / 1e3)
-"""In milliseconds."""
+MICROSECONDS = st.integers(0, 10**9).map(lambda microseconds: microseconds / 1e3)  # in ms
 OVERHEAD: TypeAdapter[Overhead] = TypeAdapter(OverheadConfiguration)
 
 
@@ -99,7 +98,6 @@ def test_an_empirical_overhead_has_the_mean_and_the_quantiles_that_were_measured
 
 
 def test_quantiles_of_a_measurement_keep_its_mean() -> None:
-    """Also with a tail as heavy as that of the first testbed's remote path."""
     measured_ms = np.random.default_rng(3).lognormal(0.0, 0.9, 5_000)
     for quantiles_ms in (np.quantile(measured_ms, np.linspace(0, 1, 1_001)), np.sort(measured_ms)):
         overhead = EmpiricalOverhead(quantiles_ms=quantiles_ms.tolist())

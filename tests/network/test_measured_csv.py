@@ -66,14 +66,11 @@ def test_usual_names_and_units_are_understood(file: Path, header: str, rows: str
     assert [remark.split(",")[0] for remark in trace.remarks] == [f"column {name}" for name in unnamed], "guesses of units"
 
 
-def test_the_mean_of_a_round_is_taken_on_request(file: Path) -> None:
-    assert read(file, "ts,min,avg,max\n0,50,70,90\n", reply="mean")[0].value.tolist() == [0.070]
-
-
-def test_columns_and_units_may_be_named(file: Path) -> None:
+def test_columns_units_and_the_mean_of_a_round_may_be_named(file: Path) -> None:
     text = "time,when,a,b\n9,0,0.05,70\n9,2000,0.06,80\n"
     (trace,) = read(file, text, "time=when:ms", "rtt=a:s")
     assert (trace.time_s.tolist(), trace.value.tolist()) == ([0.0, 2.0], [0.05, 0.06])
+    assert read(file, "ts,min,avg,max\n0,50,70,90\n", reply="mean")[0].value.tolist() == [0.070]
     (rate,) = read(file, text, "time=when:ms", "downlink=b:kbps")
     assert (rate.quantity, rate.value.tolist()) == ("downlink", [70e3, 80e3])
 

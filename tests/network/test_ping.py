@@ -189,7 +189,6 @@ HEAD = "PING 192.0.2.9 (192.0.2.9) 56(84) bytes of data.\n"
         LINUX.replace("icmp_seq=1 ", "icmp_seq=999999999 "),
         "PING www.example:80 (/):\nconnected to 192.0.2.80:80 (300 bytes), seq=0 time= 21.30 ms \n",
     ],
-    ids=["no reply", "the first line alone", "all lost", "ping -q", "two hosts", "a misread number", "httping"],
 )
 def test_a_log_that_shows_no_round_trips_to_one_host_is_refused(file: Path, text: str) -> None:
     with pytest.raises(TraceError) as caught:

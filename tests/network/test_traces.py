@@ -115,11 +115,11 @@ def test_what_is_written_is_read_again_by_a_scenario_and_by_inspect(samples: Sam
 
 
 def test_several_series_take_a_word_into_their_names(tmp_path: Path) -> None:
-    traces = [trace_of([(1.7e9, 0.05)]), trace_of([(1.7e9, 1e6)], "downlink")]
-    assert [path.name for path in output_paths(traces, tmp_path / "x.csv")] == ["x.rtt.csv", "x.downlink.csv"]
-    assert [path.name for path in output_paths(traces, tmp_path / "x")] == ["x.rtt.csv", "x.downlink.csv"]
-    assert [path.name for path in output_paths(traces[:1], tmp_path / "x")] == ["x"]
-    notes = SeriesTable(write_traces(traces, tmp_path / "x.csv")[0]).notes
+    both = [trace_of([(1.7e9, 0.05)]), trace_of([(1.7e9, 1e6)], "downlink")]
+    for name in ("x.csv", "x"):
+        assert [path.name for path in output_paths(both, tmp_path / name)] == ["x.rtt.csv", "x.downlink.csv"]
+        assert output_paths(both[:1], tmp_path / name) == [tmp_path / name]
+    notes = SeriesTable(write_traces(both, tmp_path / "x.csv")[0]).notes
     assert (notes["began"], notes["made"]) == ("2023-11-14 22:13:20+00:00", "simnmt trace import")
     assert "one sample alone" in notes["remarks"]
 

@@ -26,11 +26,9 @@ def hook() -> ModuleType:
     ("system", "machine", "tag"),
     [
         ("linux-x86_64", "x86_64", "linux_x86_64"),
-        ("linux-aarch64", "aarch64", "linux_aarch64"),
         ("macosx-14.0-arm64", "arm64", "macosx_14_0_arm64"),
         ("macosx-10.9-universal2", "arm64", "macosx_11_0_arm64"),
         ("macosx-10.9-universal2", "x86_64", "macosx_10_9_x86_64"),
-        ("macosx-11-universal2", "arm64", "macosx_11_0_arm64"),
     ],
 )
 def test_a_wheel_is_tagged_with_the_processor_that_its_libraries_run_on(

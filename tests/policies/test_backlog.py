@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -15,15 +15,12 @@ from numpy.typing import NDArray
 from simnmt.policies import BacklogView
 
 
-@dataclass
-class Pool:
-    """One decider's requests to a pool: what it believed, what was true, and what was not answered yet."""
+class Pool(NamedTuple):
+    """One decider's requests to a pool, in seconds: the waits believed and met, and the execution not known to have begun."""
 
-    view: BacklogView
-    believed_s: list[float] = field(default_factory=list)
-    wait_s: list[float] = field(default_factory=list)
-    in_flight_s: list[float] = field(default_factory=list)
-    """Execution of requests whose start is not known yet, and of the last one whose start is."""
+    believed_s: list[float]
+    wait_s: list[float]
+    in_flight_s: list[float]
 
 
 def meet(
@@ -36,18 +33,18 @@ def meet(
     downlink_s: float = 0.0,
 ) -> Pool:
     """Requests enter a first-in first-out pool; `ours` are decided on an uplink earlier and answered a downlink later."""
-    pool, answers, ends_s = Pool(BacklogView(parallel)), [], [0.0] * parallel
+    view, pool, answers, ends_s = BacklogView(parallel), Pool([], [], []), [], [0.0] * parallel
     unknown_s: dict[int, float] = {}
     last_s = 0.0
     for entry, execution, predicted, mine in zip(*(c.tolist() for c in (entry_s, execution_s, predicted_s, ours)), strict=True):
         if mine:
             while answers and answers[0][0] <= entry - uplink_s:
                 _, number, waited = heapq.heappop(answers)
-                pool.view.reported(number, waited)
+                view.reported(number, waited)
                 last_s = unknown_s.pop(number)
             pool.in_flight_s.append(sum(unknown_s.values()) + last_s)
-            pool.believed_s.append(pool.view.added_s(entry))
-            number = pool.view.sent(entry, predicted)
+            pool.believed_s.append(view.added_s(entry))
+            number = view.sent(entry, predicted)
             unknown_s[number] = execution
         worker = int(np.argmin(ends_s))
         start = max(ends_s[worker], entry)

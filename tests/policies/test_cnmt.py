@@ -91,9 +91,6 @@ def test_the_p95_rule_takes_the_95th_percentile_of_the_time_rising_or_falling_wi
     assert halved_s == pytest.approx(np.quantile(plane.seconds(src_len, drawn), 0.95), abs=0.01 + 0.02 * abs(halved_s))
 
 
-BATCHES = {"plain": {"kind": "cnmt"}, "reported": {"kind": "cnmt", "batch": "reported"}, "oracle": {}}
-
-
 def logs(rate_rps: float, network: dict[str, Any], devices: dict[str, Any], policies: dict[str, Any]) -> dict[str, Any]:
     arrivals = {"kind": "poisson", "rate_rps": rate_rps}
     parts = {"devices": devices, "policies": policies, "networks": {"lan": {"rtt": {"constant_ms": 40}} | network}}
@@ -102,16 +99,15 @@ def logs(rate_rps: float, network: dict[str, Any], devices: dict[str, Any], poli
     return simnmt.run({**sizes, "workloads": workloads, **parts}).cells[0].logs
 
 
-def batched(rate_rps: float, batching: dict[str, Any] | None) -> dict[str, Any]:
-    """A gateway of many slow workers, which never fills, and a server that may batch, which does."""
-    cloud = {"profile": "@cpu1-gru"} | ({} if batching is None else {"batching": batching})
-    return logs(rate_rps, {}, {"gateway": {"profile": "@tx2-gru", "workers": 64}, "cloud": cloud}, BATCHES)
-
-
 @pytest.mark.parametrize(("rate_rps", "kind", "share"), [(40.0, "top_up", 0.85), (20.0, "mini", 0.8)])
 def test_the_plain_plane_sends_too_much_to_a_batch_in_flight(rate_rps: float, kind: str, share: float) -> None:
-    """It expects each request alone there; with reports of the batch, C-NMT gains, and comes near the oracle."""
-    by_policy = batched(rate_rps, {"kind": kind, "size": 32})
+    """It expects each request alone there; with reports of the batch, C-NMT gains, and comes near the oracle.
+
+    The gateway has many slow workers, and never fills.
+    """
+    cloud = {"profile": "@cpu1-gru", "batching": {"kind": kind, "size": 32}}
+    policies = {"plain": {"kind": "cnmt"}, "reported": {"kind": "cnmt", "batch": "reported"}, "oracle": {}}
+    by_policy = logs(rate_rps, {}, {"gateway": {"profile": "@tx2-gru", "workers": 64}, "cloud": cloud}, policies)
     mean_s = {policy: log["latency_s"].mean() for policy, log in by_policy.items()}
     assert by_policy["reported"]["target"].mean() < by_policy["plain"]["target"].mean()
     assert mean_s["reported"] < share * mean_s["plain"]

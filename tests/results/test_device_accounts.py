@@ -44,17 +44,11 @@ def account(**other: Any) -> BatchAccount:
     return BatchAccount(**example | other)
 
 
-def nothing_done() -> BatchAccount:
-    zeros = dict.fromkeys(("encodings", "refills", "src_tokens", "padded_tokens", "sentences"), 0)
-    none = dict.fromkeys(("encode_s", "refill_s"), 0.0)
-    return account(steps=np.zeros(5, np.int64), step_s=np.zeros(5), **zeros, **none)
-
-
 def test_the_occupancy_of_the_worked_example_of_fni_08_and_accounts_of_several_servers_add_up() -> None:
     example = account()
     assert example.mean_active == pytest.approx(34 / 15)
     assert example.shares() == {"full_share": 3 / 15, "below_8_share": 1.0, "padding_share": pytest.approx(26 / 60)}
-    whole = account().merged([account(), nothing_done()])
+    whole = account().merged([account(), BatchAccount.empty(4)])
     assert (whole.steps.sum(), whole.step_s.sum(), whole.mean_active) == (30, 30.0, example.mean_active)
     assert (whole.sentences, whole.tokens, whole.encodings, whole.refills) == (16, 68, 4, 4)
     assert (whole.busy_s, whole.encode_s, whole.refill_s) == (36.0, 4.0, 2.0)
@@ -108,7 +102,7 @@ def test_a_device_that_was_sent_nothing_or_waits_for_nothing_has_no_such_numbers
     here = IN_BATCHES.with_columns(
         target=np.zeros(4, np.int8), execution_s=np.full(4, np.nan), first_token_s=np.full(4, np.nan)
     )
-    idle = measure(RequestLog.of(truth(), here), np.zeros(4), BATCHING, "open", (None, (nothing_done(), 0.0)))
+    idle = measure(RequestLog.of(truth(), here), np.zeros(4), BATCHING, "open", (None, (BatchAccount.empty(4), 0.0)))
     assert {name: idle[name] for name in CLOUD_COLUMNS if idle[name] is not None} == {
         "cloud_busy_share": 0.0, "cloud_sentences_per_s": 0.0, "cloud_tokens_per_s": 0.0
     }  # fmt: skip

@@ -6,7 +6,7 @@ queue before all workers, and two choices are judged by `test_conservation`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import ciw
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from benchmarks import ciw_model, idiomatic
 from benchmarks.inputs import WorldInputs, cnmt_inputs
-from simnmt.devices import Fifo, Kind
+from simnmt.devices import Fifo
 from simnmt.devices.device import ByNode, InTurn, LeastWork
 from simnmt.policies import Decide, LeastTotal
 from simnmt.results.requests import Requests
@@ -38,9 +38,7 @@ def ours(inputs: WorldInputs, workers: int = 1, back_to_back: bool = False) -> O
     return trail.arrival_s + latency_s(requests, trail), trail.target
 
 
-def agree(
-    outcome: tuple[NDArray[np.float64], NDArray[np.int8]], expected: tuple[NDArray[np.float64], NDArray[np.int8]]
-) -> None:
+def agree(outcome: Outcome, expected: Outcome) -> None:
     np.testing.assert_array_equal(outcome[1], expected[1])
     np.testing.assert_allclose(outcome[0], expected[0], rtol=0.0, atol=1e-9)
 
@@ -81,9 +79,11 @@ class _ByNode(ciw.routing.NodeRouting):
         return self.simulation.nodes[self.to[ind.id_number - 1]]
 
 
-def ciw_servers(routing: ciw.routing.NodeRouting, servers: int, workers: int, times: Times) -> NDArray[np.float64]:
+def ciw_servers(
+    routing: ciw.routing.NodeRouting, servers: int, workers: int, arrival_s: NDArray[np.float64], service_s: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """When each request leaves one of several nodes, which the first node, that takes no time, sends it to."""
-    moments, service = ciw_model._Moments(times.arrival_s), ciw_model._PerRequest(times.service_s)
+    moments, service = ciw_model._Moments(arrival_s), ciw_model._PerRequest(service_s)
     network = ciw.create_network(
         arrival_distributions=[moments, *[None] * servers],
         service_distributions=[ciw.dists.Deterministic(0.0), *[service] * servers],
@@ -96,39 +96,14 @@ def ciw_servers(routing: ciw.routing.NodeRouting, servers: int, workers: int, ti
             return increment
 
     simulation = ciw.Simulation(network, arrival_node_class=Door)
-    simulation.simulate_until_max_customers(len(times.service_s), method="Complete")
-    done_s = np.empty(len(times.service_s))
+    simulation.simulate_until_max_customers(len(service_s), method="Complete")
+    done_s = np.empty(len(service_s))
     for individual in simulation.nodes[-1].all_individuals:
         done_s[individual.id_number - 1] = individual.data_records[-1].exit_date
     return done_s
 
 
-@dataclass(frozen=True)
-class Times:
-    """Requests that all go to one tier, over a link that takes no time."""
-
-    arrival_s: NDArray[np.float64]
-    service_s: NDArray[np.float64]
-    node: NDArray[np.int32]
-
-    def done_s(self, pool: Kind) -> NDArray[np.float64]:
-        """When they are done in our world."""
-        nothing = np.zeros(len(self.service_s))
-        requests = Requests(
-            np.arange(len(nothing)), (nothing, self.service_s), (nothing,), (nothing,), self.arrival_s, self.node
-        )
-        trail = simulate(requests, everything_to(1), believing(0.0), [pool])
-        return self.arrival_s + trail.queue_s + self.service_s
-
-
-@pytest.fixture(params=[0.6, 0.95], ids=["load 0.6", "load 0.95"])
-def times(request: pytest.FixtureRequest) -> Times:
-    """For three workers."""
-    random = np.random.default_rng(17)
-    arrival_s = np.cumsum(random.exponential(1 / (3 * request.param), FEWER))
-    return Times(arrival_s, random.gamma(2.0, 0.5, FEWER), random.integers(0, 12, FEWER).astype(np.int32))
-
-
+@pytest.mark.parametrize("load", [0.6, 0.95])
 @pytest.mark.parametrize(
     ("pool", "servers", "workers"),
     [
@@ -140,8 +115,14 @@ def times(request: pytest.FixtureRequest) -> Times:
     ],
     ids=["in turn", "two workers in turn", "by node", "least work", "three workers"],
 )
-def test_ciw_does_so_behind_a_balancer(times: Times, pool: Fifo, servers: int, workers: int) -> None:
-    """Least work over servers of one worker is one queue before all workers."""
+def test_ciw_does_so_behind_a_balancer(load: float, pool: Fifo, servers: int, workers: int) -> None:
+    """All requests go to the cloud over a link that takes no time. Least work is one queue before servers of one worker."""
+    random, nothing = np.random.default_rng(17), np.zeros(FEWER)
+    arrival_s, service_s = np.cumsum(random.exponential(1 / (3 * load), FEWER)), random.gamma(2.0, 0.5, FEWER)
+    node = random.integers(0, 12, FEWER).astype(np.int32)
+    requests = Requests(np.arange(FEWER), (nothing, service_s), (nothing,), (nothing,), arrival_s, node)
+    trail = simulate(requests, everything_to(1), believing(0.0), [pool])
     in_turn = ciw.routing.Cycle([2 + server for server in range(servers)])
-    routing = _ByNode(times.node, servers) if pool.balancer == ByNode() and servers > 1 else in_turn
-    np.testing.assert_allclose(times.done_s(pool), ciw_servers(routing, servers, workers, times), rtol=0, atol=1e-9)
+    routing = _ByNode(node, servers) if pool.balancer == ByNode() and servers > 1 else in_turn
+    expected_s = ciw_servers(routing, servers, workers, arrival_s, service_s)
+    np.testing.assert_allclose(arrival_s + trail.queue_s + service_s, expected_s, rtol=0, atol=1e-9)

@@ -90,17 +90,6 @@ def assert_mean(values: Sequence[float], expected: float, within: float) -> None
     assert abs(mean - expected) <= half, f"{mean:.4g} +- {half:.2g} where theory says {expected:.4g}"
 
 
-def queue(requests: int, load: float, service_s: Draw, target: int, replication: int, workers: int, nodes: int = 1) -> Requests:
-    """Poisson arrivals and services of mean 1 s on one target of two; the other can do nothing, and the link takes no time."""
-    random = np.random.default_rng([11, replication])
-    arrival_s = np.cumsum(random.standard_exponential(requests)) / (load * workers)
-    service = service_s(random, requests)
-    never, nothing = np.full(requests, np.nan), np.zeros(requests)
-    node = random.integers(0, nodes, requests).astype(np.int32)
-    execution_s = (service, never) if target == 0 else (never, service)
-    return Requests(np.ones(requests, np.int64), execution_s, (nothing,), (nothing,), arrival_s, node)
-
-
 def runs(
     requests: int,
     load: float,
@@ -111,17 +100,22 @@ def runs(
     nodes: int = 1,
     deciders: int = 1,
 ) -> Iterator[tuple[Requests, Trail]]:
-    """Replications; all meet the same arrivals and services whatever the pool. `workers`: of the whole tier.
+    """Replications with Poisson arrivals and services of mean 1 s on one target of two, whatever the pool; links take no time.
 
-    `pool`: makes the second target's servers, for a number of requests.
+    `workers`: of the whole tier; `pool`: makes the second target's servers for a replication.
     """
     for replication in range(REPLICATIONS):
-        columns = queue(requests, load, service_s, target, replication, workers, nodes)
-        workers_each = workers // deciders if target == 0 else 1
-        settings = {"deciders": deciders, "workers": workers_each}
-        servers = [pool(replication)]
-        trail = simulate_replication(replication, columns, everything_to(target), believing(0.0), servers, **settings)
-        yield columns, trail
+        random = np.random.default_rng([11, replication])
+        arrival_s = np.cumsum(random.standard_exponential(requests)) / (load * workers)
+        service, never, nothing = service_s(random, requests), np.full(requests, np.nan), np.zeros(requests)
+        node = random.integers(0, nodes, requests).astype(np.int32)
+        execution_s = (service, never) if target == 0 else (never, service)
+        columns = Requests(np.ones(requests, np.int64), execution_s, (nothing,), (nothing,), arrival_s, node)
+        settings = {"deciders": deciders, "workers": workers // deciders if target == 0 else 1}
+        yield (
+            columns,
+            simulate_replication(replication, columns, everything_to(target), believing(0.0), [pool(replication)], **settings),
+        )
 
 
 def mean_waits(pairs: Iterator[tuple[Requests, Trail]]) -> list[float]:
