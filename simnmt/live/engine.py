@@ -330,7 +330,7 @@ class _Loop:
 
     def _read(self) -> None:
         # Pickles without the lengths that a `Connection` sends before each: the front sends them in parts.
-        with suppress(EOFError, OSError, pickle.UnpicklingError), open(os.dup(self.connection.fileno()), "rb") as messages:
+        with suppress(EOFError, OSError, pickle.UnpicklingError), os.fdopen(os.dup(self.connection.fileno()), "rb") as messages:
             while True:
                 self.inbox.put(pickle.load(messages))
         self.inbox.put(None)
