@@ -46,6 +46,7 @@ COMMANDS: Mapping[str, str] = {
     "corpus --expect-ratio": "simnmt corpus fit prints the ratio of mean lengths",
     "vocab build --method": "leave it out: contexts are clustered by scikit-learn",
     **dict.fromkeys(("calibrate --gaps", "calibrate --part in_situ"), "use --gap TIME, the mean time that the box idles"),
+    **dict.fromkeys(("calibrate --pace", "calibrate --part disk"), "reads of a streamed model: simnmt sti profile --pace RATE"),
     "calibrate --max-concurrency": "leave it out, and set workers of the device to what you know of the service",
     "reproduce cnmt --find-network": "set rtt_mean_ms of the networks in your scenario, and see what the oracle offloads",
     **dict.fromkeys(

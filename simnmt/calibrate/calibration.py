@@ -84,7 +84,7 @@ def calibrate(
         if before is not None:
             _refuse_other(before, account, settings, path)
         _check_text(account, settings)
-        bench = Bench(settings, engine, listener, Path(os.path.realpath(path)).parent, drawn)
+        bench = Bench(settings, engine, listener, drawn)
         with kept_journal(path, _header(settings, account, box, drawn), listener, replaces=replaces_journal) as journal:
             sessions = kept_sessions(journal, box)
             frame = measure(bench, journal)

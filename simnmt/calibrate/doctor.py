@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -14,7 +13,6 @@ from typing import Literal
 from simnmt.base.packages import install_command
 from simnmt.calibrate import processor_use
 from simnmt.calibrate.box import BoxDescription, describe
-from simnmt.calibrate.disk import DiskError, refuse_unfit
 from simnmt.calibrate.energy import find_energy_meter
 from simnmt.nmt.engine import supported_types
 
@@ -25,7 +23,7 @@ class Finding:
 
     status: Literal["can", "cannot", "warning"]
     topic: str
-    """threads, simd, memory, torch, ctranslate2, gpu, energy, clock, load, box, disk."""
+    """threads, simd, memory, torch, ctranslate2, gpu, energy, clock, load, box."""
     what: str
     remedy: str | None = None
     """Action of the user, as an imperative."""
@@ -34,14 +32,14 @@ class Finding:
         return f"{self.status:<7}  {self.topic:<11}  {self.what}" + (f" ({self.remedy})" if self.remedy else "")
 
 
-def examine(folder: str | os.PathLike[str] = ".") -> tuple[BoxDescription, list[Finding]]:
-    """Return this box and the findings; `folder`: place of disk reads. Missing parts give findings, not exceptions."""
+def examine() -> tuple[BoxDescription, list[Finding]]:
+    """Return this box and the findings. Missing parts give findings, not exceptions."""
     others_cpus = processor_use.others_cpus()  # first, because loading the libraries is a load too
     box, gpus = describe(), torch_gpus()
     engines = [engine_finding("torch", "models", device) for device in ("cpu", *gpus)]
     engines += [engine_finding("ctranslate2", "ctranslate2", device) for device in ("cpu", "cuda")]
     findings = [*hardware_findings(box, others_cpus), *dict.fromkeys(engines), gpu_finding(gpus)]
-    return box, [*findings, *map(energy_finding, ["cpu", *gpus]), disk_finding(folder)]
+    return box, [*findings, *map(energy_finding, ["cpu", *gpus])]
 
 
 SMALL_MEMORY_BYTES = 2_000_000_000
@@ -137,19 +135,6 @@ def energy_finding(device: str) -> Finding:
         return Finding("cannot", "energy", f"{device}: {obstacles}")
     meter.close()
     return Finding("can", "energy", f"{device}: {meter.source}, {meter.scope}")
-
-
-def disk_finding(folder: str | os.PathLike[str]) -> Finding:
-    """Return whether cold reads can be measured in a folder; write nothing."""
-    try:
-        mount = refuse_unfit(folder)
-    except DiskError as error:
-        place = f"{error.path}: " if error.path else ""
-        return Finding("cannot", "disk", f"{place}{error.what}", error.remedy)
-    what = f"{os.path.realpath(folder)}: {mount or 'file system unknown'}"
-    if mount is not None and mount.has_own_cache:
-        return Finding("warning", "disk", f"{what} has a separate cache: reads may not be cold", "name a local disk")
-    return Finding("can", "disk", f"cold reads in {what}")
 
 
 def _counted(count: int, what: str) -> str:

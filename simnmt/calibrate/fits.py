@@ -1,17 +1,17 @@
-"""Fits of samples to blocks of a profile: tables of steps and encoders (FNI-18), overheads, disk reads."""
+"""Fits of samples to blocks of a profile: tables of steps and encoders (FNI-18), overheads."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from simnmt.profile.blocks import DiskBlock, EncoderBlock, ReadSample, StepBlock
+from simnmt.profile.blocks import EncoderBlock, StepBlock
 from simnmt.profile.cost import CostTable
-from simnmt.profile.execution_fit import bounded_least_squares, nonnegative_line, r_squared
+from simnmt.profile.execution_fit import bounded_least_squares, nonnegative_line
 
 
 def split_totals(tgt_len: ArrayLike, total_s: ArrayLike) -> tuple[float, float, float]:
@@ -98,40 +98,3 @@ def fit_overhead(sentences: ArrayLike, time_s: ArrayLike, *, judged: Collection[
     fixed, per_sentence = nonnegative_line(size[~judging], time[~judging], 1.0 / weighed[~judging])
     off = np.abs(fixed + per_sentence * size - time) / weighed
     return OverheadFit(fixed, per_sentence, float(off[judging].mean()) if judging.any() else None)
-
-
-LEAST_SIZES = 4
-"""Least sizes of reads for errors on sizes left out one by one."""
-
-
-def fit_disk(read_s: Mapping[int, Sequence[float]], *, cold: bool, paced_bytes_per_s: float | None = None) -> DiskBlock:
-    """Fit a profile's block `disk` to the medians of cold reads, by relative error.
-
-    Args:
-        read_s: seconds of each read, by bytes.
-        cold: true if the page cache held nothing of what was read.
-        paced_bytes_per_s: rate of a slower storage that was imitated.
-
-    Raises:
-        ValueError: if larger reads take no longer.
-    """
-    sizes = sorted(read_s)
-    size, time = np.array(sizes, float), np.array([np.median(read_s[size]) for size in sizes])
-    fixed_s, s_per_byte = nonnegative_line(size, time, 1.0 / time)
-    if s_per_byte <= 0.0:
-        raise ValueError("larger reads take no longer: the bandwidth is unknown")
-    errors = list[float]()
-    for at in range(1, size.size - 1) if size.size >= LEAST_SIZES else ():
-        kept_size, kept_time = np.delete(size, at), np.delete(time, at)
-        kept_fixed_s, kept_s_per_byte = nonnegative_line(kept_size, kept_time, 1.0 / kept_time)
-        errors.append(abs(float((kept_fixed_s + kept_s_per_byte * size[at]) / time[at] - 1.0)))
-    return DiskBlock(
-        kind="measured",
-        s_fixed=fixed_s,
-        bytes_per_s=1.0 / s_per_byte,
-        r2=r_squared(fixed_s + s_per_byte * size, time),
-        heldout_error=float(np.mean(errors)) if errors else None,
-        samples=tuple(ReadSample.of(read_s[size], bytes=size) for size in sizes),
-        cold=cold,
-        paced_bytes_per_s=paced_bytes_per_s,
-    )

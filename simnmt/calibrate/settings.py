@@ -39,7 +39,7 @@ def read_measurement(path: str | os.PathLike[str], kind: type[Document], what: s
 
 
 Mode = Literal["quick", "full", "paper"]
-Part = Literal["execution", "step", "decoder", "disk", "energy", "overheads"]
+Part = Literal["execution", "step", "decoder", "energy", "overheads"]
 PARTS: tuple[Part, ...] = get_args(Part)
 """Parts of a calibration, all of which are measured by default; `step` is decode steps and encoders over batch sizes, `decoder`
 steps by variant of the decoder."""
@@ -79,8 +79,6 @@ class Settings:
     """Unit of source tokens; None: a token of the tokeniser in the model's folder, named by its content; without one, word for
     bilstm and gru, subword for any other model."""
     tgt_unit: str | None = None
-    disk_bytes_per_s: float | None = None
-    """Pace of the disk reads, to imitate a slower flash; None: the speed of the disk."""
     text: str | None = None
     """File with one sentence per line, for a trained model's folder. The part `decoder` uses it for the agreement of rounding
     variants (sharp) or the costs and effects of `vocabulary` (torch); torch with a beam, to count steps per token."""

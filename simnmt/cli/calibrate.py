@@ -24,7 +24,6 @@ from simnmt.cli.options import (
     flag,
     option,
     outlines,
-    pace_option,
     print_json,
     print_page,
     print_result,
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from simnmt.profile.device_profile import DeviceProfile
 
 Backend = Literal["torch", "ctranslate2", "sharp"]
-PARTS = ("execution", "step", "decoder", "disk", "energy", "overheads")
+PARTS = ("execution", "step", "decoder", "energy", "overheads")
 Api = Literal["libretranslate", "openai"]
 _MODELS = "bilstm, gru, gru-512, marian, sharp, sharp-s1 to -s7, an architecture file, a model's folder, a Hugging Face id."
 _TYPES = "float32, bfloat16, float16, float16_weights, int8 or int16, as doctor shows them. [default: float32]"
@@ -71,7 +70,6 @@ def calibrate(
     text: Annotated[str | None, option("FILE", _TEXT)] = None,
     src_lang: Annotated[str | None, option("CODE", "Language of --text as the model writes it: deu_Latn (NLLB).")] = None,
     tgt_lang: Annotated[str | None, option("CODE", "Language to translate to, such as eng_Latn.")] = None,
-    pace: Annotated[float | None, pace_option("as fast as the disk gives")] = None,
     endpoint: Annotated[str | None, option("URL", "Service to measure instead of a model.", group="Running service")] = None,
     api: Annotated[Api, option(None, "What the service speaks; openai needs --model.")] = "libretranslate",
     source: Annotated[str, option("CODE", "Language of --text.")] = "de",
@@ -111,7 +109,7 @@ def calibrate(
 
 _OF_A_MODEL = (
     *("backend", "device", "threads", "compute_type", "beam", "vocabulary", "direction", "paper", "part", "lengths"),
-    *("inferences", "max_batch", "max_src_len", "max_tgt_len", "pace", "gap", "src_lang", "tgt_lang"),
+    *("inferences", "max_batch", "max_src_len", "max_tgt_len", "gap", "src_lang", "tgt_lang"),
 )
 """Options that say how a model is measured on this box."""
 _OF_AN_ENDPOINT = ("api", "source", "target", "timeout", "ca_file")
@@ -131,8 +129,6 @@ def _of_a_model(context: typer.Context, out: Path) -> Callable[..., Calibrated]:
         refuse_given(context, ["inferences", "lengths"], "holds for --paper")
     if unknown := [name for name in parts or () if name not in PARTS]:
         raise typer.BadParameter(f"unknown part {unknown[0]}; known: {', '.join(PARTS)}", param_hint="--part")
-    if parts and "disk" not in parts:
-        refuse_given(context, ["pace"], "holds for the part disk")
     from simnmt.calibrate.calibration import calibrate as measure
     from simnmt.calibrate.settings import Settings
 
@@ -142,7 +138,6 @@ def _of_a_model(context: typer.Context, out: Path) -> Callable[..., Calibrated]:
         backend=given["backend"],
         mode="quick" if quick else "paper" if paper else "full",
         parts=[part for part in PARTS if part in (parts or ())],
-        disk_bytes_per_s=given["pace"],
         gap_s=given["gap"],
         **_units(given["unit"]),
     )
@@ -179,17 +174,14 @@ def _check_outputs(out: Path, replaces: bool, *inputs: str | None) -> None:
         check_output(path, replaces, *inputs)
 
 
-def doctor(
-    as_json: AsJson = False,
-    disk: Annotated[Path, option("DIR", "Folder where disk reads would be measured.")] = Path(),
-) -> None:
+def doctor(as_json: AsJson = False) -> None:
     """Show what this box can measure, what it cannot, and why.
 
     Example: simnmt doctor --json
     """
     from simnmt.calibrate.doctor import examine
 
-    box, findings = examine(disk)
+    box, findings = examine()
     print_result(
         as_json,
         lambda: {"box": box.as_json(), "findings": [asdict(finding) for finding in findings]},

@@ -1,4 +1,4 @@
-"""The cost blocks of a device profile, with their kind and the quality of their fits: execution, steps, encoder, disk, energy.
+"""The cost blocks of a device profile, with their kind and the quality of their fits: execution, steps, encoder, energy.
 
 How `profile inspect` prints a field stands beside the field (`Shown`); `profile compare` lists numbers by their keys. A new
 quantity of a block is a field here, and no other file of this room changes.
@@ -317,20 +317,6 @@ class ReadSample(Quantiles):
     """Repeats of cold reads of one size."""
 
     bytes: Count
-
-
-class DiskBlock(CostBlock):
-    """Time of one read by its size: s_fixed + bytes / bytes_per_s (STI-07)."""
-
-    s_fixed: Annotated[Seconds, Shown("{:.4g} ms", MS)]
-    bytes_per_s: Annotated[Positive, Shown("+ bytes / {:.4g} MB/s", MEGA)]
-    r2: Annotated[RSquared | None, Shown("R2 {:.4f}")] = None
-    heldout_error: Annotated[NotNegative | None, HELDOUT] = None
-    samples: tuple[ReadSample, ...] = ()
-    cold: Annotated[bool, Shown("cold")]
-    """True if the page cache held nothing of what was read."""
-    paced_bytes_per_s: Annotated[Positive | None, Shown("paced to {:.4g} MB/s", MEGA)] = None
-    """Rate of a slower storage to be imitated, which no read exceeds."""
 
 
 class EnergyBlock(CostBlock):

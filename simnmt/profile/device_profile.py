@@ -1,6 +1,6 @@
 """The device profile: costs of one device running one model, with their origin (XP-05).
 
-A profile is a JSON file: a header that says where the numbers come from, and eight cost blocks. Each block states its kind:
+A profile is a JSON file: a header that says where the numbers come from, and seven cost blocks. Each block states its kind:
 measured on the device, inferred from published figures, or synthetic.
 """
 
@@ -17,7 +17,6 @@ from simnmt.base.arrays import Floats
 from simnmt.base.configuration import Configuration, end_tokens
 from simnmt.profile.blocks import (
     BeamOverrun,
-    DiskBlock,
     EncoderBlock,
     EnergyBlock,
     Execution,
@@ -68,7 +67,6 @@ class DeviceProfile(Configuration):
     decoder: Annotated[DecoderBlock | None, Shown("decoder")] = None
     overheads: Annotated[dict[str, Overhead], Shown("overheads")] = Field(default_factory=dict)
     """Costs beside those of the model by name (CNMT-12)."""
-    disk: Annotated[DiskBlock | None, Shown("disk")] = None
     sti: Annotated[StiBlock | None, Shown("sti")] = None
     energy: Annotated[EnergyBlock | None, Shown("energy")] = None
     """Power and energy; null if no counter could be read."""

@@ -30,8 +30,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-COST_MODELS = ("execution", "step", "encoder", "decoder", "overheads", "disk", "energy", "sti")
-"""The eight cost blocks of a profile, which may be measured."""
+COST_MODELS = ("execution", "step", "encoder", "decoder", "overheads", "energy", "sti")
+"""The seven cost blocks of a profile, which may be measured."""
 LENGTHS = "@de-en-news"
 """Shipped length table over which a sentence alone is compared with the plane."""
 FIRST_STEPS = 12
@@ -39,7 +39,6 @@ FIRST_STEPS = 12
 ERRING = {
     "step": "times of decoding steps at other batch sizes",
     "encoder": "times of encoding at other batch sizes",
-    "disk": "times of reads of other sizes",
     "energy": "joules of requests of other lengths",
     "gap": "gaps between two steps at other batch sizes",
 }
@@ -101,7 +100,7 @@ def heldout_errors(profile: DeviceProfile) -> dict[str, float | None]:
     """
     fit, gap = profile.execution.fit, profile.overheads.get("step_gap_s")
     errors = {"execution": fit.heldout_error, "execution_of_means": fit.heldout_error_of_means}
-    parts = {name: getattr(profile, name) for name in ("step", "encoder", "disk", "energy")}
+    parts = {name: getattr(profile, name) for name in ("step", "encoder", "energy")}
     parts |= {"gap": gap, "sti": profile.sti and profile.sti.compute}
     return errors | {name: part and part.heldout_error for name, part in parts.items()}
 

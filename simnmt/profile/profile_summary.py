@@ -23,7 +23,7 @@ _COSTS = (*COST_MODELS, "beam_overrun")
 
 def as_json(profile: DeviceProfile) -> dict[str, Any]:
     """Return the profile without its raw samples, with its held-out errors and its warnings; SI units."""
-    content = profile.model_dump(mode="json", exclude={"execution": {"samples"}, "disk": {"samples"}})
+    content = profile.model_dump(mode="json", exclude={"execution": {"samples"}})
     costs = {name: content.pop(name) for name in _COSTS}
     return content | {
         "alone_vs_plane": alone_vs_plane(profile),

@@ -30,7 +30,7 @@ from simnmt.report.charts import (
     quantiles,
     short,
 )
-from simnmt.report.typography import number, significant
+from simnmt.report.page_template import number, significant
 from simnmt.results import Cell
 from simnmt.results.requests import were_answered
 from simnmt.results.stability import busiest_device, device_timeline

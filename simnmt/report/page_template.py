@@ -1,7 +1,8 @@
-"""The frame of all pages: sections with texts, tables and figures, in one HTML file that opens without a network."""
+"""The frame of all pages (sections with texts, tables and figures, in one HTML file), and how numbers are set on them."""
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -18,12 +19,13 @@ from simnmt.base import VERSION
 from simnmt.base.errors import InputError
 from simnmt.base.files import written_whole
 from simnmt.report.charts import Panel, pack, packed
-from simnmt.report.typography import significant, typeset
 
 if TYPE_CHECKING:
     from simnmt.report.table import Table
 
 _HERE = Path(__file__).resolve().parent
+MINUS, THIN, DASH = "\u2212", "\u202f", "\u2013"
+_RAISED = str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")
 
 Record = Mapping[str, Any]
 
@@ -125,3 +127,38 @@ def packed_plotly() -> str:
     for all pages of a process.
     """
     return packed(files("plotly").joinpath("package_data", "plotly.min.js").read_bytes())
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Return whether there is a finite number to show."""
+    return isinstance(value, (int, float)) and math.isfinite(value)
+
+
+def number(value: float, decimals: int) -> str:
+    """Return a number with fixed decimals as the page sets it; never a negative zero."""
+    text = f"{value:,.{decimals}f}"
+    return typeset(text if text.strip("-0.,") else text.lstrip("-"))
+
+
+def significant(value: float, digits: int = 4) -> str:
+    """Return a number with at most `digits` significant digits; a power of ten where a value is tiny."""
+    value = float(f"{value:.{digits - 1}e}")
+    if value == 0:
+        return "0"
+    exponent = math.floor(math.log10(abs(value)))
+    if exponent < -4:
+        mantissa = float(f"{value:e}".partition("e")[0]) if exponent < -300 else value / 10.0**exponent  # 10**-324 is 0
+        return f"{significant(mantissa, digits)}\u202f\u00b7\u202f10{str(exponent).translate(_RAISED)}"
+    text = number(value, max(digits - 1 - exponent, 0))
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def typeset(text: str) -> str:
+    """Return a text with its numbers set as on the page: thousands by thin spaces, true minus signs, dashes.
+
+    >>> typeset("1,873 of 18,730, moved by -24.5 ms")
+    '1\u202f873 of 18\u202f730, moved by \u221224.5 ms'
+    """
+    if text == "-":
+        return DASH
+    return re.sub(r"(?<![^\s(\[])-(?=\.?\d)|(?<=\d )-(?= \d)", MINUS, re.sub(r"(?<=\d),(?=\d{3}(?!\d))", THIN, text))

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from simnmt.report.page_template import is_number, significant
 from simnmt.report.table import Column, Table, change, estimate, latency, read_value, share
-from simnmt.report.typography import is_number, significant
 from simnmt.report.words import gap_outcome, words
 from simnmt.results import Cell, Run
 from simnmt.results.device_accounts import HEADS, PlannedDevice, PlannedState

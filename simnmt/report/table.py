@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from simnmt.base.text_tables import format_table
-from simnmt.report.page_template import render_fragment
-from simnmt.report.typography import DASH, is_number, significant, typeset
+from simnmt.report.page_template import DASH, is_number, render_fragment, significant, typeset
 from simnmt.results.number_text import digits, format_interval
 
 Value = float | str | None

@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from simnmt.base.suggestions import format_list
-from simnmt.report.typography import significant
+from simnmt.report.page_template import significant
 from simnmt.results.metrics import Assessment
 from simnmt.results.number_text import digits, duration, percent, percent_interval
 from simnmt.results.run import LiveMeasurement, Run

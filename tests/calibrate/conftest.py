@@ -16,9 +16,9 @@ from simnmt.calibrate import processor_use
 from simnmt.calibrate.calibration import Calibrated, calibrate, measure
 from simnmt.calibrate.harness import counted
 from simnmt.calibrate.parts import Bench
-from simnmt.calibrate.parts import box as box_parts
+from simnmt.calibrate.parts import energy as energy_part
 from simnmt.calibrate.settings import Settings
-from tests.calibrate.engines import BOX, QUICK, FakeEngine, FakeFile
+from tests.calibrate.engines import BOX, QUICK, FakeEngine
 
 
 @pytest.fixture(autouse=True)
@@ -37,8 +37,7 @@ def box(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setattr(run_module, "describe", lambda **_: replace(BOX, **facts))
 
     put()
-    monkeypatch.setattr(box_parts, "ColdFile", FakeFile)
-    monkeypatch.setattr(box_parts, "find_energy_meter", lambda device: (None, "rapl: no counter"))
+    monkeypatch.setattr(energy_part, "find_energy_meter", lambda device: (None, "rapl: no counter"))
     return put
 
 

@@ -107,19 +107,3 @@ BOX = BoxDescription(
     machine="x86_64", system="Linux 6.1", cpu_model="Abacus 3000", logical_cores=4, allowed_cpus=(0, 1, 2, 3),
     governor="performance", frequency_mhz=3000.0, load_average=(0.1, 0.2, 0.3),
 )  # fmt: skip
-
-
-class FakeFile:
-    """Reads from a disk of 200 MB/s."""
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        pass
-
-    def drop(self, size: int) -> None:
-        pass
-
-    def read(self, size: int) -> dict[str, Any]:
-        return {"seconds": 0.001 + size / 2e8, "is_cold": True}
-
-    def close(self) -> None:
-        pass

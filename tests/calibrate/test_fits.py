@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.calibrate.fits import fit_disk, fit_grid, fit_overhead, split_totals
+from simnmt.calibrate.fits import fit_grid, fit_overhead, split_totals
 from simnmt.calibrate.parts import FITTED, JUDGING
 from simnmt.calibrate.parts.execution import execution_block
 from simnmt.calibrate.parts.step import encoder_block, step_block
 from simnmt.calibrate.settings import Settings
-from simnmt.profile.blocks import DiskBlock, StepBlock
+from simnmt.profile.blocks import StepBlock
 from tests.calibrate.engines import PLANE, FakeEngine
 from tests.profile.made_profile import line_table
 
@@ -70,22 +70,6 @@ def test_an_overhead_has_two_parts_neither_of_them_negative() -> None:
     falling, steep = fit_overhead(SIZES, 0.001 / SIZES**0.1), fit_overhead(SIZES, 1e-5 * (SIZES - 0.5))
     assert falling.s_per_sentence == 0.0 < falling.s_fixed and steep.s_fixed == 0.0 < steep.s_per_sentence
     assert fit_overhead([1], [0.0004]).s_per_sentence == 0.0
-
-
-BYTES = np.repeat(2 ** np.arange(18, 25), 5)
-
-
-def fitted(size: np.ndarray, time_s: np.ndarray) -> DiskBlock:
-    return fit_disk({int(read): time_s[size == read].tolist() for read in np.unique(size)}, cold=True)
-
-
-def test_noisy_reads_give_the_line_of_their_disk() -> None:
-    noise = np.random.default_rng(1).lognormal(0.0, 0.02, BYTES.size)
-    fit = fitted(BYTES, (0.0008 + BYTES / 450e6) * noise)
-    assert fit.s_fixed == pytest.approx(0.0008, rel=0.1)
-    assert fit.bytes_per_s == pytest.approx(450e6, rel=0.03)
-    assert fit.r2 is not None and fit.r2 > 0.999
-    assert fit.heldout_error is not None and 0.0 < fit.heldout_error < 0.03
 
 
 @pytest.mark.parametrize(("mode", "kind", "cells"), [("quick", "six_cells", 10), ("full", "full_grid", 42)])

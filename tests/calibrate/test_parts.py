@@ -17,7 +17,7 @@ from simnmt.calibrate.energy import EnergyMeter
 from simnmt.calibrate.fits import fit_grid
 from simnmt.calibrate.harness import rounds
 from simnmt.calibrate.parts import Bench
-from simnmt.calibrate.parts import box as box_parts
+from simnmt.calibrate.parts import energy as energy_part
 from simnmt.calibrate.parts.corrections import fit_padding, fit_sources, padding_cases, source_cases
 from simnmt.calibrate.parts.step import fit as fit_steps
 from simnmt.calibrate.parts.step import gap_overheads
@@ -166,8 +166,8 @@ class Burning(FakeEngine):
 def energy_of(monkeypatch: pytest.MonkeyPatch, engine: Burning, total_j: Callable[[], float]) -> Bench:
     """Measure the energy of an engine with this meter, whose counter is coarse."""
     meter = EnergyMeter("rapl", "the package", 0.1, total_j)
-    monkeypatch.setattr(box_parts, "find_energy_meter", lambda device: (meter, ""))
-    monkeypatch.setattr(box_parts, "time", SimpleNamespace(sleep=engine.rest, perf_counter=lambda: engine.now_s))
+    monkeypatch.setattr(energy_part, "find_energy_meter", lambda device: (meter, ""))
+    monkeypatch.setattr(energy_part, "time", SimpleNamespace(sleep=engine.rest, perf_counter=lambda: engine.now_s))
     costs = Bench(replace(QUICK, parts=("energy",)), engine)
     measure(costs, None)
     return costs

@@ -37,7 +37,6 @@ def test_the_profile_records_the_measurements_and_their_origin(measured: Any, tm
     assert profile.plane.s_per_tgt_token == pytest.approx(PLANE[1], rel=0.05)
     assert (profile.engine.weights, profile.engine.threads, profile.engine.beam) == ("random", 1, 1)
     assert profile.step is not None and profile.encoder is not None and profile.energy is None
-    assert profile.disk.bytes_per_s == pytest.approx(2e8)
     assert (profile.conditions.load_average, profile.conditions.governor) == (0.1, "performance")
     assert "random weights" in profile.provenance.source
     assert engine.closed
@@ -132,13 +131,12 @@ def test_single_parts_complete_a_profile_of_the_same_engine(measured: Any, monke
     with monkeypatch.context() as patched:
         patched.setattr(profile_assembly, "now", lambda: "2020-02-02T02:02:02+00:00")
         whole = measured(settings, FakeEngine(gap_s=0.001), device_name="the old laptop").profile
-    done = measured(replace(QUICK, parts=("disk", "overheads"))).profile
+    done = measured(replace(QUICK, parts=("overheads",))).profile
     for kept in ("name", "device", "model", "length_unit", "execution", "valid_range", "engine", "step"):
         assert getattr(done, kept) == getattr(whole, kept), kept
-    assert whole.disk is None and done.disk is not None
     assert done.overheads["step_gap_s"] == whole.overheads["step_gap_s"]
     assert done.conditions.drift == whole.conditions.drift, "of the execution that is still in the profile"
-    assert [(later.parts, later.governor) for later in done.conditions.later] == [(("disk", "overheads"), "performance")]
+    assert [(later.parts, later.governor) for later in done.conditions.later] == [(("overheads",), "performance")]
     assert done.provenance.date == whole.provenance.date and done.conditions.later[0].date > "2026"
     done = measured(replace(QUICK, parts=("overheads",), tgt_unit="char"), device_name="a new one").profile
     assert (done.device.name, done.device.details) == ("a new one", whole.device.details)

@@ -50,7 +50,6 @@ def test_inspect_says_what_a_profile_knows(profiles: Path, simnmt: Command) -> N
     )
     assert said["overheads decision"] == "measured; 0.0002 ms"
     assert said["overheads leave"] == "not measured, counts as 0 s; the engine never refills a batch"
-    assert said["disk"].startswith("measured; 1 ms; + bytes / 500 MB/s; R2 1.0000") and said["disk"].endswith("; cold")
     assert said["energy"] == "measured; from rapl; 12.5 W idle; 40 W active"
     assert said["not measured"] == "decoder, sti"
 
@@ -67,12 +66,11 @@ def test_json_holds_the_held_out_error_of_every_cost_model(
         "execution_of_means": own["execution"]["fit"]["heldout_error_of_means"],
         "step": own["step"]["heldout_error"],
         "encoder": own["encoder"]["heldout_error"],
-        "disk": own["disk"]["heldout_error"],
         "gap": None,
         "energy": None,
         "sti": None,
     }
-    assert all(0.0 <= measured["heldout_error"][name] < 0.02 for name in ("execution", "step", "encoder", "disk"))
+    assert all(0.0 <= measured["heldout_error"][name] < 0.02 for name in ("execution", "step", "encoder"))
     assert measured["cost_models"]["execution"]["plane"]["s_per_tgt_token"] == pytest.approx(0.00306, rel=0.01), "seconds"
     assert measured["cost_models"]["step"]["kind"] == "measured"
     assert set(inferred["heldout_error"].values()) == {None}
@@ -85,13 +83,13 @@ def test_inspect_warns_and_tells_notes_from_what_was_left_out(
     content = json.loads(json.dumps(contents[0]))
     content["execution"]["fit"]["level"] = 1.33
     content["step"] |= {"notes": ["had by differences"], "left_out": ["batch 64: out of memory"]}
-    content["disk"] |= {"heldout_error": 0.17}
+    content["energy"] |= {"heldout_error": 0.17}
     write_profile(folder / "busy.json", checked_profile(content))
     done = simnmt("profile", "inspect", "busy.json")
     said = told(done.out)
     assert "left out: batch 64: out of memory; had by differences" in said["decode step"]
     assert re.search(r"^  warning +the mean of the executions lies 33 % above their undisturbed time", done.out, re.MULTILINE)
-    assert said["warning"].startswith("disk: a held-out error of 17 %, above 10 %")
+    assert said["warning"].startswith("energy: a held-out error of 17 %, above 10 %")
 
 
 def test_compare_sets_box_times_and_costs_side_by_side(
@@ -102,7 +100,7 @@ def test_compare_sets_box_times_and_costs_side_by_side(
     assert (done.status, done.err) == (0, "")
     assert re.search(r"^device.name +a box +a box +B$", done.out, re.MULTILINE)
     assert re.search(r"^length_unit.tgt +word +word +char$", done.out, re.MULTILINE)
-    assert re.search(r"^disk.bytes_per_s +5e\+08 +5e\+08 +-$", done.out, re.MULTILINE)
+    assert re.search(r"^energy.idle_w +12.5 +12.5 +-$", done.out, re.MULTILINE)
     slow, fast = json.loads(simnmt("profile", "compare", "slow.json", "fast.json", "--json").out)["profiles"]
     for number in ("execution.plane.s_per_tgt_token", "seconds of 50 + 50 tokens", "seconds of a first step, batch 8"):
         assert slow[number] == pytest.approx(3 * fast[number])
@@ -193,12 +191,12 @@ def test_a_checkout_lists_its_shipped_files_once_and_a_file_is_no_folder(
         assert (refused.status, refused.out) == (2, "") and refused.err.startswith(f"simnmt: {name}: ")
 
 
-def test_json_holds_the_box_and_every_finding(simnmt: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_holds_the_box_and_every_finding(simnmt: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    document = json.loads(simnmt("doctor", "--json", "--disk", str(tmp_path)).out)
+    document = json.loads(simnmt("doctor", "--json").out)
     assert document["box"]["usable_cpus"] >= 1
     topics = {finding["topic"] for finding in document["findings"]}
-    assert {"threads", "torch", "ctranslate2", "energy", "clock", "load", "disk"} <= topics
+    assert {"threads", "torch", "ctranslate2", "energy", "clock", "load"} <= topics
     assert all(set(finding) == {"status", "topic", "what", "remedy"} for finding in document["findings"])
 
 
@@ -213,7 +211,7 @@ class Missing:
 sys.meta_path.insert(0, Missing())
 from pathlib import Path
 from simnmt.cli.calibrate import doctor
-doctor(as_json=False, disk=Path(sys.argv[1]))
+doctor(as_json=False)
 """
 
 
@@ -230,5 +228,5 @@ def test_a_box_without_optional_libraries_gets_a_line_each_and_no_traceback(tmp_
     lines = run.stdout.splitlines()
     assert all(line.split()[0] in ("can", "cannot", "warning") for line in lines)
     topics = {line.split()[1]: line for line in lines if line.startswith("cannot")}
-    assert {"torch", "ctranslate2", "gpu", "disk"} <= set(topics)
+    assert {"torch", "ctranslate2", "gpu"} <= set(topics)
     assert "pip install 'simnmt[models]'" in topics["torch"]

@@ -165,7 +165,7 @@ def test_what_another_profile_knows_is_kept(here: Path, simnmt: Command) -> None
     assert done.status == 0
     assert json.loads(done.out)["cost_models"]["sti"]["importance"] is None
     before, after = (read_profile(path) for path in (shipped_files.find("calibration", "cpu1-marian"), here / "p.json"))
-    assert (after.execution, after.step, after.disk) == (before.execution, before.step, before.disk)
+    assert (after.execution, after.step, after.energy) == (before.execution, before.step, before.energy)
     assert before.sti is None and after.sti is not None and after.sti.decoder is not None and after.sti_cost.layers == 4
     assert after.provenance.source.endswith("; later: sti")
 

@@ -43,7 +43,8 @@ def test_both_engines_account_for_the_same_bits_and_requests_add_up_to_the_deplo
     if kind == "fifo":
         del scenario["devices"]["cloud"]["batching"]
         scenario["devices"]["cloud"]["workers"] = 3
-    compiled, reference = (simnmt.run(scenario, requests=200, replications=2, engine=engine) for engine in ENGINES)
+    engines: tuple[Any, ...] = ("compiled", "reference")
+    compiled, reference = (simnmt.run(scenario, requests=200, replications=2, engine=engine) for engine in engines)
     for row, other in zip(compiled.summary_rows, reference.summary_rows, strict=True):
         assert row.keys() == other.keys()
         numbers = [{k: v for k, v in part.items() if isinstance(v, float)} for part in (row, other)]
@@ -57,9 +58,6 @@ def test_both_engines_account_for_the_same_bits_and_requests_add_up_to_the_deplo
             assert device["static_j"] == pytest.approx(device["idle_w"] * device["boxes"] * span_s)
             most_j = (device["busy_w"] - device["idle_w"]) * device["boxes"] * span_s
             assert 0.0 <= device["dynamic_j"] <= most_j * (1 + 1e-9)
-
-
-ENGINES = ("compiled", "reference")
 
 
 @pytest.mark.parametrize("kind", ["fifo", "batched"])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from simnmt.calibrate.fits import fit_disk, fit_grid
+from simnmt.calibrate.fits import fit_grid
 from simnmt.profile.blocks import EncoderBlock, StepBlock
 from simnmt.profile.cost import CostTable
 from simnmt.profile.execution_fit import cell_samples, fit_execution
@@ -48,7 +48,6 @@ def _content(speed: float) -> dict[str, Any]:
     batch, position, _ = (axis.ravel() for axis in np.meshgrid((*BATCHES, *JUDGED), POSITIONS, range(3)))
     step_s = (0.003 + 1e-4 * batch + 1e-6 * batch * position) / speed * random.lognormal(0.0, 0.01, batch.size)
     encode_s = (0.002 + 1e-4 * batch + 1e-5 * batch * position) / speed * random.lognormal(0.0, 0.01, batch.size)
-    read_s = {2**power: [0.001 + 2**power / 500e6] * 5 for power in (18, 20, 22, 24)}
     return {
         "schema_version": 2,
         "device": {"name": "a box", "details": "one core"},
@@ -74,7 +73,6 @@ def _content(speed: float) -> dict[str, Any]:
             "decision_s": {"value": 2e-7, "kind": "measured"},
             "leave_s": {"value": None, "kind": "measured", "note": "the engine never refills a batch"},
         },
-        "disk": fit_disk(read_s, cold=True).model_dump(mode="json"),
         "energy": {"kind": "measured", "source": "rapl", "idle_w": 12.5, "active_w": 40.0},
         "conditions": {"load_average": [0.1, 0.2, 0.3], "governor": "performance", "drift": 0.004, "disturbed_cells": 1},
     }

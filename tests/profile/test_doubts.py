@@ -36,7 +36,7 @@ def erring(block: str, error: float) -> dict[str, Any]:
 
 def test_a_busy_box_casts_doubt_on_all_that_was_measured_then() -> None:
     [(source, cost_models, message)] = doubts(conditions=QUIET | {"busy": True, "others_cpus": 1.5})
-    assert source == "conditions" and {"execution", "step", "encoder", "disk"} <= set(cost_models)
+    assert source == "conditions" and {"execution", "step", "encoder"} <= set(cost_models)
     assert message.startswith("the box was busy: other programs used 1.5 CPUs before or after measuring execution, step")
 
 
@@ -57,8 +57,8 @@ def test_a_later_session_replaces_the_doubts_of_what_it_measured() -> None:
     again = QUIET | {"parts": ["step", "overheads"]}
     [(_, cost_models, _)] = doubts(conditions=busy | {"later": [again]})
     assert not {"step", "encoder", "overheads"} & set(cost_models) and "execution" in cost_models
-    [(_, cost_models, message)] = doubts(conditions=QUIET | {"later": [busy | {"parts": ["disk"]}]})
-    assert cost_models == ("disk",) and "measuring disk (" in message
+    [(_, cost_models, message)] = doubts(conditions=QUIET | {"later": [busy | {"parts": ["energy"]}]})
+    assert cost_models == ("energy",) and "measuring energy (" in message
 
 
 def test_disturbed_cells_are_counted_for_the_cost_models_that_they_belong_to() -> None:
@@ -69,7 +69,7 @@ def test_disturbed_cells_are_counted_for_the_cost_models_that_they_belong_to() -
     assert message.startswith("2 cells of step stayed disturbed: the reference cell moved by up to 30 %")
 
 
-@pytest.mark.parametrize("block", ["step", "encoder", "disk"])
+@pytest.mark.parametrize("block", ["step", "encoder", "energy"])
 def test_a_heldout_error_above_a_tenth_is_doubtful_for_every_cost_model(block: str) -> None:
     assert doubts(**erring(block, 0.1)) == []
     assert doubts(**erring(block, 0.245)) == [

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from simnmt.report.page_template import significant, typeset
 from simnmt.report.run_tables import policies_table, recommendation_badges
 from simnmt.report.table import Column, Table, TableCell, change, estimate, latency, share
-from simnmt.report.typography import significant, typeset
 from simnmt.results import Run
 
 HOSTILE = "<script>alert(1)</script>|"

@@ -10,7 +10,6 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib import import_module
-from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
 
@@ -113,8 +112,6 @@ class Bench:
     settings: Settings
     engine: Engine
     listener: Listener = Silent
-    folder: Path = Path()
-    """Folder on the disk that is read."""
     drawn: Sequence[tuple[int, int]] = ()
     """The (src_len, tgt_len) of paper mode in their order."""
     resources: ExitStack = field(default_factory=ExitStack)

@@ -16,9 +16,8 @@ from simnmt.papers.kit.figures import Figure, figure_of, grouped
 from simnmt.report.charts import Axis, Chart, Mark, Panel, numbers
 from simnmt.report.figures import CellView, plane, rtt
 from simnmt.report.input_pages import profile_panels
-from simnmt.report.page_template import Section, render_fragment
+from simnmt.report.page_template import Section, number, render_fragment, significant
 from simnmt.report.run_tables import share_explained
-from simnmt.report.typography import number, significant
 from simnmt.results import Cell
 from simnmt.results.summary import Row
 from simnmt.workload.length_regression import LengthRegression, means_by_source_length

@@ -25,8 +25,8 @@ from simnmt.papers.sharp.claims import (
     printed_over,
     product_rows,
 )
+from simnmt.report.page_template import significant
 from simnmt.report.table import Table
-from simnmt.report.typography import significant
 
 if TYPE_CHECKING:
     from simnmt.calibrate.sharp_agreement import RungAgreement

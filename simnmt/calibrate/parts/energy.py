@@ -1,4 +1,4 @@
-"""Costs of the box itself: cold reads from its disk (STI-07), and its power and energy."""
+"""Power and energy of the box."""
 
 from __future__ import annotations
 
@@ -10,48 +10,11 @@ from typing import Any
 
 import pandas as pd
 
-from simnmt.calibrate.disk import MB, SIZES_BYTES, ColdFile, DiskError
 from simnmt.calibrate.energy import find_energy_meter
-from simnmt.calibrate.fits import fit_disk
-from simnmt.calibrate.harness import Case, counted, nothing
+from simnmt.calibrate.harness import Case, nothing
 from simnmt.calibrate.parts import Bench, Blocks, Cases, Part, corner_cells
 from simnmt.profile.blocks import EnergyBlock
 from simnmt.profile.execution_fit import MEDIAN, fit_relative_plane
-
-QUICK_SIZES_BYTES = (MB // 4, MB, 4 * MB, 16 * MB)
-READS, QUICK_READS = 9, 5
-"""Repeats of each size."""
-
-
-def disk_cases(bench: Bench) -> Cases:
-    """Return the cold reads of a file by size; none if the disk cannot be measured."""
-    sizes = QUICK_SIZES_BYTES if bench.quick else SIZES_BYTES
-    try:
-        file = ColdFile(bench.folder, sizes[-1], bench.settings.disk_bytes_per_s, seed=bench.settings.seed)
-    except DiskError as error:
-        bench.remarks.append(f"no disk: {error}")
-        bench.add({"disk": None})
-        return {}
-    bench.resources.callback(file.close)
-    return {
-        size: Case(partial(file.read, size), before=partial(file.drop, size), prepare=nothing, about={"bytes": size})
-        for size in sizes
-    }
-
-
-def fit_disk_block(frame: pd.DataFrame, bench: Bench) -> Blocks:
-    """Return `disk`."""
-    rows = counted(frame)
-    read_s = {size: rows.loc[rows["bytes"] == size, "seconds"].tolist() for size in set(rows["bytes"].tolist())}
-    try:
-        disk = fit_disk(read_s, cold=bool(rows["is_cold"].all()), paced_bytes_per_s=bench.settings.disk_bytes_per_s)
-    except ValueError as error:
-        bench.remarks.append(f"no disk: {error}")
-        return {"disk": None}
-    if not disk.cold:
-        bench.remarks.append("disk: reads may not have been cold: the file did not leave the memory, or a cache of its own")
-    return {"disk": disk}
-
 
 RESOLUTIONS = 100
 """Least ratio of a span to the counter's resolution."""
@@ -110,7 +73,4 @@ def fit_energy_block(frame: pd.DataFrame, bench: Bench) -> Blocks:
     return {"energy": block}
 
 
-PARTS = (
-    Part("energy", ("energy",), energy_cases, fit_energy_block, order=8),
-    Part("disk", ("disk",), disk_cases, fit_disk_block, order=9, rounds=lambda bench: QUICK_READS if bench.quick else READS),
-)
+PARTS = (Part("energy", ("energy",), energy_cases, fit_energy_block, order=8),)
