@@ -18,7 +18,7 @@ from pydantic import Field
 from typing_extensions import Self
 
 from simnmt.base.configuration import InputFile
-from simnmt.base.errors import shorten
+from simnmt.base.errors import InputError, shorten
 from simnmt.base.suggestions import format_list
 from simnmt.workload import ArrivalsError
 from simnmt.workload.arrivals.process import ArrivalProcess, ArrivalsConfiguration, RandomStream, Times
@@ -132,7 +132,7 @@ class _Cells:
         return 1 + sum(len(cells[name]) + 1 for name in itertools.takewhile(lambda name: name != column, cells))
 
 
-def _no_times(lines: _LogLines, names: Iterable[str]) -> ArrivalsError:
+def _no_times(lines: _LogLines, names: Iterable[str]) -> InputError:
     what = f"no column of times among {format_list(map(shorten, names), ',')}"
     return lines.fault(what, column=1, remedy=f"name it {TIME_COLUMNS[0]}, in JSON Lines or in the first line of CSV")
 
