@@ -38,9 +38,9 @@ EXTREMES = [
 ]  # fmt: skip
 KEYS = {
     "seed", "fit.share", "fit.inferences", "devices.cloud.outside_range_share", "devices.cloud.count", "devices.cloud.workers",
-    "workloads.news.end_nodes", "networks.office.uplink_mbps",
-    "networks.office.downlink_mbps", "networks.office.rtt.constant_ms", "networks.office.pace_s", "policies.cnmt.len_offset",
-    "policies.cnmt.len_slope", "slo.p95_ms", "workloads.news.arrivals.poisson",
+    "workloads.news.end_nodes", "networks.office.uplink_mbps", "networks.office.downlink_mbps", "networks.office.pace_s",
+    "networks.office.rtt.constant_ms", "policies.cnmt.len_offset", "policies.cnmt.len_slope", "slo.p95_ms",
+    "workloads.news.arrivals.poisson",
 }  # fmt: skip
 SET_AS = {
     "networks.office.rtt.constant_ms": 'networks.office.rtt={{"constant_ms":{}}}',

@@ -43,9 +43,8 @@ def test_both_engines_account_for_the_same_bits_and_requests_add_up_to_the_deplo
     if kind == "fifo":
         del scenario["devices"]["cloud"]["batching"]
         scenario["devices"]["cloud"]["workers"] = 3
-    compiled, reference = (
-        simnmt.run(scenario, requests=200, replications=2, engine=engine) for engine in ("compiled", "reference")
-    )
+    engines: tuple[Any, ...] = ("compiled", "reference")
+    compiled, reference = (simnmt.run(scenario, requests=200, replications=2, engine=engine) for engine in engines)
     for row, other in zip(compiled.summary_rows, reference.summary_rows, strict=True):
         assert row.keys() == other.keys()
         numbers = [{k: v for k, v in part.items() if isinstance(v, float)} for part in (row, other)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -48,9 +49,7 @@ EIGHTHS = cost((0.125, 0.0, 0.0, 0.125), (0.0, 0.0, 0.0, 0.125), (0.0, 0.125), (
 LEAVING = cost(leave_s=0.004, source_s=(6, 2e-4))
 """Sentences that are done hold the others up, and the longest source adds to every step, or takes from it."""
 
-LEAVING_EIGHTHS = cost(
-    (0.125, 0.0, 0.0, 0.125), (0.0, 0.0, 0.0, 0.125), (0.0, 0.125), (0.0, 0.0), leave_s=0.25, source_s=(1, 0.125)
-)
+LEAVING_EIGHTHS = replace(EIGHTHS, leave_s=0.25, src_len=1, s_per_row_src_token=0.125)
 """The same in eighths."""
 
 
@@ -69,8 +68,6 @@ BATCHINGS = {
     "one": top_up(1, 0),
     "company for ever": mini(4),
 }
-CLOUD = 1
-"""Number of the target beside the gateway."""
 
 
 def asked(n: int = 400, rate_rps: float = 15.0, seed: int = 1, nodes: int = 5) -> Requests:

@@ -16,8 +16,8 @@ from simnmt.devices.device import Balancer, ByNode, InTurn, LeastWork
 from simnmt.policies.batch_view import BatchView
 from simnmt.results.requests import Requests
 from simnmt.world.inputs import Clients
-from tests.world.batched_worlds import BATCHINGS, CLOUD, COST, EIGHTHS, SECONDS, asked, split
-from tests.worlds import believing, everything_to, in_reference, simulate
+from tests.world.batched_worlds import BATCHINGS, COST, EIGHTHS, SECONDS, asked, split
+from tests.worlds import CLOUD, believing, everything_to, in_reference, simulate
 
 
 @pytest.mark.parametrize("batching", BATCHINGS.values(), ids=BATCHINGS)
