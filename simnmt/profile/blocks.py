@@ -313,12 +313,6 @@ class BeamOverrun(CostBlock):
     note: Annotated[str, NOTE] = ""
 
 
-class ReadSample(Quantiles):
-    """Repeats of cold reads of one size."""
-
-    bytes: Count
-
-
 class EnergyBlock(CostBlock):
     """Electric power and energy of executions; a quantity that could not be read is null, never 0."""
 

@@ -71,11 +71,6 @@ def profile_doubts(profile: DeviceProfile, cost_models: Sequence[str] = COST_MOD
     return [doubt for doubt in doubts if set(doubt.cost_models) & set(cost_models)]
 
 
-def sti_doubts(block: StiBlock) -> list[Doubt]:
-    """Return the doubts about a streamed model: its table against whole runs, the line through its reads, its accuracy."""
-    return _doubts(_of_streaming(block))
-
-
 @cache
 def _rules() -> dict[str, dict[str, Any]]:
     return tomllib.loads((Path(__file__).parent / "doubts.toml").read_text(encoding="utf-8"))

@@ -21,7 +21,7 @@ from simnmt.profile.blocks import (
     Kind,
     NotNegative,
     Positive,
-    ReadSample,
+    Quantiles,
     RSquared,
     Share,
     Shown,
@@ -35,9 +35,10 @@ ByWidth = Annotated[tuple[Duration, ...], Field(min_length=1)]
 Slowing = Annotated[tuple[Annotated[float, Field(ge=1.0, le=100.0)], ...], Field(min_length=1)]
 
 
-class ShardReads(ReadSample):
+class ShardReads(Quantiles):
     """Cold reads of single shards of one bitwidth; `bytes` is the mean record."""
 
+    bytes: Count
     bits: Literal[2, 3, 4, 5, 6, 32]
 
     def __str__(self) -> str:
