@@ -37,6 +37,7 @@ COMMANDS: Mapping[str, str] = {
     ),
     "live watch": "calibrate again, and compare the profiles with simnmt profile compare",
     **dict.fromkeys(("trace import --host", "trace inspect --host"), "give a log of ping to one host"),
+    **dict.fromkeys(("trace import --reply first", "trace inspect --reply first"), "use --reply min or --reply mean"),
     "trace import --json": "give --json to simnmt trace inspect",
     **dict.fromkeys(("trace import --measurement", "trace inspect --measurement"), "give each measurement a file of its own"),
     **dict.fromkeys(

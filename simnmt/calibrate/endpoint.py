@@ -132,6 +132,8 @@ class Chat(HttpClient):
             is_cut = content["choices"][0].get("finish_reason") == "length"
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
             what = describe_foreign_body(body) if body.lstrip()[:1] == b"<" else "holds no text"
+            if body.startswith((b"data:", b"event:", b":")):
+                what = "is a stream of events, although a whole answer was asked for"
             raise ServiceError(502, f"the service's answer {what}") from None
         return Reply(sent_s, received_s, translation.lstrip() if mark else translation, thinks, is_cut)
 

@@ -100,6 +100,8 @@ class Journal:
             theirs = {}
         if "journal" not in theirs:
             raise self._no_journal(1)
+        if theirs["journal"] != ours["journal"]:
+            return f"the journal is of version {theirs['journal']}, this simnmt writes version {ours['journal']}"
         for key in {**ours, **theirs}:
             if theirs.get(key) != ours.get(key):
                 return f"the journal has {key} {json.dumps(theirs.get(key))}, this measurement {json.dumps(ours.get(key))}"

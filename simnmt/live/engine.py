@@ -41,7 +41,7 @@ ONE_BY_ONE = Batching(1)
 REFERENCE = Work(src_len=8, tgt_len=6)
 """The fixed work of a reference execution."""
 BEFORE_REFERENCE = Work(src_len=8, tgt_len=2)
-"""Work right before it, which is not measured: the reference shall tell the pace of the box, not how long the engine idled."""
+"""Work right before it, which is not measured: a reference measures the pace of the box, not how long the engine idled."""
 REST = 40.0
 """Least time between two reference executions, as a multiple of theirs: requests meet them seldom."""
 

@@ -122,7 +122,7 @@ def _custom_series(kind: type[SeriesKind], extension: Extension, name: str, unit
     if np.isnan(numbers).all():
         raise ExtensionError(f"{label} holds no sample that arrived", remedy="give at least one")
     if doubt := kind.doubt_unit(numbers, units[column], is_stated=True):
-        raise ExtensionError(f"{label}: {doubt}", remedy="give the unit that is meant")
+        raise ExtensionError(f"{label}: {doubt[0]}", remedy=f"give values in {units[column]}")
     return kind.of_samples(name, "unstated", f"given in Python as {label}", time_s, numbers)
 
 
@@ -136,7 +136,9 @@ def _as_file(value: Any) -> Any:
 
 def _as_file_of_rates(value: Any) -> Any:
     if isinstance(value, str) and re.match(_QUANTITY, value):
-        raise ValueError(f"expected a number, got the text {value!r}; the unit stands in the key's name (write Mbit/s as 12.5)")
+        raise ValueError(
+            f"expected a number, got the text {value!r}; the unit stands in the key's name (write the number alone)"
+        )
     return _as_file(value)
 
 

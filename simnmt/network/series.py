@@ -81,7 +81,7 @@ class Series:
     def of_samples(cls, name: str, kind: Kind, source: str, time_s: Floats, value: Floats, least_lost: int = 0) -> Self:
         """Return the series of samples, of which those with the value NaN were lost; time 0 is the first that arrived.
 
-        `least_lost`: a count of losses, of which some may have no sample.
+        `least_lost`: at least this many samples were lost, with or without a row.
         """
         is_lost = np.isnan(value)
         first = int(np.argmin(is_lost))
@@ -119,19 +119,21 @@ class Series:
         return float(np.average(self.value, weights=np.diff(self.time_s, append=self.duration_s)))
 
     @classmethod
-    def doubt_unit(cls, value: Floats, unit: str, is_stated: bool = False) -> str | None:
-        """Return why values that were read in a unit may be in another, by their median; None if they need not. Ignores NaN.
+    def doubt_unit(cls, value: Floats, unit: str, is_stated: bool = False) -> tuple[str, str] | None:
+        """Return why values that were read in a unit look wrong, by their median, and the likely unit; None if they do not.
 
-        A median that is too small is accepted if the unit `is_stated`.
+        Ignores NaN. A median that is too small is accepted if the unit `is_stated`. The unit is empty if none is likely.
         """
         least, most = cls.plausible_medians.get(unit, (0.0, np.inf))
         median = float(np.nanmedian(value))
-        if median > most or (median < least and not is_stated):
-            size = f"{median:.4g} s" if cls is RttSeries else f"{median / 1e9:.4g} Gbit/s"
-            return (
-                f"the median would be {size}, which looks like a {'smaller' if median > most else 'larger'} unit read as {unit}"
-            )
-        return None
+        if median <= most and (median >= least or is_stated):
+            return None
+        sizes, size = (SECONDS_PER, f"{median:.4g} s") if cls is RttSeries else (BPS_PER, f"{median / 1e9:.4g} Gbit/s")
+        nearest = sorted(sizes, key=lambda other: abs(np.log(sizes[other] / sizes[unit])))
+        low, high = cls.plausible_medians[cls.csv_column.removeprefix("rtt_")]
+        likely = next((other for other in nearest if low <= median * sizes[other] / sizes[unit] <= high), "")
+        what = f"the median would be {size}"
+        return (f"{what}, as of values in {likely} read as {unit}" if likely else f"{what}, which no network has"), likely
 
     def _wrong(self, what: str) -> TraceError:
         return TraceError(f"{self.quantity} series {self.name}: {what}")

@@ -76,14 +76,14 @@ class SeriesTable:
         self.path = path
         self.notes: dict[str, str] = {}
         """The `# key: value` lines at the top, by key in lower case."""
-        self.is_own = False
+        self.by_simnmt = False
         """Whether simnmt wrote the file."""
         self._lines = (read_text(path) if text is None else text).split("\n")
         head = 0
         while head < len(self._lines) and (not (line := self._lines[head].strip()) or line.startswith("#")):
             key, _, value = line.lstrip("#").partition(":")
             self.notes.setdefault(key.strip().lower(), value.strip())
-            self.is_own = self.is_own or _MARK.fullmatch(line) is not None
+            self.by_simnmt = self.by_simnmt or _MARK.fullmatch(line) is not None
             head += 1
         if head == len(self._lines):
             raise TraceError("empty file", path=path, remedy="give column names and one row per sample")
@@ -120,12 +120,13 @@ class SeriesTable:
             rows.append((number, cells))
         return rows
 
-    def missing(self, column: str, remedy: str) -> TraceError:
+    def missing(self, column: str, remedy: str, with_place: bool = True) -> TraceError:
         """Return the error about a column that the first row does not name."""
         what = f"no column {column} among {format_list(map(shorten, self.names))}"
         if any(parse_number(name) is not None for name in self.names):
             what, remedy = "the first row holds numbers, not column names", "name the columns above it, e.g. time_s,rtt_ms"
-        return TraceError(what, path=self.path, line=self._head[0], column=1, remedy=remedy)
+        line, place = (self._head[0], 1) if with_place else (None, None)
+        return TraceError(what, path=self.path, line=line, column=place, remedy=remedy)
 
     def cells_of(self, column: str) -> list[str]:
         """Return the cells of a column. Raises `TraceError` for a row of another width, and unless one column has that name."""
@@ -192,8 +193,7 @@ def read_series(
     table, is_rtt = SeriesTable(path), kind is RttSeries
     if time_column not in table.names:
         remedy = f"name it by time_column, or make a series of a log: simnmt trace import {shorten(path.name)} --out FILE.csv"
-        error = table.missing(shorten(time_column), remedy)
-        raise TraceError(error.what, path=path, remedy=error.remedy)  # without a line, so that a scenario names its key
+        raise table.missing(shorten(time_column), remedy, with_place=False)  # so that a scenario names its key
     times, values = table.numbers(time_column), table.numbers(column)
     table.check(np.abs(times) < 1e20, time_column, "is no finite time", "give every row a time")
     mend = "`simnmt trace import` sorts the rows and keeps one per time"
@@ -206,10 +206,16 @@ def read_series(
     possible = np.isnan(values) | ((values > 0.0) & (values <= kind.most))
     table.check(possible, column, f"is no {kind.quantity}", "correct the cell, or leave it empty where a sample was lost")
     if np.isnan(values).all():
-        raise TraceError(f"no row has a {kind.quantity} in {column}", path=path, remedy="give at least one sample")
-    if doubt := kind.doubt_unit(values, read_unit, unit is not None or table.is_own):
-        remedy = "state rtt_unit: s if they are seconds, rtt_unit: ms if not" if is_rtt else "state unit: bps, kbps or mbps"
-        raise table.wrong(f"{shorten(column)}: {doubt}", column, remedy)
+        what = f"no {kind.quantity} in column {shorten(column)}" if len(values) else "no rows below the column names"
+        raise TraceError(what, path=path, remedy="give at least one sample")
+    if doubt := kind.doubt_unit(values, read_unit, unit is not None or table.by_simnmt):
+        what, likely = doubt
+        remedy = f"state {'rtt_unit' if is_rtt else 'unit'}: {likely}"
+        if likely == "s":
+            remedy += ", or rtt_unit: ms if it is right"
+        elif likely not in ("ms", *get_args(RateUnit)):
+            remedy = f"convert the column to {'ms' if is_rtt else 'mbps'}"
+        raise table.wrong(f"{shorten(column)}: {what}", column, remedy)
     # Differences first: a float holds a Unix time to a quarter of a microsecond.
     time_s = (times - times[np.argmin(np.isnan(values))]) * SECONDS_PER[time_unit]
     return kind.of_samples(name or path.stem, table.kind, table.source, time_s, values, table.lost)

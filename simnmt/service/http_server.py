@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
@@ -197,6 +198,7 @@ class HttpService:
         is_form = request.content_type in ("application/x-www-form-urlencoded", "multipart/form-data")
         try:
             async with timeout(self._limits.read_s):
+                unquote_to_bytes(request.rel_url.raw_query_string).decode()  # aiohttp replaces what is not UTF-8
                 if is_form or (request.query_string and not request.can_read_body):
                     return form_content([*request.query.items(), *(await request.post()).items()])
                 return parse_json(await request.read())

@@ -55,7 +55,10 @@ def _of_columns(lines: TextLines) -> Iterator[tuple[str, str]]:
             continue
         source, *targets = text.split("\t")
         if len(targets) != 1:
-            what, remedy = f"{1 + len(targets)} columns, not 2", "put one tab between source and target, e.g. with cut -f1,2"
+            what, remedy = (
+                f"{1 + len(targets)} column{'s' if targets else ''}, not 2",
+                "put one tab between source and target, e.g. with cut -f1,2",
+            )
             if text.startswith("{"):
                 remedy = "of JSON Lines name the keys of the texts: --keys SRC:TGT, in a scenario jsonl, src_key and tgt_key"
             raise lines.fault(what, remedy=remedy)
@@ -128,8 +131,11 @@ def filter_named(name: str) -> str | RatioFilter:
         return name
     if kind != "ratio":
         raise CorpusError(f"unknown filter {name!r}", remedy=did_you_mean(name, ["cnmt", "none", "ratio"]))
+    parameters = [part.partition("=")[::2] for part in given.split(",") if part]
+    if len(dict(parameters)) < len(parameters):
+        raise CorpusError(f"filter {name!r} has a parameter twice", remedy="give each once")
     try:
-        return RatioFilter.model_validate_strings(dict(part.partition("=")[::2] for part in given.split(",") if part))
+        return RatioFilter.model_validate_strings(dict(parameters))
     except ValidationError as error:
         what = f"filter {name!r}: {describe_validation_error(error)}"
         raise CorpusError(what, remedy="e.g. ratio:max_ratio=2,max_len=200,tgt_per_src=1.65") from None

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import BinaryIO, ClassVar, Literal, cast
 
-from simnmt.base.errors import InputError, describe_error
+from simnmt.base.errors import InputError, describe_error, shorten
 from simnmt.base.files import MOST_STREAMED_BYTES, check_regular, is_standard, refuse_other_content, standard_input
 from simnmt.workload import CorpusError
 
@@ -26,6 +26,18 @@ MAX_LINE_BYTES = 1 << 20
 """Limit of a line, so that a file without line ends cannot fill the memory."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
+
+
+class _RepeatedKey(ValueError):
+    """A key that a JSON object holds twice."""
+
+
+def _unrepeated(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise _RepeatedKey(next(key for key in keys if keys.count(key) > 1))
+    return row
 
 
 class TextLines:
@@ -128,10 +140,12 @@ class TextLines:
     def json_object(self, text: str, remedy: str = "write one JSON object a line") -> dict[str, object]:
         """Return the JSON object of the current line; `remedy` is that for a line that is none."""
         try:
-            row = json.loads(text)
+            row = json.loads(text, object_pairs_hook=_unrepeated)
         except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
             if self.line == 1 and text.strip() in ("[", "{"):
                 remedy = "it looks like one JSON text over many lines: write it with jq -c"
+            if isinstance(error, _RepeatedKey):
+                raise self.fault(f"key {shorten(str(error))} twice in a row", remedy="leave one of the two out") from None
             what = f"no JSON: {getattr(error, 'msg', None) or describe_error(error)}"
             raise self.fault(what, column=getattr(error, "colno", None), remedy=remedy) from None
         if not isinstance(row, dict):

@@ -180,7 +180,7 @@ def test_a_line_that_was_cut_short_is_dropped(journal: Callable[..., Journal], t
     [
         ({**HEADER, "settings": {"model": "gru", "beam": 4}}, "settings.beam 1"),
         ({"settings": HEADER["settings"]}, 'box.cpu_model "Abacus"'),
-        ({**HEADER, "journal": 1}, "journal 2"),
+        ({**HEADER, "journal": 1}, "version 2, this simnmt writes version 1"),
     ],
 )
 def test_a_journal_of_other_settings_or_of_another_version_is_refused_and_kept(

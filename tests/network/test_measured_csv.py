@@ -141,6 +141,18 @@ def test_seconds_that_would_be_read_as_milliseconds_ask_for_their_unit(file: Pat
         assert read(file, text, f"rtt=rtt:{unit}")[0].value[0] == pytest.approx(first_s)
 
 
+def test_the_remedies_of_a_wrong_unit_and_of_two_equal_columns_help(file: Path) -> None:
+    text = "time_s,rtt_ms\n0,20000\n1,30000\n"
+    for columns in ((), ("rtt=rtt_ms:s",), ("rtt=rtt_ms:ms",)):
+        with pytest.raises(TraceError) as caught:
+            read(file, text, *columns)
+        assert caught.value.remedy == "state it by --column rtt=rtt_ms:us"
+    assert read(file, text, "rtt=rtt_ms:us")[0].value.tolist() == pytest.approx([0.02, 0.03])
+    with pytest.raises(TraceError, match="two columns are named rtt_ms") as caught:
+        read(file, "time_s,rtt_ms,rtt_ms\n0,50,60\n")
+    assert (caught.value.line, caught.value.column, caught.value.remedy) == (1, 8, "rename one")
+
+
 def test_an_unambiguous_unit_need_not_be_stated(file: Path) -> None:
     local = "# simnmt rtt series, version 1\n# kind: measured\ntime_s,rtt_ms\n0,0.05\n"
     for text in ("time_s,rtt_us\n0,300\n", "time_s,rtt_ms\n0,0.6\n", "time_s,rtt_s\n0,0.0003\n", local):
@@ -172,7 +184,8 @@ def test_dates_are_years_first_and_utc_unless_they_say_otherwise() -> None:
     assert parse_dates_s([*dates, "1969-12-31T19:00:10-0500", "1970-01-01T00:00:10.0 UTC"]).tolist() == [10.0] * 6
     assert parse_dates_s(["2024-02-29 00:00:00.5"]).tolist() == [1709164800.5]
     assert parse_dates_s(["0001-01-01T00:00:00", "9999-01-01T00:00:00"]).tolist() == [-62135596800.0, 253370764800.0]
-    assert np.isnan(parse_dates_s(["2023-02-29T00:00:00", "soon", "31.12.2024 10:00:00", ""])).all()
+    no_dates = ["2023-02-29T00:00:00", "2024-01-01T00:00:00+99:99", "soon", "31.12.2024 10:00:00", ""]
+    assert np.isnan(parse_dates_s(no_dates)).all()
 
 
 @given(st.text(alphabet=st.sampled_from("time_s,rtt_ms\n0123456789.-:;\"' eTZ"), max_size=80))

@@ -52,6 +52,22 @@ def test_seconds_that_would_be_read_as_milliseconds_ask_for_their_unit(file: Pat
     assert read_series(RttSeries, file).rtt_s[0] == pytest.approx(0.051e-3), "a file of simnmt is believed"
 
 
+@pytest.mark.parametrize(
+    ("value", "unit", "remedy"),
+    [
+        ("30000", None, "convert the column to ms"),
+        ("20", "s", "state rtt_unit: ms"),
+        ("0.02", None, "state rtt_unit: s, or rtt_unit: ms if it is right"),
+    ],
+)
+def test_the_remedy_of_a_doubtful_unit_names_the_likely_one(file: Path, value: str, unit: Any, remedy: str) -> None:
+    """Once it was the unit that makes the doubt greater, or the one that was given."""
+    file.write_text(f"time_s,rtt_ms\n0,{value}\n")
+    with pytest.raises(TraceError) as caught:
+        read_series(RttSeries, file, unit=unit)
+    assert (caught.value.line, caught.value.column, caught.value.remedy) == (1, 8, remedy)
+
+
 def test_a_lost_sample_holds_the_last_value_and_is_counted(file: Path) -> None:
     """A moment without bandwidth is one, since a request would otherwise wait for ever."""
     file.write_text("time_s,rtt_ms,mbps\n100,,0\n110,NaN,\n120,50,8\n130,,0.0\n140,nan,nan\n150,70,4\n")

@@ -349,9 +349,9 @@ def json_row(timestamp: str) -> str:
     [
         ("", None),
         ("# only a note\n", 1),
-        ("# kind: guessed\nt_s\n0\n1\n", 2),
-        ("city;when\nBern;1\nBiel;2\n", 2),
-        ("0\n1.5\n2\n", 2),
+        ("# kind: guessed\nt_s\n0\n1\n", 1),
+        ("city;when\nBern;1\nBiel;2\n", 1),
+        ("0\n1.5\n2\n", 1),
         ("t_s\n5\n", None),
         ("t_s\n5\n5\n", None),
         ("t_s\n0\n\nnan\n", 4),
@@ -372,6 +372,8 @@ def json_row(timestamp: str) -> str:
         (json_row("0") + '{"timestamp": 3}\n', 2),
         (json_row("0") + json_row("[1]"), 2),
         (json_row("0") + "[3]\n", 2),
+        ('{"t_s": 0}\n{"t_s": 1, "t_s": 2}\n', 2),
+        ("t_s,in_tokens,in_tokens\n0,1,2\n1,3,4\n", 1),
         (b"\x1f\x8bnot at all", None),
     ],
 )
@@ -383,8 +385,29 @@ def test_what_is_no_log_is_refused_at_its_line(trace: Load, content: str | bytes
 
 
 @pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('[{"timestamp": 1}, {"timestamp": 2}]\n', "jq -c"),
+        ("t_s,in_tokens\n0,1\n1,-5\n", "of 0 or above"),
+        ("t_s\n0\n1e300\n", "correct the time"),
+        ("t_s\n0\n5\n3\n", "t_s is 3, which is before the row above it"),
+        ("t_s,requests\n0,1\n40,1\n80,1\n140,2\n", "no multiple of 40 s"),
+        ("t_s,in_tokens\n0,1\n1\n", "1 cell, but"),
+    ],
+)
+def test_the_fault_and_the_remedy_name_the_cause(trace: Load, content: str, message: str) -> None:
+    with pytest.raises(ArrivalsError, match=message):
+        trace(content)
+
+
+@pytest.mark.parametrize(
     ("content", "column"),
-    [("t_s\n0\nnan\n", 1), ("city;in_tokens;t_s\nBern;3;0\nBiel;4;-1\n", 8), (json_row("0") + json_row("null"), None)],
+    [
+        ("t_s,in_tokens\n0,1\n1\n", 1),
+        ("t_s\n0\nnan\n", 1),
+        ("city;in_tokens;t_s\nBern;3;0\nBiel;4;-1\n", 8),
+        (json_row("0") + json_row("null"), None),
+    ],
 )
 def test_a_wrong_cell_is_named_with_its_column(trace: Load, content: str, column: int | None) -> None:
     with pytest.raises(ArrivalsError) as caught:

@@ -90,7 +90,13 @@ def test_each_pair_is_booked_under_the_first_rule_that_drops_it() -> None:
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("cmnt", "cnmt"), ("cnmt:max_len=3", "cnmt"), ("ratio:max_rato=3", "max_rato"), ("ratio:max_ratio", "max_ratio")],
+    [
+        ("cmnt", "cnmt"),
+        ("cnmt:max_len=3", "cnmt"),
+        ("ratio:max_rato=3", "max_rato"),
+        ("ratio:max_ratio", "max_ratio"),
+        ("ratio:max_len=2,max_len=3", "twice"),
+    ],
 )
 def test_what_names_no_filter_is_refused_in_one_line(name: str, message: str) -> None:
     with pytest.raises(CorpusError, match=message) as caught:

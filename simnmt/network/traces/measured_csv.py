@@ -107,6 +107,7 @@ def _only(table: SeriesTable, quantity: str, names: Sequence[str], role: str) ->
     for name in names:
         matching = [column for column in table.names if _bare(column) == name]
         if len(matching) > 1:
+            table.cells_of(matching[0])  # refuses two columns of one name, which no option can tell apart
             text = f"{format_list(map(shorten, matching), ',')} could each be {quantity}"
             raise table.wrong(text, matching[0], f"choose by --column {role}={shorten(matching[0])}")
         if matching:
@@ -119,8 +120,8 @@ def _guessed(table: SeriesTable, how: ReadOptions) -> list[tuple[Quantity, str]]
     for quantity, names in _NAMES.items():
         if quantity == "bandwidth" and any(other in ("downlink", "uplink") for other, _ in columns):
             continue
-        sought = (*_RTT, *_RTT_MEAN) if quantity == "rtt" and how.reply == "mean" else names
-        if name := _only(table, f"the {quantity}", sought, "downlink" if quantity == "bandwidth" else quantity):
+        column_names = (*_RTT, *_RTT_MEAN) if quantity == "rtt" and how.reply == "mean" else names
+        if name := _only(table, f"the {quantity}", column_names, "downlink" if quantity == "bandwidth" else quantity):
             columns.append((quantity, name))
     if not columns:
         raise table.missing("called like an RTT or a bandwidth", "name it by --column rtt=NAME")
@@ -145,9 +146,10 @@ def _values(table: SeriesTable, quantity: Quantity, name: str, how: ReadOptions,
         raise table.wrong(what, name, "choose another column")
     values = numbers * _PER_UNIT[unit]
     kind = RttSeries if quantity == "rtt" else BandwidthSeries
-    if not np.isnan(values).all() and (doubt := kind.doubt_unit(values, unit, stated is not None or table.is_own)):
-        remedy = f"state the unit that is meant, such as --column {role}={shown}:{'s' if quantity == 'rtt' else 'bps'}"
-        raise table.wrong(f"column {shown}: {doubt}", name, f"{remedy}, or :{unit} if it is right")
+    if not np.isnan(values).all() and (doubt := kind.doubt_unit(values, unit, stated is not None or table.by_simnmt)):
+        what, likely = doubt
+        remedy = f"state it by --column {role}={shown}:{likely}" if likely else "correct the values"
+        raise table.wrong(f"column {shown}: {what}", name, f"{remedy}, or :{unit} if it is right" if likely == "s" else remedy)
     return values
 
 
@@ -165,6 +167,8 @@ def _suspicions(quantity: Quantity, rate_bps: Floats, before: Sequence[Trace]) -
 
 
 _DATE = re.compile(r"(\d{4})[-./](\d\d)[-./](\d\d)[T _]+(\d\d)[:.](\d\d)[:.](\d\d)")
+_NO_ZONE = re.compile(r":\d\d(\.\d+)?[+-](1[5-9]|[2-9]\d)(:?\d\d)?$")
+"""A zone more than 14 hours from UTC, which there is nowhere, and pandas accepts."""
 _LARGEST_OF_UNIT = ((1e11, "s"), (1e14, "ms"), (1e17, "us"), (math.inf, "ns"))
 """Greatest Unix times of recent decades by unit; small numbers are in seconds."""
 
@@ -174,6 +178,7 @@ def parse_dates_s(cells: Sequence[str]) -> Floats:
     import pandas as pd  # here, since most logs hold numbers
 
     texts = [_DATE.sub(r"\1-\2-\3T\4:\5:\6", cell.strip()).replace(",", ".").replace(" UTC", "Z") for cell in cells]
+    texts = ["" if _NO_ZONE.search(text) else text for text in texts]
     dates = pd.to_datetime(pd.Series(texts, dtype=object), utc=True, format="ISO8601", errors="coerce").dt.tz_localize(None)
     moments = dates.to_numpy().astype("datetime64[us]")  # nanoseconds overflow in the year 2262
     return np.where(np.isnat(moments), np.nan, moments.astype(np.int64) / 1e6)

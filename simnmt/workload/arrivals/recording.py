@@ -7,7 +7,7 @@ import itertools
 import math
 import os
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,7 +18,7 @@ from pydantic import Field
 from typing_extensions import Self
 
 from simnmt.base.configuration import InputFile
-from simnmt.base.errors import shorten
+from simnmt.base.errors import InputError, shorten
 from simnmt.base.suggestions import format_list
 from simnmt.workload import ArrivalsError
 from simnmt.workload.arrivals.process import ArrivalProcess, ArrivalsConfiguration, RandomStream, Times
@@ -44,6 +44,7 @@ row; an empty cell repeats the rate before it. `tokens`: the input tokens of eac
 TIME_COLUMNS = ("t_s", "arrival_s", "time_s", "timestamp")
 """Names, in any case, of a column of times: numbers, or date-times such as 2023-11-16 18:15:46.6805900."""
 
+_COLUMNS = (*TIME_COLUMNS, *itertools.chain(*FORMATS.values()))
 _MOST: Mapping[Format, float] = {"counts": 50_000_000, "rates": 1e9}
 """Greatest value of a row, and of requests of a log of counts, each of which takes 16 bytes of memory."""
 _PER_S: Mapping[TimeUnit, float] = {"s": 1.0, "ms": 1e3}
@@ -93,8 +94,7 @@ class _Cells:
         self.path, self.lines = lines.path, array("q")
         self.time = self._column(TIME_COLUMNS)
         if not self.time:
-            what = f"no column of times among {format_list(map(shorten, self.first), ',')}"
-            raise lines.fault(what, remedy=f"name it {TIME_COLUMNS[0]}, in JSON Lines or in the first line of CSV")
+            raise _no_times(lines, self.first)
         self.format, self.value = next(
             (form, self._column(names)) for form, names in FORMATS.items() if not names or self._column(names)
         )
@@ -113,12 +113,14 @@ class _Cells:
 
         return np.asarray(pd.to_numeric(pd.Series(self.columns[column], dtype=object), errors="coerce"), np.float64)
 
-    def refuse(self, wrong: NDArray[np.bool_], column: str, remedy: str) -> None:
-        """Raise `ArrivalsError` for the first row with a wrong cell, if any."""
+    def refuse(self, wrong: NDArray[np.bool_], column: str, remedy: str, fault: str = "") -> None:
+        """Raise `ArrivalsError` for the first row with a wrong cell, if any; `fault` says what is wrong with it."""
         if wrong.any():
             row = int(np.argmax(wrong))
             cell = self.columns[column][row]
             what = f"{column} is {shorten(cell, 40)}" if cell else f"no {column}"
+            if fault:
+                what += f", {fault}"
             place = self._place_in_line(row, column)
             raise ArrivalsError(what, path=self.path, line=self.lines[row], column=place, remedy=remedy)
 
@@ -130,6 +132,11 @@ class _Cells:
         return 1 + sum(len(cells[name]) + 1 for name in itertools.takewhile(lambda name: name != column, cells))
 
 
+def _no_times(lines: _LogLines, names: Iterable[str]) -> InputError:
+    what = f"no column of times among {format_list(map(shorten, names), ',')}"
+    return lines.fault(what, column=1, remedy=f"name it {TIME_COLUMNS[0]}, in JSON Lines or in the first line of CSV")
+
+
 def _rows(lines: _LogLines, notes: dict[str, str]) -> Iterator[Mapping[str, Any]]:
     """Yield the cells of each row by the names of the columns in lower case; put the file's statements into `notes`."""
     for text in lines:
@@ -137,13 +144,14 @@ def _rows(lines: _LogLines, notes: dict[str, str]) -> Iterator[Mapping[str, Any]
             key, colon, value = text.strip("# ").partition(":")
             if colon and (name := key.strip().lower()) in notes:
                 notes[name] = " ".join(value.lower().split() if name == "kind" else value.split())
+                if notes["kind"] not in ("measured", "synthetic", "unstated"):
+                    remedy = "write # kind: measured or synthetic, or leave it out"
+                    raise lines.fault(f"kind {shorten(notes['kind'], 40)}", remedy=remedy)
         elif text.strip():
             break
     else:
         return
-    if notes["kind"] not in ("measured", "synthetic", "unstated"):
-        raise lines.fault(f"kind {shorten(notes['kind'], 40)}", remedy="write # kind: measured or synthetic, or leave it out")
-    if text.lstrip().startswith("{"):
+    if text.lstrip().startswith(("{", "[")):
         for line in itertools.chain([text], lines):
             if line.strip():
                 row = lines.json_object(line, remedy='write {"timestamp": 0, "input_length": 12}')
@@ -152,12 +160,16 @@ def _rows(lines: _LogLines, notes: dict[str, str]) -> Iterator[Mapping[str, Any]
     reader = csv.reader(itertools.chain([text], lines), delimiter=max(",;\t", key=text.count), strict=True)
     try:
         names = [name.strip().lower() for name in next(reader)]
+        if not set(names).intersection(TIME_COLUMNS):
+            raise _no_times(lines, names)
+        if repeated := next((name for name in _COLUMNS if names.count(name) > 1), ""):
+            raise lines.fault(f"two columns are named {repeated}", remedy="rename one")
         for cells in reader:
             if not "".join(cells).strip():
                 continue
             if len(cells) != len(names):
-                what = f"{len(cells)} cells, but the first row names {len(names)} columns"
-                raise lines.fault(what, remedy="complete the row or remove it")
+                what = f"{len(cells)} cell{'s' if len(cells) != 1 else ''}, but the first row names {len(names)} columns"
+                raise lines.fault(what, column=1, remedy="complete the row or remove it")
             yield dict(zip(names, cells, strict=True))
     except csv.Error as error:
         raise lines.fault(f"no CSV: {error}", remedy="close the quotation mark") from None
@@ -176,9 +188,9 @@ def read_recording(path: str | os.PathLike[str], time_unit: TimeUnit | None = No
     time_s, unit, is_stated = _times(log, time_unit)
     apart_s = np.diff(time_s, prepend=-np.inf)
     if log.format in ("tokens", "times"):
-        log.refuse(apart_s < 0.0, log.time, "sort the rows by time")
+        log.refuse(apart_s < 0.0, log.time, "sort the rows by time", "which is before the row above it")
     else:
-        log.refuse(apart_s <= 0.0, log.time, "sort the rows, one for each time")
+        log.refuse(apart_s <= 0.0, log.time, "sort the rows, one for each time", "which is not later than the row above it")
     last_s, apart_s = float(time_s[-1]), apart_s[1:]
     if last_s < 1e-6:
         raise ArrivalsError("no two rows at different times", path=log.path, remedy="give two requests or more, in seconds")
@@ -220,7 +232,10 @@ def _times(log: _Cells, time_unit: TimeUnit | None) -> tuple[Times, TimeUnit, bo
     if not is_stated and is_json and "chat_id" not in log.first and (ticks == np.floor(ticks)).all():
         unit = "ms"
     time_s = ticks / _PER_S[unit]
-    log.refuse(np.abs(time_s) > _MAX_TIME_S, log.time, "give seconds, or time_unit: ms" if unit == "s" else "give milliseconds")
+    is_too_large, remedy = np.abs(time_s) > _MAX_TIME_S, "correct the time"
+    if unit == "s" and np.abs(ticks).max() <= _MAX_TIME_S * _PER_S["ms"]:
+        remedy = "give seconds, or time_unit: ms"
+    log.refuse(is_too_large, log.time, remedy, f"which in {unit} is after the year 5000")
     return time_s - time_s[0], unit, is_stated
 
 
@@ -240,11 +255,14 @@ def _values(log: _Cells) -> Times:
         value = np.asarray(pd.Series(value).ffill().bfill(), np.float64)
     if log.format == "counts":
         is_wrong |= value != np.floor(value)
-    log.refuse(is_wrong, log.value, f"give a {'whole ' * (log.format == 'counts')}number from 0 to {most:g}")
+    number = "a whole number" if log.format == "counts" else "a number"
+    bound = f"from 0 to {most:,.0f}" if log.format in _MOST else "of 0 or above"
+    log.refuse(is_wrong, log.value, f"give {number} {bound}, with a decimal point if it has a fraction")
     if log.format == "rates" and not (value > 1e-9).any():
         raise ArrivalsError(f"{log.value} is nowhere above 0", path=log.path, remedy="give a series in which something arrives")
     if log.format == "counts" and not 2 <= value.sum() <= most:
-        raise ArrivalsError(f"{value.sum():,.0f} requests", path=log.path, remedy=f"give a log of 2 to {most:,} requests")
+        what = f"the windows count {value.sum():,.0f} in all"
+        raise ArrivalsError(what, path=log.path, remedy=f"give a log of 2 to {most:,} requests")
     return value
 
 
@@ -268,7 +286,8 @@ def _window_s(log: _Cells, apart_s: Times) -> float:
     least = _least(apart_s)
     steps = np.round(apart_s / least)
     strays = np.abs(apart_s / least - steps) > _GRID_SLACK + _ROUNDING * steps
-    log.refuse(np.append(False, strays), log.time, f"begin all windows on one grid; the least distance of two is {least:g} s")
+    fault = f"which is no multiple of {least:g} s, the least distance of two windows, after the row above it"
+    log.refuse(np.append(False, strays), log.time, "begin all windows on one grid", fault)
     return float(apart_s.sum() / steps.sum())
 
 
@@ -353,8 +372,8 @@ class RecordedProcess(ArrivalProcess):
             f"arrivals of a recorded trace ({recording.kind}), {recording.source}: {len(self.time_s):,} requests in "
             f"{recording.duration_s:,.0f} s, {self.mean_rate_rps:.4g} requests/s",
             _burstiness(recording),
-            f"played {speed:.4g} times as fast" * (speed != 1.0),
-            f"requests of one time spread evenly over {self.step_s:g} s" * (self.step_s > 0.0),
+            f"played {speed:.4g} times as fast" if speed != 1.0 else "",
+            f"requests of one time spread evenly over {self.step_s:g} s" if self.step_s > 0.0 else "",
             "lengths drawn independently" if self.rank is None else "lengths by the rank of the input tokens",
             "after its end it begins anew",
         ]

@@ -64,13 +64,18 @@ class Law(Configuration):
             raise misfit("distribution", f"scipy.stats has no continuous distribution {name} ({remedy})")
         wanted = (laws[name].shapes or "").replace(",", " ").split()
         if set(self.parameters) != set(wanted):
-            raise misfit("parameters", f"{name} has the shape parameters {', '.join(wanted) or '{}'}")
+            needed = ", ".join(f"{parameter}: NUMBER" for parameter in wanted)
+            raise misfit("parameters", f"{name} needs {{{needed}}}" if wanted else f"{name} has no shape parameter")
         law, label = self._scipy, Law.__str__(self)
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             least, mean = law.support()[0], law.mean()
-            if not (least >= 0.0 and 0.0 < mean < math.inf):
-                raise misfit("parameters", f"{label} has negative values or no finite mean, so it is no law of durations")
+            if math.isnan(least):
+                raise misfit("parameters", f"{label} does not exist (its parameters are those of scipy.stats.{name})")
+            if least < 0.0:
+                raise misfit("distribution", f"{label} has negative values (choose a law of durations, e.g. gamma)")
+            if not 0.0 < mean < math.inf:
+                raise misfit("parameters", f"{label} has no finite mean (choose parameters with a lighter tail)")
             # The mean is the quantile integrated over the rarity of a duration, here over its logarithm, which is smooth.
             edge = np.linspace(math.log(1e-6), 0.0, 401)
             rarity = np.exp((edge[1:] + edge[:-1]) / 2)
