@@ -12,7 +12,7 @@ import torch
 from simnmt.base.compile import cpu_name
 from simnmt.batching import Batching
 from simnmt.kernels.beam_search import Ints, StageSeconds
-from simnmt.kernels.native_library import level_name
+from simnmt.kernels.native_library import level_name, native
 from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.engine import EngineAccount, EngineRequest, Timing, Work, random_sources
 from simnmt.nmt.errors import NmtError, within_memory
@@ -50,13 +50,13 @@ class SharpEngine:
         self.account = EngineAccount.of(
             loaded,
             backend="sharp",
-            compute_type=settings.gemm or "float32",
+            compute_type="float32" if native() is None else settings.gemm or "float32",
             device="cpu",
             device_name=cpu_name(),
             threads=1,
             versions={"torch": str(torch.__version__), "kernels": level_name()},
             decoder=settings.model_dump(mode="json", exclude={"beam"}),
-            clipping=model_clipping([model]),
+            clipping=None if native() is None else model_clipping([model]),
         )
 
     @staticmethod
@@ -95,12 +95,16 @@ class SharpEngine:
         return within_memory("cpu", timed)
 
     def stages_s(self, settings: DecoderSettings, *, src_len: int, tgt_len: int) -> StageSeconds:
-        """Return the seconds of the stages of one sentence's steps under other settings, which include the beam."""
+        """Return the seconds of the stages of one sentence's steps under other settings, which include the beam.
+
+        Raises `NmtError` without compiled kernels.
+        """
         translator = self._translator(settings)
         (source,) = random_sources(Work(src_len, tgt_len), translator.models[0].architecture, self._seed)
         states, candidates = translator.encode(source), self._candidates(settings)
         stage_s = translator.decode(states, candidates=candidates, forced_len=tgt_len, clock=True).stage_s
-        assert stage_s is not None
+        if stage_s is None:
+            raise NmtError("only compiled kernels time the stages of a step", remedy="install with a C compiler")
         return stage_s
 
     def sentence_decoder(self, batching: Batching, beam: int) -> WholeBatchDecoder:

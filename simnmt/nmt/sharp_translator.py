@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from simnmt.kernels.native_library import native
 from simnmt.kernels.packed_products import Clipping, clipping_of
 from simnmt.kernels.sharp_decoder import MOST_MEMBERS, SharpDecoder, SourceEncoder, decode_ensemble
 from simnmt.kernels.sharp_model import Float32
+from simnmt.kernels.sharp_reference import ReferenceMember, reference_decode, reference_forced, source_states
 from simnmt.nmt.attentional_model import AttentionalModel, DenseBlock, RecurrentLayer
 from simnmt.nmt.errors import NmtError, within_memory
 from simnmt.nmt.sentence_decoder import MOST_TARGET_TOKENS, DecodeRequest, Hypothesis, WholeBatchDecoder
@@ -99,12 +101,8 @@ class SharpTranslator:
     def __init__(self, models: Sequence[AttentionalModel], settings: DecoderSettings, *, max_len: int = 200) -> None:
         """`max_len`: most tokens of a translation.
 
-        Raises `NmtError` without compiled kernels, for too many models, models of different vocabularies, and a beam wider
-        than the vocabulary.
+        Raises `NmtError` for too many models, models of different vocabularies, and a beam wider than the vocabulary.
         """
-        if native() is None:
-            what, remedy = "the sharp decoder needs compiled kernels", "install simnmt with a C compiler, or decode with torch"
-            raise NmtError(what, remedy=remedy)
         if len(models) > MOST_MEMBERS:
             raise NmtError(f"an ensemble of {len(models)} models", remedy=f"give at most {MOST_MEMBERS}")
         if len({(model.vocab, model.start_token, model.eos_token, model.pad_token) for model in models}) > 1:
@@ -112,13 +110,18 @@ class SharpTranslator:
         check_search(settings.beam, max_len, models[0].vocab)
         self.models, self.settings = list(models), settings
         sources, targets = map(source_weights, models), map(sharp_weights, models)
-        self._max_len = max_len
-        self._encoders = [SourceEncoder(weights, settings) for weights in sources]
-        self._decoders = [SharpDecoder(weights, settings, max_len=max_len) for weights in targets]
+        self._max_len, self._reference = max_len, native() is None
+        self._encoders: list[Callable[[Sequence[int] | Ints], Float32]]
+        if self._reference:
+            self._encoders = [partial(source_states, weights) for weights in sources]
+            self._members = [ReferenceMember(weights) for weights in targets]
+        else:
+            self._encoders = [SourceEncoder(weights, settings).encode for weights in sources]
+            self._decoders = [SharpDecoder(weights, settings, max_len=max_len) for weights in targets]
 
     def encode(self, source: Sequence[int] | Ints) -> list[Float32]:
         """Return the encodings of one sentence by each model, [src_len, width]."""
-        return [encoder.encode(source) for encoder in self._encoders]
+        return [encode(source) for encode in self._encoders]
 
     def decode(
         self,
@@ -129,8 +132,14 @@ class SharpTranslator:
         max_len: int | None = None,
         clock: bool = False,
     ) -> SharpTranslation:
-        """Return the best translation of a sentence; arguments as of `decode_ensemble`."""
+        """Return the best translation of a sentence; arguments as of `decode_ensemble`.
+
+        Without compiled kernels there is no clock.
+        """
         max_len = self._max_len if max_len is None else max_len
+        if self._reference:
+            steps, beam = max_len if forced_len is None else forced_len, self.settings.beam
+            return reference_decode(self._members, states, beam, steps, candidates, forced=forced_len is not None)
         return decode_ensemble(self._decoders, states, candidates, forced_len, max_len=max_len, clock=clock)
 
     def translate(self, sources: Sequence[Sequence[int]], lists: CandidateLists | None = None) -> list[SharpTranslation]:
@@ -139,11 +148,13 @@ class SharpTranslator:
 
     def forced(self, states: Sequence[Float32], tokens: Sequence[int]) -> sharp.ForcedSteps:
         """Return the steps of the first model along a given translation, which may have its end token (SHARP-10)."""
+        if self._reference:
+            return reference_forced(self._members[0], states[0], tokens)
         return self._decoders[0].forced(states[0], tokens)
 
     def clipping(self) -> Clipping | None:
         """Return how many weights of all models the 16-bit products clip; None for other products."""
-        return model_clipping(self.models) if self.settings.gemm == "int16" else None
+        return None if self._reference or self.settings.gemm != "int16" else model_clipping(self.models)
 
     def sentence_decoder(self, batching: Batching, candidates: Callable[[Sequence[int]], Ints | None]) -> WholeBatchDecoder:
         """Return a decoder of the sentences of a batch one after another, with the candidates of each source."""

@@ -30,7 +30,7 @@ def test_one_round_trip_of_a_lifetime_is_refused_by_its_cell(folder: Path, simnm
     done = simnmt(*command.split())
     assert (done.status, done.out) == (2, "")
     assert_one_line(done.err)
-    assert "office.csv:42:5: rtt_ms is 1e300, but an RTT is at most 86,400,000" in done.err
+    assert "office.csv:42:5: rtt_ms" in done.err
 
 
 EXTREMES = [

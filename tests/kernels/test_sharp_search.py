@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from simnmt.kernels.beam_search import SharpTranslation
 from simnmt.kernels.sharp_decoder import SharpDecoder, SourceEncoder, decode_ensemble
 from simnmt.kernels.sharp_model import Float32, SharpWeights, SourceWeights
+from simnmt.kernels.sharp_reference import ReferenceMember, averaged, reference_decode, source_states
 from simnmt.profile.decoder_settings import DecoderSettings
 from tests.kernels.implementations import needs_compiled
 from tests.kernels.sharp_models import TOKENS, source, source_weights, weights
-from tests.kernels.sharp_reference import ReferenceMember, averaged, reference_decode, source_states
 
 pytestmark = needs_compiled
 MAX_LEN = 14

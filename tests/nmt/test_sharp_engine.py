@@ -19,7 +19,6 @@ from simnmt.nmt import sharp_engine
 from simnmt.nmt.architecture import AttentionalArchitecture, StackBlock
 from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.engine import Work
-from simnmt.nmt.errors import NmtError
 from simnmt.nmt.models import load_model
 from simnmt.nmt.search import Search
 from simnmt.nmt.sharp_translator import SharpTranslator
@@ -37,12 +36,22 @@ def test_the_sharp_engine_runs_and_names_its_settings(tmp_path: Path) -> None:
     account = engine.account
     assert (account.backend, account.compute_type, account.device, account.threads) == ("sharp", "float32", "cpu", 1)
     assert account.decoder["candidates"] == 500 and "beam" not in account.decoder
-    assert account.versions["kernels"] in ("AVX-512", "AVX2", "SSE2", "NEON")
+    assert account.versions["kernels"] in ("AVX-512", "AVX2", "SSE2", "NEON", "numpy")
 
 
-def test_without_compiled_kernels_it_is_refused(models: list[AttentionalModel]) -> None:
-    with references(), pytest.raises(NmtError, match="needs compiled kernels"):
-        translator(models, 4, {})
+@needs_compiled
+def test_without_compiled_kernels_numpy_finds_the_same(models: list[AttentionalModel]) -> None:
+    """An ensemble's translations, and the steps of a forced one."""
+    with references():
+        in_numpy = translator(models, 4, {})
+    compiled = translator(models, 4, {})
+    for source in SOURCES[:10]:
+        ours, theirs = (member.decode(member.encode(source)) for member in (in_numpy, compiled))
+        assert (ours.tokens, ours.attended) == (theirs.tokens, theirs.attended)
+        assert ours.log_prob == pytest.approx(theirs.log_prob, abs=1e-4)
+        forced, expected = (member.forced(member.encode(source), emitted(ours.tokens)) for member in (in_numpy, compiled))
+        assert forced.best.tolist() == expected.best.tolist()
+        assert forced.log_probs == pytest.approx(expected.log_probs, abs=1e-4)
 
 
 @needs_compiled

@@ -19,7 +19,6 @@ from simnmt.nmt.sharp_translator import SharpTranslator
 from simnmt.nmt.training.recipe import Recipe
 from simnmt.nmt.training.translation import EncodedPairs, TranslationLearner
 from simnmt.profile.decoder_settings import DecoderSettings
-from tests.kernels.implementations import needs_compiled
 from tests.nmt.tiny import SHARP, sources, together
 
 FORMS: dict[str, dict[str, Any]] = {
@@ -36,7 +35,7 @@ def tiny(**other: Any) -> AttentionalArchitecture:
     return architecture
 
 
-@needs_compiled
+@pytest.mark.usefixtures("implementation")
 @pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_sharp_16_the_source_side_of_the_kernels_equals_torchs(cell: str, layers: int) -> None:
@@ -96,7 +95,7 @@ def lively_of(form: str) -> AttentionalModel:
     return model
 
 
-@needs_compiled
+@pytest.mark.usefixtures("implementation")
 @pytest.mark.parametrize("width", [1, 5])
 @pytest.mark.parametrize("form", FORMS)
 def test_the_sharp_decoder_finds_what_torch_finds(form: str, width: int) -> None:
