@@ -54,7 +54,7 @@ def share_option(text: str) -> Any:
 
 
 def pace_option(default: str) -> Any:
-    """Return the option of a rate of reads, whose default is told in words."""
+    """Return the option of a rate of reads; `default` is its default as the help prints it."""
     text = f"Read no faster than a slower storage, such as 20MB/s. [default: {default}]"
     return option("RATE", text, "--pace", parser=parse_rate)
 

@@ -24,7 +24,7 @@ def _parts(result: Run) -> Iterator[list[str]]:
     one = result.summary_rows[0]
     repeats = "one replication" if one["replications"] == 1 else f"means of {one['replications']} replications"
     cells = result.cells
-    devices = [(kind, of.name) for cell in cells for kind, of in zip(cell.shown_kinds, cell.devices, strict=True)]
+    devices = [(kind, device.name) for cell in cells for kind, device in zip(cell.shown_kinds, cell.devices, strict=True)]
     series = [(cell.series.kind, cell.series.name) for cell in cells]
     sources = [format_sources(devices, series)] if cells else []
     yield [f"{result.name}: {one['requests']:,} requests each, {repeats}", *sources, *result.scope]

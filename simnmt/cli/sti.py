@@ -60,7 +60,7 @@ def train(
     context: typer.Context,
     task: Annotated[Path, option("FILE.tsv", "Examples: sentence<TAB>label, with that header.")],
     out: Annotated[Path, option("DIR", "Folder to write, or to go on with.")],
-    dev: Annotated[Path | None, option("FILE.tsv", "Examples whose accuracy is told after each epoch.")] = None,
+    dev: Annotated[Path | None, option("FILE.tsv", "Examples whose accuracy is printed after each epoch.")] = None,
     epochs: Annotated[float | None, option("E", "Passes over the task. [default: 7]")] = None,
     minutes: Annotated[float | None, option("M", "Ends after M minutes, all sittings together, instead.")] = None,
     layers: Annotated[int | None, option("N", "Layers. [default: 12]")] = None,

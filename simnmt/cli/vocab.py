@@ -150,13 +150,15 @@ def build(
             record = _record_of_clusters(bundle)
         else:
             source = Path(text[0])
-            ours, theirs = _lines(source), _lines(targets)
-            if len(ours) != len(theirs):
-                raise InputError(f"{len(ours):,} sources but {len(theirs):,} targets", remedy="line i must translate line i")
-            count = min(len(ours), sentences or len(ours))
+            source_lines, target_lines = _lines(source), _lines(targets)
+            if len(source_lines) != len(target_lines):
+                raise InputError(
+                    f"{len(source_lines):,} sources but {len(target_lines):,} targets", remedy="line i must translate line i"
+                )
+            count = min(len(source_lines), sentences or len(source_lines))
             if candidates is not None:
                 options["count"] = options.pop("candidates")
-            pairs = _sample(source, ours, count), _sample(targets, theirs, count)
+            pairs = _sample(source, source_lines, count), _sample(targets, target_lines, count)
             options["progress"] = lambda done: bar.stage("aligning", done / count)
             lists = build_candidates(translator, *pairs, **options)
             if lists.pairs != count:

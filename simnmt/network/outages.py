@@ -50,8 +50,8 @@ class DownTimes:
 
     def up_from(self, at_s: float) -> float:
         """Return the first moment, not before this one, at which it is up."""
-        begun = self._read_beyond(at_s)
-        return max(self._end_s[begun - 1], at_s) if begun else at_s
+        number_begun = self._read_beyond(at_s)
+        return max(self._end_s[number_begun - 1], at_s) if number_begun else at_s
 
     def is_down(self, at_s: float) -> bool:
         """Return whether it is down at a moment."""
@@ -63,8 +63,8 @@ class DownTimes:
 
     def down_s(self, until_s: float) -> float:
         """Return the seconds that it is down from 0 to a moment."""
-        begun = self._read_beyond(until_s)
-        return self._down_s[begun] - max(self._end_s[begun - 1] - until_s, 0.0) if begun else 0.0
+        number_begun = self._read_beyond(until_s)
+        return self._down_s[number_begun] - max(self._end_s[number_begun - 1] - until_s, 0.0) if number_begun else 0.0
 
 
 ALWAYS_UP = DownTimes(())

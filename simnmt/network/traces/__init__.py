@@ -38,11 +38,11 @@ FORMATS = (
 """The first format whose test is true is read."""
 
 
-def read_trace(path: str | os.PathLike[str], how: ReadOptions | None = None) -> list[Trace]:
+def read_trace(path: str | os.PathLike[str], options: ReadOptions | None = None) -> list[Trace]:
     """Read and repair the traces of a file in any of `FORMATS`: RTTs, bandwidths or both.
 
     Several quantities of one file begin at one moment. Raises `TraceError` for a file of no known form, and for one that holds
-    several series of which `how` chooses none.
+    several series of which `options` chooses none.
     """
     path = Path(path)
     source = Source(path, read_text(path, decode_code_page))
@@ -51,4 +51,4 @@ def read_trace(path: str | os.PathLike[str], how: ReadOptions | None = None) -> 
         keys = format_list((shorten(key) for key in source.keys), ",") or "none"
         names = format_list((form.name for form in FORMATS), "or")
         raise source.documents[0].fault(f"is of no known tool, keys: {keys}", f"give {names}")
-    return align_starts(form.read(source, how or ReadOptions()))
+    return align_starts(form.read(source, options or ReadOptions()))

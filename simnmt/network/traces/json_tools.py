@@ -138,7 +138,7 @@ def _with_both_sums(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs) if len(sums) != 2 else dict(pairs) | {"sum": sums[0], "sum_bidir_reverse": sums[1]}
 
 
-def read_iperf3(source: Source, how: ReadOptions) -> list[Trace]:
+def read_iperf3(source: Source, options: ReadOptions) -> list[Trace]:
     """Return the bandwidths of one run by direction, an interval each; downlink is from the server to the client.
 
     Raises `TraceError` for several runs, and with the message of iperf3 for a run without intervals.
@@ -160,7 +160,7 @@ def read_iperf3(source: Source, how: ReadOptions) -> list[Trace]:
     error = shorten(run.content.get("error"))
     if not run.content.get("intervals"):
         remedy = "give a run that sent something" if error else "run iperf3 -J with -i 1: -i 0 writes the mean of the run alone"
-        raise run.fault(f"has no interval of iperf3{': ' * bool(error)}{error}", remedy)
+        raise run.fault(f"has no interval of iperf3{f': {error}' if error else ''}", remedy)
     if error:
         remarks.append(f"iperf3 ended with an error: {error}")
     start = run.content.get("start")
@@ -195,7 +195,7 @@ def read_iperf3(source: Source, how: ReadOptions) -> list[Trace]:
     return traces
 
 
-def read_irtt(source: Source, how: ReadOptions) -> list[Trace]:
+def read_irtt(source: Source, options: ReadOptions) -> list[Trace]:
     """Return the RTTs of one run of irtt, one per packet at the time at which it was sent; lost packets are lost."""
     run, *others = source.documents
     if others:
@@ -220,16 +220,16 @@ RIPE_KEYS = frozenset(("type", "prb_id", "msm_id", "msm_name", "paris_id", "dst_
 _IN_STEP_S = 3600.0  # a clock that was synchronised within this time is off by far less than a round
 
 
-def read_ripe_atlas(source: Source, how: ReadOptions) -> list[Trace]:
+def read_ripe_atlas(source: Source, options: ReadOptions) -> list[Trace]:
     """Return the RTTs of the results of one probe and one measurement: one value per round.
 
     The forms are those of firmware 0 to 5080, of which 0 and 1 give only the summary of a ping, as texts or numbers. Raises
-    `TraceError` for several probes of which `how` chooses none, and for several measurements.
+    `TraceError` for several probes of which `options` chooses none, and for several measurements.
     """
-    documents = _chosen(source, how.probe)
+    documents = _chosen(source, options.probe)
     kinds = Counter(map(_type_of, documents))
     if len(kinds) > 1:
-        what = f"results of {len(kinds)} kinds: {_listed(kinds)}"
+        what = f"results of {len(kinds)} kinds: {_format_counts(kinds)}"
         raise TraceError(what, path=source.path, remedy="keep those of one kind in the file")
     (kind,) = kinds
     counts: Counter[str] = Counter()
@@ -239,8 +239,8 @@ def read_ripe_atlas(source: Source, how: ReadOptions) -> list[Trace]:
         times_s.append(as_number(result.get("timestamp")))
         if not 0.0 < times_s[-1] < 1e11:
             raise document.fault(f"has the timestamp {short_repr(result.get('timestamp'))}, which is no Unix time")
-        rtts_ms = _ping_ms(document, how.reply, counts) if kind == "ping" else _traceroute_ms(document, counts)
-        value_ms = math.nan if not rtts_ms else min(rtts_ms) if how.reply == "min" else sum(rtts_ms) / len(rtts_ms)
+        rtts_ms = _ping_ms(document, options.reply, counts) if kind == "ping" else _traceroute_ms(document, counts)
+        value_ms = math.nan if not rtts_ms else min(rtts_ms) if options.reply == "min" else sum(rtts_ms) / len(rtts_ms)
         rtts_s.append(value_ms / 1e3)
         if "error" in result:
             counts[_describe_error(result)] += 1
@@ -249,10 +249,12 @@ def read_ripe_atlas(source: Source, how: ReadOptions) -> list[Trace]:
     remarks = [f"{what}: {count:,}" for what, count in counts.items()] + source.cut_remarks
     addresses = Counter(address for document in documents if (address := _destination(document)))
     if len(addresses) > 1:
-        remarks.append(f"{len(addresses)} destination addresses: {_listed(addresses)}")
+        remarks.append(f"{len(addresses)} destination addresses: {_format_counts(addresses)}")
     goal = shorten(result.get("dst_name")) or shorten(result.get("name")) or next(iter(addresses), "an unnamed destination")
     identity = f"probe {_identity(result.get('prb_id'))}, measurement {_identity(result.get('msm_id'))}"
-    origin = f"RIPE Atlas {identity}, {kind} to {goal}; the {'least' if how.reply == 'min' else 'mean'} of each round's replies"
+    origin = (
+        f"RIPE Atlas {identity}, {kind} to {goal}; the {'least' if options.reply == 'min' else 'mean'} of each round's replies"
+    )
     return [mend("rtt", np.array(times_s), np.array(rtts_s), "measured", origin, remarks, path=source.path)]
 
 
@@ -263,11 +265,19 @@ def _chosen(source: Source, probe: int | None) -> Sequence[Document]:
         ("probe", "prb_id", "choose one by --probe"),
         ("measurement", "msm_id", "give each its own file"),
     ):
-        held = Counter(_identity(document.content.get(key)) for document in documents or source.documents)
+        results_by_identity = Counter(_identity(document.content.get(key)) for document in documents or source.documents)
         if not documents:
-            raise TraceError(f"no probe {probe} among {_listed(held)}", path=source.path, remedy="choose another by --probe")
-        if len(held) > 1:
-            raise TraceError(f"results of {len(held)} {noun}s: {_listed(held)}", path=source.path, remedy=remedy)
+            raise TraceError(
+                f"no probe {probe} among {_format_counts(results_by_identity)}",
+                path=source.path,
+                remedy="choose another by --probe",
+            )
+        if len(results_by_identity) > 1:
+            raise TraceError(
+                f"results of {len(results_by_identity)} {noun}s: {_format_counts(results_by_identity)}",
+                path=source.path,
+                remedy=remedy,
+            )
     return documents
 
 
@@ -295,8 +305,10 @@ def _traceroute_ms(document: Document, counts: Counter[str]) -> list[float]:
         parts = hop.get("result")
         parts = [part for part in parts if isinstance(part, Mapping)] if isinstance(parts, list) else []
         counts.update(_describe_error(part) for part in (hop, *parts) if "error" in part and "from" not in part)
-        theirs = [part for part in parts if destination is not None and _address(str(part.get("from"))) == destination]
-        rtts_ms = _valid_ms(theirs, counts) or rtts_ms
+        destination_replies = [
+            part for part in parts if destination is not None and _address(str(part.get("from"))) == destination
+        ]
+        rtts_ms = _valid_ms(destination_replies, counts) or rtts_ms
     if not rtts_ms:
         counts["rounds in which the destination did not answer, so lost"] += 1
     return rtts_ms
@@ -341,5 +353,5 @@ def _identity(value: object) -> str:
     return shorten(value) if isinstance(value, str) else short_repr(value)
 
 
-def _listed(held: Counter[str]) -> str:
-    return format_list((f"{name} ({count:,})" for name, count in held.most_common()), ",")
+def _format_counts(counts: Counter[str]) -> str:
+    return format_list((f"{name} ({count:,})" for name, count in counts.most_common()), ",")

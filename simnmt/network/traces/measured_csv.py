@@ -57,7 +57,7 @@ def parse_columns(texts: Iterable[str]) -> dict[str, tuple[str | None, str | Non
     return columns
 
 
-def read_measured_csv(source: Source, how: ReadOptions) -> list[Trace]:
+def read_measured_csv(source: Source, options: ReadOptions) -> list[Trace]:
     """Return the RTTs of a file, or its bandwidths, or both.
 
     Beside a bandwidth, a row without an RTT was written for the bandwidth; its RTT is lost only if a column of losses has a
@@ -65,14 +65,14 @@ def read_measured_csv(source: Source, how: ReadOptions) -> list[Trace]:
     """
     table = SeriesTable(source.path, source.text)
     remarks: list[str] = []
-    time_s = _times(table, source, how, remarks)
-    chosen = [(quantity, name) for quantity in _NAMES if (name := how.columns.get(quantity, (None, None))[0]) is not None]
-    columns: list[tuple[Quantity, str]] = chosen or _guessed(table, how)
+    time_s = _times(table, source, options, remarks)
+    chosen = [(quantity, name) for quantity in _NAMES if (name := options.columns.get(quantity, (None, None))[0]) is not None]
+    columns: list[tuple[Quantity, str]] = chosen or _guessed(table, options)
     loss = next((name for name in table.names if _bare(name) in _LOSS), None)
     traces: list[Trace] = []
     for quantity, name in columns:
         notes = list(remarks)
-        value = _values(table, quantity, name, how, notes)
+        value = _values(table, quantity, name, options, notes)
         kept = np.ones(len(value), dtype=bool)
         if quantity == "rtt" and len(columns) > 1:
             cells = table.cells_of(name if loss is None else loss)
@@ -115,12 +115,12 @@ def _only(table: SeriesTable, quantity: str, names: Sequence[str], role: str) ->
     return None
 
 
-def _guessed(table: SeriesTable, how: ReadOptions) -> list[tuple[Quantity, str]]:
+def _guessed(table: SeriesTable, options: ReadOptions) -> list[tuple[Quantity, str]]:
     columns: list[tuple[Quantity, str]] = []
     for quantity, names in _NAMES.items():
         if quantity == "bandwidth" and any(other in ("downlink", "uplink") for other, _ in columns):
             continue
-        column_names = (*_RTT, *_RTT_MEAN) if quantity == "rtt" and how.reply == "mean" else names
+        column_names = (*_RTT, *_RTT_MEAN) if quantity == "rtt" and options.reply == "mean" else names
         if name := _only(table, f"the {quantity}", column_names, "downlink" if quantity == "bandwidth" else quantity):
             columns.append((quantity, name))
     if not columns:
@@ -128,13 +128,13 @@ def _guessed(table: SeriesTable, how: ReadOptions) -> list[tuple[Quantity, str]]
     return columns
 
 
-def _values(table: SeriesTable, quantity: Quantity, name: str, how: ReadOptions, notes: list[str]) -> Floats:
+def _values(table: SeriesTable, quantity: Quantity, name: str, options: ReadOptions, notes: list[str]) -> Floats:
     """Return the values of a column in seconds or bit/s, and note a unit that is guessed.
 
     Raises `TraceError` for a unit of another quantity, one that is not known, and one that the values contradict.
     """
     numbers, role = table.numbers(name, _MISSING), "downlink" if quantity == "bandwidth" else quantity
-    stated, shown = how.columns.get(role, (None, None))[1], shorten(name)
+    stated, shown = options.columns.get(role, (None, None))[1], shorten(name)
     unit = stated or _split_unit(name)[1]
     if unit is None:
         unit = "ms" if quantity == "rtt" else "kbps"
@@ -184,9 +184,9 @@ def parse_dates_s(cells: Sequence[str]) -> Floats:
     return np.where(np.isnat(moments), np.nan, moments.astype(np.int64) / 1e6)
 
 
-def _times(table: SeriesTable, source: Source, how: ReadOptions, remarks: list[str]) -> Floats:
+def _times(table: SeriesTable, source: Source, options: ReadOptions, remarks: list[str]) -> Floats:
     """Return the time of each row in seconds, from dates or numbers, and remark a unit that is guessed."""
-    name, unit = how.columns.get("time", (None, None))
+    name, unit = options.columns.get("time", (None, None))
     name = name or _only(table, "a time", _TIME, "time")
     if name is None:
         cells = re.split(r"[,;\t\n]", source.text[:4000].partition("\n")[2])

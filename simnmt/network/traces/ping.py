@@ -170,12 +170,12 @@ class _Log:
         self.runs[-1].add(number, rtt_ms, stamp)
 
 
-def read_ping(source: Source, how: ReadOptions) -> list[Trace]:
+def read_ping(source: Source, options: ReadOptions) -> list[Trace]:
     """Return the RTTs of one or several runs of ping to one host: one value per request, lost if it was not answered.
 
     The time of a request is when it was sent: the stamp of `ping -D`, which is that of the reply, less the RTT. Without stamps,
-    a request each `how.interval_s` is assumed, run after run. The remarks state where a summary of ping contradicts the lines
-    above it. Raises `TraceError` for runs to several hosts, and for a log that shows no reply although ping received some.
+    a request each `options.interval_s` is assumed, run after run. The remarks state where a summary of ping contradicts the
+    lines above it. Raises `TraceError` for runs to several hosts, and for a log that shows no reply although ping received some.
     """
     path, log = source.path, _Log()
     *lines, unfinished = source.text.split("\n")
@@ -210,10 +210,10 @@ def read_ping(source: Source, how: ReadOptions) -> list[Trace]:
         *(f"{name}: {count:,}" for name, count in log.counts.items() if count),
     ]
     if any(run.sent_s for run in runs) and all(len(run.sent_s) == len(run.rtt_ms) for run in runs):
-        time_s = _sending_times(runs, how.interval_s)
+        time_s = _sending_times(runs, options.interval_s)
     else:
-        time_s = np.arange(requests, dtype=np.float64) * how.interval_s
-        every = f"a request each {how.interval_s:g} s taken for granted"
+        time_s = np.arange(requests, dtype=np.float64) * options.interval_s
+        every = f"a request each {options.interval_s:g} s taken for granted"
         remarks.append(f"no times in the file, which ping -D of Linux prints: {every}")
     rtt_s = 1e-3 * np.array([run.rtt_ms.get(number, math.nan) for run in runs for number in run.numbers])
     goal = f"ping to {next(iter(goals))}" if goals else f"ping, file {shorten(path.name)}"

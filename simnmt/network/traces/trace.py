@@ -108,7 +108,7 @@ def mend(
         notes.append(f"values that no network has, such as 0, so lost: {int(impossible.sum()):,}")
     missing = np.isnan(value) | impossible
     if missing.all():
-        what = f"{NOUN[quantity]}: no sample of {len(value):,} arrived{': ' * bool(notes)}{'; '.join(notes)}"
+        what = f"{NOUN[quantity]}: no sample of {len(value):,} arrived{': ' if notes else ''}{'; '.join(notes)}"
         raise TraceError(what, path=path, remedy="give at least one that arrived")
     steps_s = np.diff(time_s)
     if back := int((steps_s < 0.0).sum()):
