@@ -236,12 +236,12 @@ def format_sweep(result: SweepResult) -> str:
     losses = [row["lost_share"] for row in best if row.get("lost_share")]
     lines = [
         f"{result.points} point{'s' * (result.points != 1)} of {', '.join(table.keys)}",
-        f"\nBy {table.objective}, policies are at so many points:\n{format_table(['policy', *shown.values()], rows)}\n"
+        f"\nBy {table.objective}, policies are so often (each point counts for each workload and network):\n{format_table(['policy', *shown.values()], rows)}\n"
         if rows
         else "",
         f"Left out: {', '.join(bounds)}, a bound that cannot be deployed (the table has its numbers)." if bounds else "",
-        f"At {missing} of {len(best)} points the best policy misses the service level, as all do." if missing else "",
-        f"At {len(losses)} of {len(best)} points the best policy loses requests, up to {100.0 * max(losses):.2g} %."
+        f"In {missing} of {len(best)} cases the best policy misses the service level, as all do." if missing else "",
+        f"In {len(losses)} of {len(best)} cases the best policy loses requests, up to {100.0 * max(losses):.2g} %."
         if losses
         else "",
         f"table: {result.directory / TABLE}\npage: {result.directory / PAGE}",

@@ -89,7 +89,7 @@ def test_a_finished_sweep_says_where_policies_are_best(here: Path, simnmt: Comma
 
 def test_points_whose_best_policy_misses_the_service_level_are_counted(here: Path, simnmt: Command) -> None:
     outcome = simnmt(*SMALL[:2], "--grid", "networks.office.rtt_mean_ms=20,200", "--set", "slo={mean_ms: 0.001}", *SMALL[-4:])
-    assert "At 2 of 2 points the best policy misses the service level, as all do." in outcome.out
+    assert "In 2 of 2 cases the best policy misses the service level, as all do." in outcome.out
     (folder,) = (here / "reports").glob("*-sweep-*")
     table = package.load_sweep(folder)
     assert set(table[table["standing"] == "best"]["slo_met"]) == {0.0}
