@@ -197,7 +197,7 @@ HopConfiguration = Annotated[
     Annotated[LinkConfiguration, Tag("LinkConfiguration")]
     | Annotated[list[LinkConfiguration], Field(min_length=1), Tag("list")],
     Discriminator(
-        lambda value: "list" if isinstance(value, list) else _form_of_link(value),
+        lambda value: "list" if isinstance(value, list) and value else _form_of_link(value),
         custom_error_type="no_link",
         custom_error_message="give a link {rtt: ...}, or a list of them",
     ),

@@ -68,6 +68,8 @@ class StubService:
             return web.json_response({"error": "out of memory"}, status=500)
         if fault == "html":
             return web.Response(text="<!DOCTYPE html><html><body>welcome</body></html>", content_type="text/html")
+        if fault == "stream":
+            return web.Response(text='data: {"choices": []}\n\ndata: [DONE]\n\n', content_type="text/event-stream")
         if fault == "error with status 200":
             return web.json_response({"error": "out of memory"})
         if fault == "break":

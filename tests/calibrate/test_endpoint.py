@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from simnmt.base.errors import SimnmtError
 from simnmt.calibrate.calibration import Calibrated
 from simnmt.calibrate.endpoint import EndpointSettings, ServiceTimes, calibrate_endpoint
 from simnmt.calibrate.journal import journal_path
@@ -104,6 +105,11 @@ def test_thinking_is_no_part_of_a_translation_and_is_warned_of(calibrated: Any, 
         done = calibrated(service, "openai")
     assert done.profile.valid_range.tgt_len == (TGT.min(), TGT.max())
     assert any("the model thinks" in warning for warning in done.warnings)
+
+
+def test_a_stream_in_answer_to_a_whole_question_is_named(calibrated: Any) -> None:
+    with stub_service(pace=FAST, api_fault="stream") as service, pytest.raises(SimnmtError, match="is a stream of events"):
+        calibrated(service, "openai")
 
 
 def test_answers_that_are_cut_or_far_longer_than_their_source_are_warned_of(calibrated: Any) -> None:

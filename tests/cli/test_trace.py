@@ -127,6 +127,7 @@ def test_iperf3_becomes_a_link_that_a_scenario_runs_on(folder: Path, simnmt: Com
     [
         "trace import x.txt --out x.csv --host a",
         "-q trace record -o a",
+        "trace inspect x.txt --reply first",
         "corpus fit --expect-ratio 1 x",
         "run @locked-local",
         "reproduce vocab --heldout x",

@@ -117,6 +117,7 @@ FORM, NO_NAME = "Content-Type: multipart/form-data; boundary=x", b"--x\r\nConten
         (post(PLAIN | {"format": "html"}), 400, "format must be text"),
         (post(PLAIN | {"q": "w " * 600}), 400, "512 tokens"),
         (post(PLAIN | {"target": "fr"}), 400, "de to fr is not translated here"),
+        (request("/translate?q=%ff%fe&source=de&target=en"), 400, "UTF-8"),
         (request("/translates", BODY), 404, "no POST /translates"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200), None, ""),
         (b"GET / HTTP/9.9\r\n\r\n", None, ""),

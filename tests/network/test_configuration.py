@@ -74,6 +74,7 @@ def test_a_shipped_name_means_the_same_everywhere(folder: Path) -> None:
         ({"rtt": "x", "downlink_mbps": {"csv": "x", "unit": "mb"}}, "downlink_mbps.unit", "'mbps', 'kbps' or 'bps'"),
         ({"rtt": "x", "uplink_mbps": float("inf")}, "uplink_mbps", "finite"),
         ({"rtt": "x", "bandwidth": 1}, "bandwidth", "Extra inputs"),
+        ({"rtt": "x", "hops": {"hub": []}}, "hops.hub", "give a link"),
     ],
 )
 def test_one_complaint_at_the_key_that_is_wrong(given: Any, place: str, message: str) -> None:

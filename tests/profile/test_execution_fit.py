@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.profile.cost import LognormalResidual, Plane, ResidualQuantiles
-from simnmt.profile.execution_fit import cell_samples, fit_execution, fit_plane, fit_relative_plane
+from simnmt.profile.execution_fit import bounded_least_squares, cell_samples, fit_execution, fit_plane, fit_relative_plane
 
 PLANE = Plane(0.0004, 0.003, 0.005)
 SRC, TGT = (axis.ravel() for axis in np.meshgrid([1, 5, 10, 20, 40, 80], [1, 5, 10, 20, 40, 80]))
@@ -186,3 +186,12 @@ def test_a_factor_is_drawn_at_the_quantile_of_its_normal_number(seed: int) -> No
     assert (np.argsort(drawn) == np.argsort(normal)).mean() > 0.99, "the same requests are slow on every device profile"
     assert np.mean(drawn <= np.interp(0.99, residual.shares, residual.factors)) == pytest.approx(0.99, abs=0.003)
     assert drawn.mean() == pytest.approx(1.0, abs=0.01)
+
+
+def test_no_coefficient_falls_below_0_by_a_rounding_error() -> None:
+    """The solver of scipy returns -1e-16 for the offset here; a profile with such a part could once not be written."""
+    src, tgt, time = np.array([[6, 3, 5], [4, 8, 1], [1, 5, 6], [8, 3, 7], [5, 7, 5]], dtype=np.float64).T
+    design = np.column_stack([np.ones(5), src, tgt]) / (1e-3 * time)[:, None]
+    offset, per_src, per_tgt = bounded_least_squares(design, np.ones(5)).tolist()
+    assert (offset, per_tgt) == (0.0, 0.0)
+    assert per_src == pytest.approx(design[:, 1].sum() / (design[:, 1] ** 2).sum())

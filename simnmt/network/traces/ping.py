@@ -174,8 +174,8 @@ def read_ping(source: Source, options: ReadOptions) -> list[Trace]:
     """Return the RTTs of one or several runs of ping to one host: one value per request, lost if it was not answered.
 
     The time of a request is when it was sent: the stamp of `ping -D`, which is that of the reply, less the RTT. Without stamps,
-    a request each `options.interval_s` is assumed, run after run. The remarks state where a summary of ping contradicts the
-    lines above it. Raises `TraceError` for runs to several hosts, and for a log that shows no reply although ping received some.
+    a request each `options.interval_s` is assumed. The remarks state where a summary of ping contradicts the lines above it.
+    Raises `TraceError` for runs to several hosts, and for a log that shows no reply although ping received some.
     """
     path, log = source.path, _Log()
     *lines, unfinished = source.text.split("\n")
