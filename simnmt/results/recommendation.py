@@ -155,7 +155,7 @@ class _Cell:
 
     def best_but_for_losses(self, policy: str | None, stable: Sequence[str], answering: Sequence[str]) -> str | None:
         """Return the best policy by answered requests if it loses too many, and a fixed policy is recommended; else None."""
-        if policy not in self.roles.fixed or policy not in answering:
+        if policy is None or policy not in self.roles.fixed or policy not in answering:
             return None
         best = min(stable, key=self.mean)
         return None if best in answering or is_tie(self.mean(best), self.mean(policy)) else best
