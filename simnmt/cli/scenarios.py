@@ -236,7 +236,8 @@ def format_sweep(result: SweepResult) -> str:
     losses = [row["lost_share"] for row in best if row.get("lost_share")]
     lines = [
         f"{result.points} point{'s' * (result.points != 1)} of {', '.join(table.keys)}",
-        f"\nBy {table.objective}, policies are so often (each point counts for each workload and network):\n{format_table(['policy', *shown.values()], rows)}\n"
+        f"\nBy {table.objective}, policies are so often (each point counts for each workload and network):\n"
+        f"{format_table(['policy', *shown.values()], rows)}\n"
         if rows
         else "",
         f"Left out: {', '.join(bounds)}, a bound that cannot be deployed (the table has its numbers)." if bounds else "",

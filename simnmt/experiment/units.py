@@ -121,6 +121,7 @@ class UnitResult:
     best_offloaded_share: float
     """Share of requests whose execution plus transfer is truly least on another device than the first."""
     mean_transfer_s: float
+    """To the last device, of all requests: of those that a policy offloads, it would depend on when the policy offloads."""
     learnt: Learnt
     gap_totals_s: dict[str, float]
     engines: dict[str, tuple[Engine, str]]
@@ -160,13 +161,10 @@ def run_unit(unit: Unit) -> UnitResult:
             answered = 1.0 if trail.outcome is None else float(were_answered(trail.outcome[cut:]).mean())
             gap_totals_s[removed] = float(counted["latency_s"].sum()) * _per_counted(unit, cut) / answered
     last = len(case.targets) - 1
-    measured_s = [trail.transfer_s[trail.target == last] for trail in trails.values() if trail.transfer_s is not None]
-    if not sum(map(len, measured_s)):
-        measured_s = [drawn.truth.transfer_s[last]]
     return UnitResult(
         numbers=numbers,
         best_offloaded_share=drawn.truth.best_offloaded_share,
-        mean_transfer_s=float(np.concatenate(measured_s).mean()),
+        mean_transfer_s=float(np.mean([(trail.truth or drawn.truth).transfer_s[last].mean() for trail in trails.values()])),
         learnt=learnt,
         gap_totals_s=gap_totals_s,
         engines={name: (trail.engine, trail.engine_reason) for name, trail in trails.items()},

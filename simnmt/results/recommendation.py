@@ -99,6 +99,7 @@ def recommend(rows: Sequence[Row], runs: Runs, roles: Roles, goal: Goal, reason:
         **interval_columns("margin", changes.get(runner_up or ""), 100.0),
         "against": [{"baseline": name, **interval_columns("change", changes[name], 100.0)} for name in shown],
         "indistinguishable": [name for name in eligible if name in as_good or name in unclear],
+        "best_but_for_losses": cell.best_but_for_losses(policy, stable, answering),
         "lost_shares": {name: share for name, share in lost.items() if share > 0.0},
         **interval_columns("objective_value", value),
         "unstable": unstable,
@@ -151,6 +152,13 @@ class _Cell:
     def worst_ratio(self, policy: str) -> float:
         """Return the greatest ratio of a limited number to its limit, above 1 if that is missed; 0 without a service level."""
         return max((inf if one.lost else one.requirement.ratio(one.value) for one in self.assess(policy)), default=0.0)
+
+    def best_but_for_losses(self, policy: str | None, stable: Sequence[str], answering: Sequence[str]) -> str | None:
+        """Return the best policy by answered requests if it loses too many, and a fixed policy is recommended; else None."""
+        if policy is None or policy not in self.roles.fixed or policy not in answering:
+            return None
+        best = min(stable, key=self.mean)
+        return None if best in answering or is_tie(self.mean(best), self.mean(policy)) else best
 
     def worth(self, policy: str | None, eligible: Sequence[str]) -> Row:
         """Return the worth of the choice: the spread of the policies, the gain over a fixed policy, the gap to the oracle.

@@ -98,6 +98,12 @@ def test_nothing_is_lost_with_a_timeout(falling_back: Any, result: Any) -> None:
     assert cloud.loc[fell_back, "t_tx_s"].max() <= 0.4 + 1e-9
 
 
+def test_the_mean_transfer_time_behind_a_verdict_does_not_depend_on_which_requests_policies_offload(result: Any) -> None:
+    alone = simnmt.run(scenario(policies={"cloud": {}}))
+    of_all, of_one = (run.recommendations[0]["reason"]["transfer_s"] for run in (result, alone))
+    assert of_all == of_one == pytest.approx(0.020, rel=0.01)
+
+
 @pytest.mark.parametrize(("begin_s", "warm_up"), [(0.0, 0), (5.0, 200)])
 def test_a_run_without_any_answer_after_its_warm_up_is_refused(begin_s: float, warm_up: Any) -> None:
     dead = scenario(policies={"cloud": {}}, warm_up_requests=warm_up)

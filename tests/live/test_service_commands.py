@@ -79,6 +79,7 @@ GATEWAY = ["gateway", "@open-loop", "--policy", "edge", "--server", "http://127.
         (["server", "--model", "x", "--tls-cert", "empty", "--tls-key", "empty"], "empty"),
         (["gateway", "@open-loop", "--policy", "oracle", "--local-server", "http://127.0.0.1:9"], "oracle"),
         ([*GATEWAY, "--server", "http://127.0.0.1:8", "--local-server", "http://127.0.0.1:9"], "cloud has two servers"),
+        ([*GATEWAY[:-1], "foo"], "foo is no address of a service"),
         ([*GATEWAY, "--local-server", "ftp://here"], "ftp://here is no address of a service"),
         ([*GATEWAY, "--local-server", "http://127.0.0.1:9", "--local-unit", "wrod"], "'wrod' (did you mean word?)"),
         (["replay", "@open-loop", "--gateway", "https://127.0.0.1:9", "--ca-file", "/dev/zero", "--out", "new"], "/dev/zero"),

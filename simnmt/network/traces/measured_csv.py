@@ -167,8 +167,6 @@ def _suspicions(quantity: Quantity, rate_bps: Floats, before: Sequence[Trace]) -
 
 
 _DATE = re.compile(r"(\d{4})[-./](\d\d)[-./](\d\d)[T _]+(\d\d)[:.](\d\d)[:.](\d\d)")
-_NO_ZONE = re.compile(r":\d\d(\.\d+)?[+-](1[5-9]|[2-9]\d)(:?\d\d)?$")
-"""A zone more than 14 hours from UTC, which there is nowhere, and pandas accepts."""
 _LARGEST_OF_UNIT = ((1e11, "s"), (1e14, "ms"), (1e17, "us"), (math.inf, "ns"))
 """Greatest Unix times of recent decades by unit; small numbers are in seconds."""
 
@@ -178,7 +176,6 @@ def parse_dates_s(cells: Sequence[str]) -> Floats:
     import pandas as pd  # here, since most logs hold numbers
 
     texts = [_DATE.sub(r"\1-\2-\3T\4:\5:\6", cell.strip()).replace(",", ".").replace(" UTC", "Z") for cell in cells]
-    texts = ["" if _NO_ZONE.search(text) else text for text in texts]
     dates = pd.to_datetime(pd.Series(texts, dtype=object), utc=True, format="ISO8601", errors="coerce").dt.tz_localize(None)
     moments = dates.to_numpy().astype("datetime64[us]")  # nanoseconds overflow in the year 2262
     return np.where(np.isnat(moments), np.nan, moments.astype(np.int64) / 1e6)

@@ -255,9 +255,8 @@ def _values(log: _Cells) -> Times:
         value = np.asarray(pd.Series(value).ffill().bfill(), np.float64)
     if log.format == "counts":
         is_wrong |= value != np.floor(value)
-    number = "a whole number" if log.format == "counts" else "a number"
-    bound = f"from 0 to {most:,.0f}" if log.format in _MOST else "of 0 or above"
-    log.refuse(is_wrong, log.value, f"give {number} {bound}, with a decimal point if it has a fraction")
+    bound = f"from 0 to {most:,.0f}" if log.format in _MOST else "of 0 or above, with a decimal point"
+    log.refuse(is_wrong, log.value, f"give {'a whole number' if log.format == 'counts' else 'a number'} {bound}")
     if log.format == "rates" and not (value > 1e-9).any():
         raise ArrivalsError(f"{log.value} is nowhere above 0", path=log.path, remedy="give a series in which something arrives")
     if log.format == "counts" and not 2 <= value.sum() <= most:
