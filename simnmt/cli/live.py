@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, fields
-from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
 from simnmt.base.errors import InputError, shorten
-from simnmt.base.files import MOST_SECRET_BYTES, read_bounded
 from simnmt.cli.calibrate import Backend
 from simnmt.cli.options import (
     AsJson,
@@ -46,7 +43,6 @@ if TYPE_CHECKING:
     from simnmt.experiment.cases import Unit
     from simnmt.live.gateway import LiveGateway
     from simnmt.live.server import Engine, FrontSettings, LiveServer
-    from simnmt.live.validation import Comparison, Validation
     from simnmt.service.http_server import Access, Limits
 
 app = typer.Typer(help="A live testbed: real servers and gateways, and replays of a workload.", no_args_is_help=True)
@@ -113,7 +109,7 @@ class ServiceOptions:
     def settings(self, default_address: str) -> tuple[FrontSettings, Access, Limits]:
         """Return what the options say about clients. Raises `InputError`."""
         from simnmt.live.server import FrontSettings
-        from simnmt.service.http_server import Access, Limits, parse_address
+        from simnmt.service.http_server import Access, Limits, parse_address, read_token
 
         limits = self.max_texts, self.max_waiting, self.deadline
         front = FrontSettings(self.source, self.target, *limits, self.forced_lengths)
@@ -195,6 +191,7 @@ def gateway(
     from simnmt.live.engine_process import EngineProcess
     from simnmt.live.gateway import GatewaySettings, LiveGateway
     from simnmt.live.service_engine import ServiceEngine, unit_of_lengths
+    from simnmt.service.http_server import read_token
 
     def local_engine(folder: Path) -> Engine:
         """Return what executes on the gateway's own device. Raises `InputError`."""
@@ -264,6 +261,7 @@ def replay(
     """
     import simnmt.api
     from simnmt.live.replay import ReplaySettings, read_texts
+    from simnmt.service.http_server import read_token
 
     token, texts = read_token(token_file, TOKEN), None if text is None else read_texts(text)
     where = gateway, token, ca_file, source, target, texts, workload, device
@@ -309,33 +307,20 @@ def serve(service: LiveServer | LiveGateway, as_json: bool) -> None:
 
 
 def _parse_batching(text: str, longest_wait_s: float) -> Batching:
+    from pydantic import TypeAdapter
+
     from simnmt.batching.batcher import MAXI
-    from simnmt.batching.configuration import MOST, MaxiBatching, MiniBatching, TopUpBatching
+    from simnmt.batching.configuration import MOST, BatchingConfiguration
 
     match = _BATCHING.fullmatch(text)
-    if match is None or not 1 <= int(match[2]) <= MOST:
+    if match is None or not 1 <= (size := int(match[2])) <= MOST:
         remedy = "write it as mini:8, maxi:8 or top-up:8"
         raise InputError(f"--batching {shorten(text)!r} is no kind with a size", remedy=remedy)
-    settings: dict[str, Any] = {"size": int(match[2]), "longest_wait_ms": 1e3 * longest_wait_s}
-    if match[1] == "mini":
-        return MiniBatching(kind="mini", **settings).batching
-    if match[1] == "maxi":
-        return MaxiBatching(kind="maxi", collect=max(MAXI, settings["size"]), **settings).batching
-    return TopUpBatching(kind="top_up", **settings).batching
-
-
-def read_token(path: Path | None, variable: str) -> str:
-    """Return the token of a file, else of the environment; empty without both."""
-    if path is None:
-        return os.environ.get(variable, "").strip()
-    try:
-        token = read_bounded(path, MOST_SECRET_BYTES, pipes=True).decode("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "no UTF-8 text"
-        raise InputError(f"cannot read the token: {why}", path=path, remedy="name a text file") from None
-    if not token or not token.isprintable() or len(token) > 1000:
-        raise InputError("holds no token", path=path, remedy="write one line of at most 1000 characters")
-    return token
+    content = {"kind": match[1].replace("-", "_"), "size": size, "longest_wait_ms": 1e3 * longest_wait_s}
+    collected = {"collect": max(MAXI, size)} if match[1] == "maxi" else {}
+    settings: Any = TypeAdapter(BatchingConfiguration).validate_python(content | collected)
+    batching: Batching = settings.batching
+    return batching
 
 
 def scenario_unit(scenario: str, changes: Overrides, workload: str | None = None) -> Unit:
@@ -366,12 +351,6 @@ def _servers(given: Sequence[str], devices: Sequence[str]) -> dict[str, str]:
     return servers
 
 
-LEGEND = (
-    "Simulated over live less 1, of means over the replications. Structural: with the executions and targets of the live run. "
-    "Predicted: from the profiles alone. Spread: range of the live means over their mean. *: void, the box was disturbed."
-)
-
-
 @grouped
 def validate(
     changes: Changes,
@@ -387,6 +366,7 @@ def validate(
     Example: simnmt validate @live-smoke --requests 50
     """
     from simnmt.experiment.inputs import read_inputs
+    from simnmt.live.validation import LEGEND
     from simnmt.live.validation import validate as run_validation
     from simnmt.report.page_template import Section, render_page, write_page
     from simnmt.report.table import Table
@@ -401,9 +381,9 @@ def validate(
         plan = read_inputs(source.scenario, Path.cwd(), source.document)
         names = policies.split(",") if policies else ()
         validation = run_validation(plan, policies=names, any_model=any_model, progress=note)
-    rows = [_row(row) for row in validation.rows]
+    rows = [row.cells() for row in validation.rows]
     table = Table.of_texts("", list(rows[0]), [list(row.values()) for row in rows], words=2, id="errors")
-    sentences = list(_describe_validation(validation))
+    sentences = [ranking.sentence for ranking in validation.rankings]
     print_result(as_json, validation.document, lambda: "\n".join([table.to_text(), "", *sentences]))
     section = Section("Errors of the simulations", text=[LEGEND], tables=[table], notes=sentences)
     with nullcontext(out) if out is not None else reserved(Path("reports"), "validation") as folder:
@@ -414,35 +394,3 @@ def validate(
     if within is not None and validation.worst_structural_error > within:
         warn(f"a structural error of {100 * validation.worst_structural_error:.2f} %, more than --within {100 * within:g} %")
         raise typer.Exit(3)
-
-
-def _row(row: Comparison) -> dict[str, str]:
-    """Return the cells of a comparison by the heads of their columns."""
-    cells = {
-        "network": row.network,
-        "policy": row.policy + "*" * row.void,
-        "live ms": f"{1e3 * row.live.mean_s:.1f}",
-        "spread %": "-" if isnan(row.spread.mean_s) else f"{100 * row.spread.mean_s:.1f}",
-    }
-    for kind, errors in (("structural", row.structural.errors(row.live)), ("predicted", row.predicted.errors(row.live))):
-        for name in ("mean", "p50", "p95"):
-            cells[f"{kind} {name} %"] = f"{100 * getattr(errors, f'{name}_s'):+.1f}"
-    cells["offloaded % live"] = f"{100 * row.live.offloaded_share:.1f}"
-    return cells | {"offloaded % predicted": f"{100 * row.predicted.offloaded_share:.1f}"}
-
-
-def _describe_validation(validation: Validation) -> Iterator[str]:
-    """Yield the sentences below the table: rankings and voids."""
-    for ranking in validation.rankings:
-        if not ranking.live:
-            yield f"{ranking.network}: every run is void, so that nothing is ranked"
-            continue
-        pairs = "; ".join(f"{better} before {worse}" for better, worse in ranking.inverted) or "none"
-        yield (
-            f"{ranking.network}: live {' < '.join(ranking.live)}; predicted {' < '.join(ranking.predicted)}; "
-            f"pairs clearly apart live and inverted in the prediction: {pairs}"
-        )
-    for row in validation.rows:
-        if row.voids:
-            what = "void, and shown over all its runs" if row.void else f"{len(row.voids)} runs left out"
-            yield f"{row.policy} on {row.network}: {what}: {'; '.join(dict.fromkeys(row.voids))}"

@@ -55,6 +55,11 @@ IDLE_S = 0.02
 """Time without an execution after which an engine surely was idle, and longer than any turnaround."""
 USUAL_S = 3e-4
 """Handover and turnaround where none was measured."""
+LEGEND = (
+    "Simulated over live less 1, of means over the replications. Structural: with the executions and targets of the live run. "
+    "Predicted: from the profiles alone. Spread: range of the live means over their mean. *: void, the box was disturbed."
+)
+"""What the columns of the table of errors mean."""
 BATCH_STEPS, LARGEST_STEP = 8, 1.5
 """Simulations in which the executions of sentences in batches are fitted to the live ones, and the most that one changes."""
 
@@ -180,6 +185,22 @@ class Comparison:
         spread = None if np.isnan(self.spread.mean_s) else asdict(self.spread)
         return asdict(self) | {"spread": spread, "errors": errors}
 
+    def cells(self) -> dict[str, str]:
+        """Return the texts of its row by the heads of their columns (`LEGEND`)."""
+        cells = {
+            "network": self.network,
+            "policy": self.policy + ("*" if self.void else ""),
+            "live ms": f"{1e3 * self.live.mean_s:.1f}",
+            "spread %": "-" if np.isnan(self.spread.mean_s) else f"{100 * self.spread.mean_s:.1f}",
+        }
+        for kind, errors in (
+            ("structural", self.structural.errors(self.live)),
+            ("predicted", self.predicted.errors(self.live)),
+        ):
+            cells |= {f"{kind} {name} %": f"{100 * getattr(errors, f'{name}_s'):+.1f}" for name in ("mean", "p50", "p95")}
+        cells["offloaded % live"] = f"{100 * self.live.offloaded_share:.1f}"
+        return cells | {"offloaded % predicted": f"{100 * self.predicted.offloaded_share:.1f}"}
+
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
@@ -190,6 +211,17 @@ class Ranking:
     predicted: tuple[str, ...]
     inverted: tuple[tuple[str, str], ...]
     """Pairs, the better live first, whose live runs do not overlap and which the prediction ranks the other way."""
+
+    @property
+    def sentence(self) -> str:
+        """The orders, and the inverted pairs."""
+        if not self.live:
+            return f"{self.network}: every run is void, so that nothing is ranked"
+        pairs = "; ".join(f"{better} before {worse}" for better, worse in self.inverted) or "none"
+        return (
+            f"{self.network}: live {' < '.join(self.live)}; predicted {' < '.join(self.predicted)}; "
+            f"pairs clearly apart live and inverted in the prediction: {pairs}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import asyncio
 import hmac
 import ipaddress
 import logging
+import os
 import re
 import signal
 import ssl
@@ -26,7 +27,7 @@ from aiohttp.http import HttpProcessingError
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
 from simnmt.base.errors import InputError, shorten
-from simnmt.base.files import MOST_SECRET_BYTES, check_regular
+from simnmt.base.files import MOST_SECRET_BYTES, check_regular, read_bounded
 from simnmt.service.messages import ServiceError, form_content, parse_json
 
 if sys.version_info >= (3, 11):
@@ -115,6 +116,20 @@ class Access:
             what = f"no certificate with its key: {error.strerror or error}"
             raise InputError(what, path=self.tls_cert, remedy="give PEM files that belong together") from None
         return context
+
+
+def read_token(path: Path | None, variable: str) -> str:
+    """Return the token of a file, else of the environment; empty without both. Raises `InputError`."""
+    if path is None:
+        return os.environ.get(variable, "").strip()
+    try:
+        token = read_bounded(path, MOST_SECRET_BYTES, pipes=True).decode("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "no UTF-8 text"
+        raise InputError(f"cannot read the token: {why}", path=path, remedy="name a text file") from None
+    if not token or not token.isprintable() or len(token) > 1000:
+        raise InputError("holds no token", path=path, remedy="write one line of at most 1000 characters")
+    return token
 
 
 @dataclass(frozen=True, slots=True)
