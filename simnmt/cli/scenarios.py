@@ -95,8 +95,11 @@ def run(
         )
     if result.precision:
         say(result.precision)
+    slow = "the reference ran, some 100 times as slow as the compiled engine"
     if engine is None and library() is None:
-        note("the reference ran, some 100 times as slow as the compiled engine (run `python -m simnmt.base.compile`)")
+        note(f"{slow} (run `python -m simnmt.base.compile`)")
+    elif engine is None and result.engine_reasons:
+        note(f"{slow}: {'; '.join(dict.fromkeys(result.engine_reasons.values()))}")
     assessments = [assessment for text in assertions or [] for assessment in result.assess(text)]
     asserted = {"assertions": [assessment.as_json() for assessment in assessments]} if assertions else {}
     print_run(result, as_json, asserted)

@@ -353,8 +353,9 @@ def probability_met(excesses: Sequence[float]) -> float:
 
 
 def basis_of(plan: RunPlan, level: Level, trials: Sequence[tuple[Site, Trial]], replications: int) -> tuple[str, list[str]]:
-    """Return the kinds of the device profiles and of the round trips, and the warnings about an answer.
+    """Return what an answer rests on, in one line, and the warnings about it.
 
+    The line has the kinds of the device profiles and of the round trips, and the devices of which no run has a failure.
     `trials`: the runs on which the answer rests, each with its site.
     """
     # Inputs of devices on which no policy of the answer executes requests do not matter.
@@ -379,8 +380,9 @@ def basis_of(plan: RunPlan, level: Level, trials: Sequence[tuple[Site, Trial]], 
     ]
     failing = [device for device, part in plan.scenario.devices.items() if part.failures is not None and rows]
     never = [device for device in failing if all(row.get(device + AVAILABILITY) == 1.0 for row in rows)]
-    doubts += [f"no failure of {device} falls into these runs" for device in never]
-    return sources, [*doubts, *warnings(plan, rows)]
+    remedy = "so this is the answer without failures: add one server, or test with one server fewer"
+    unfailed = [f"no failure of {device} falls into these runs, {remedy}" for device in never]
+    return "; ".join([sources, *unfailed]), [*doubts, *unfailed, *warnings(plan, rows)]
 
 
 def _doubts_of_length(plan: RunPlan, level: Level, rate_rps: float) -> Iterator[str]:
