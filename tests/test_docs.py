@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import re
 import shlex
 from pathlib import Path
@@ -50,6 +51,17 @@ def test_links_lead_to_files_and_headings_that_exist(page: Path) -> None:
         if not target.exists() or (anchor and anchor not in anchors(target.read_text(encoding="utf-8"))):
             wrong.append(link)
     assert wrong == []
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs/background/papers").glob("*.md")), ids=lambda path: path.stem)
+def test_the_table_of_claims_is_what_the_data_of_the_paper_say(page: Path) -> None:
+    """`python docs/claims.py` writes it."""
+    spec = importlib.util.spec_from_file_location("claims", ROOT / "docs" / "claims.py")
+    assert spec is not None and spec.loader is not None
+    claims = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(claims)
+    text = page.read_text(encoding="utf-8")
+    assert claims.MARKED.search(text) and claims.with_tables(text) == text, "run: python docs/claims.py"
 
 
 @functools.cache

@@ -233,6 +233,11 @@ def is_callable_kind(value: Any) -> bool:
     return inspect.isclass(value) or inspect.isroutine(value)
 
 
+def is_object(value: Any) -> bool:
+    """Return whether a value is one that no file can express."""
+    return value is not None and not isinstance(value, (str, bool, int, float, dict, list))
+
+
 def signature_parameters(value: Any) -> Mapping[str, inspect.Parameter]:
     """Return the parameters of a class or function by name; empty for an object, and if they are unknown."""
     try:
@@ -332,14 +337,14 @@ class Extensible:
             if shipped and kind not in shipped:
                 known = {"discriminator": "'kind'", "tag": kind, "expected_tags": ", ".join(map(repr, [*shipped, *installed]))}
                 raise PydanticKnownError("union_tag_invalid", known)
+        if isinstance(value, dict) and self.group is not None and is_object(value.get("kind")):
+            raise misfit("kind", "expected a text, got an object of Python (give the object in place of the mapping)")
         if isinstance(value, dict) and OBJECT in value:
             remedy = "run it from Python, or name its class: kind: package.module:Class"
             raise misfit("", f"was an object of Python, {value[OBJECT]}, which no file holds ({remedy})")
         if self.takes_lists and isinstance(value, ListOfPython):
             return self._adopted(of_object(value.original))
-        if value is None or isinstance(value, (str, bool, int, float, dict, list)):
-            return handler(value)
-        return self._adopted(of_object(value))
+        return self._adopted(of_object(value)) if is_object(value) else handler(value)
 
     def _adopted(self, extension: Extension, key: str = "") -> Any:
         try:

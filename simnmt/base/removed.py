@@ -121,6 +121,7 @@ KEYS: Mapping[str, str] = {
     "characters_per_src_token": "remove it, and judge energy and money per thousand tokens",
     "minimises energy": "compare policies by objective: energy_j, or write one that compares knowledge.costs",
     "minimises cost": "compare policies by objective: cost_per_request, or write one that compares knowledge.costs",
+    "outages kind": "write outages: trace",
     "published": "remove it: simnmt reproduce cnmt sets the paper's Table I beside ours",
     "warm_up": "write warm_up_requests: N",
     "slo answered_within": "limit a percentile, as in p99_ms: 500, or give deadline_ms and limit deadline_met_share",

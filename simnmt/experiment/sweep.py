@@ -26,13 +26,15 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from simnmt.base import VERSION, files
-from simnmt.base.configuration import input_files
+from simnmt.base.configuration import checked_dataclass, input_files
 from simnmt.base.errors import InputError, SimnmtError, describe_error
 from simnmt.experiment.inputs import InputCache, check_criteria, read_inputs
-from simnmt.experiment.processes import Answers, run_here, run_in_processes, run_on_cluster, worthwhile_processes
+from simnmt.experiment.processes import Answers, answers_of, run_here, run_in_processes, run_on_cluster, worthwhile_processes
 from simnmt.experiment.run import Progress, goal_of, in_order, roles_of, summarise, units_of
 from simnmt.experiment.units import expected_s, run_unit
 from simnmt.results.metrics import metric, metric_of_column, objective_metric
@@ -128,8 +130,8 @@ def make_points(sweep: Sweep, source: Source, *, allow_code: bool = False) -> li
     return [Point(number, values, with_values(values)[0]) for number, values in enumerate(combinations)]
 
 
-def run_point(point: Point, engine: Engine | None = None) -> PointResult:
-    """Run all replications of a point in this process; an error is its result."""
+def run_point(point: Point, engine: Engine | None = None, jobs: int = 1) -> PointResult:
+    """Run all replications of a point, in this process or on `jobs` others; an error is its result."""
     try:
         if point.version != VERSION:
             raise InputError(f"this worker has simnmt {VERSION}, and the sweep is of {point.version}")
@@ -139,7 +141,7 @@ def run_point(point: Point, engine: Engine | None = None) -> PointResult:
                 raise InputError("an input that has changed since the sweep began", path=path, remedy="restore it")
         plan = read_inputs(point.scenario, Path.cwd(), cache=_cache_of(point.inputs))
         units = units_of(plan, engine, keeps_requests=False)
-        runs, summary = summarise(plan, in_order(plan.scenario, units, list(map(run_unit, units))))
+        runs, summary = summarise(plan, in_order(plan.scenario, units, answers_of(run_unit, units, jobs)))
         rows: list[Row] = []
         metrics: dict[str, None] = {}
         for of_cell in by_cell(summary).values():
@@ -169,7 +171,7 @@ def _cache_of(inputs: tuple[tuple[str, str], ...]) -> InputCache:
 
 
 def run_points(points: Sequence[Point], jobs: int | None, engine: Engine | None, cluster: str | None) -> Answers[PointResult]:
-    """Yield the results of points as they end.
+    """Yield the results of points as they end: several points at once, or, if they are few, the units of one after the other.
 
     Args:
         points: what to run.
@@ -181,13 +183,14 @@ def run_points(points: Sequence[Point], jobs: int | None, engine: Engine | None,
     if cluster is not None:
         return run_on_cluster(run, points, cluster, _failed)
     library()  # warns here, and not in every process, if it cannot be used
+    scenarios = [point.scenario for point in points]
+    units = [len(scenario.workloads) * len(scenario.networks) * scenario.replications for scenario in scenarios]
     if jobs is None:
-        work_s = sum(
-            expected_s(of, engine) * len(of.workloads) * len(of.networks) * of.replications
-            for of in (point.scenario for point in points)
-        )
+        work_s = sum(expected_s(scenario, engine) * count for scenario, count in zip(scenarios, units, strict=True))
         jobs = worthwhile_processes(work_s)
-    return run_in_processes(run, points, jobs, _failed) if min(jobs, len(points)) > 1 else run_here(run, points)
+    if len(points) < min(jobs, max(units, default=0)):
+        return run_here(partial(run, jobs=jobs), points)
+    return run_in_processes(run, points, jobs, _failed) if jobs > 1 else run_here(run, points)
 
 
 def is_sweep_folder(path: Path) -> bool:
@@ -217,7 +220,7 @@ def run_sweep(
     announce(f"sweep folder: {folder} (if it stops: simnmt sweep {folder})")
     if separate := describe_separate_runs(source.scenario):
         announce(separate)
-    results = {point.number: _read_result(folder / POINTS / f"{point.number}.json") for point in points}
+    results = {point.number: _read_result(folder / POINTS / f"{point.number}.json", point) for point in points}
     waiting = [replace(point, inputs=tuple(inputs.items())) for point in points if results[point.number] is None]
     failures, done = [], len(points) - len(waiting)
     if progress is not None:
@@ -252,16 +255,28 @@ def run_sweep(
     return SweepResult(folder, table, len(points), failures, len(waiting))
 
 
-def _read_header(folder: Path) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """Content of sweep.json; the values are those of a scenario, which checks them."""
+
+    format: int
+    simnmt: str
+    base: str
+    overrides: list[tuple[list[str], Any]]
+    keys: Annotated[list[tuple[list[str], Annotated[list[Any], Field(min_length=1)]]], Field(min_length=1)]
+    inputs: dict[str, str]
+
+
+def _read_header(folder: Path) -> _Header:
     try:
-        header: dict[str, Any] = json.loads(files.read_bounded(folder / HEADER))
-        form, version = header["format"], header["simnmt"]
-    except (OSError, ValueError, TypeError, KeyError):
+        content = json.loads(files.read_bounded(folder / HEADER))
+        form, version = content["format"], content["simnmt"]
+        if (form, version) == (FORMAT, VERSION):
+            return checked_dataclass(_Header, content)
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         raise SweepFolderError(f"no sweep: {HEADER} is missing or damaged", path=folder, remedy="begin a new sweep") from None
-    if (form, version) != (FORMAT, VERSION):
-        what = f"a sweep that simnmt {version} began, and this is simnmt {VERSION}"
-        raise SweepFolderError(what, path=folder, remedy="use that version, or begin a new sweep")
-    return header
+    what = f"a sweep that simnmt {version} began in format {form}, and this is simnmt {VERSION} with format {FORMAT}"
+    raise SweepFolderError(what, path=folder, remedy="use that version, or begin a new sweep")
 
 
 def read_sweep_folder(folder: Path) -> tuple[Sweep, Path]:
@@ -271,13 +286,13 @@ def read_sweep_folder(folder: Path) -> tuple[Sweep, Path]:
     """
     header = _read_header(folder)
     overrides = [
-        Override.of(location, value, f"--set {format_location(tuple(location))}") for location, value in header["overrides"]
+        Override.of(location, value, f"--set {format_location(tuple(location))}") for location, value in header.overrides
     ]
     keys = [
         VariedKey(tuple(location), f"--grid {format_location(tuple(location))}", tuple(values))
-        for location, values in header["keys"]
+        for location, values in header.keys
     ]
-    return Sweep(str(folder / INPUT), tuple(overrides), tuple(keys)), Path(header["base"])
+    return Sweep(str(folder / INPUT), tuple(overrides), tuple(keys)), Path(header.base)
 
 
 def _open_folder(folder: Path, sweep: Sweep, source: Source, inputs: dict[str, str]) -> None:
@@ -292,11 +307,11 @@ def _open_folder(folder: Path, sweep: Sweep, source: Source, inputs: dict[str, s
     digests = {INPUT: hashlib.sha256(source.text).hexdigest(), **inputs, **source.packages}
     if is_sweep_folder(folder):
         recorded = _read_header(folder)
-        for name, digest in recorded["inputs"].items():
+        for name, digest in recorded.inputs.items():
             if name != INPUT and digests.get(name, digest) != digest:
                 what = f"input {name} has changed since the sweep began"
                 raise SweepFolderError(what, path=folder, remedy="restore it, or begin a new sweep")
-        if recorded != json.loads(json.dumps(header | {"inputs": digests})):
+        if asdict(recorded) != json.loads(json.dumps(header | {"inputs": digests})):
             remedy = f"go on with it: simnmt sweep {folder}, or choose another --out"
             raise SweepFolderError("another sweep is there", path=folder, remedy=remedy)
     else:
@@ -320,11 +335,17 @@ def _write_json(path: Path, content: Any) -> None:
         partial.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def _read_result(path: Path) -> PointResult | None:
+def _read_result(path: Path, point: Point) -> PointResult | None:
+    """Return the stored result of a point; None if there is none, or if it is damaged."""
     try:
-        return PointResult(**json.loads(files.read_bounded(path)))
-    except (OSError, ValueError, TypeError, RecursionError):
+        result = checked_dataclass(PointResult, json.loads(files.read_bounded(path)))
+        places = [tuple(row.get(name) for name in ("workload", "network", "policy")) for row in result.rows]
+        expected = itertools.product(point.scenario.workloads, point.scenario.networks, point.scenario.policies)
+        known = [metric(name).name for name in result.metrics]
+        is_whole = result.point == point.number and not result.error and places == list(expected) and known
+    except (OSError, ValueError, TypeError, RecursionError, InputError):
         return None
+    return result if is_whole else None
 
 
 def _standings(scenario: ScenarioConfiguration, of_cell: Sequence[Row], runs: Runs) -> Iterator[Row]:

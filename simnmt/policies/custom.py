@@ -11,9 +11,19 @@ from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
+from simnmt.base.configuration import message_of
 from simnmt.base.errors import InputError, short_repr
-from simnmt.base.extension import FAULTS, Extended, Extension, ExtensionError, describe_fault
+from simnmt.base.extension import (
+    FAULTS,
+    Extended,
+    Extension,
+    ExtensionError,
+    describe_fault,
+    is_callable_kind,
+    signature_parameters,
+)
 from simnmt.policies.decision import Decide, Estimation, Knowledge, Policy, PolicySettings
 
 
@@ -44,14 +54,24 @@ class CustomPolicy(Extended, PolicySettings):
 
 
 def custom_policy(extension: Extension) -> CustomPolicy:
-    """Return the settings of a user's policy. Raises `ExtensionError` for a class without the methods of a policy."""
+    """Return the settings of a user's policy: keys of the scenario, else attributes of the class or object.
+
+    Raises `ExtensionError` for a class without the methods of a policy.
+    """
     value = extension.value
     if isinstance(value, PolicySettings) or (isinstance(value, type) and issubclass(value, PolicySettings)):
         return CustomPolicy(kind=extension.label, extension=extension, estimating=extension.make().estimation)
     if isinstance(value, type) or not callable(value) or hasattr(value, "prepare"):
         check_methods(value, extension.label)
-    names = Estimation.model_fields.keys() & extension.written.keys() - extension.parameters.keys()
-    estimating = Estimation.model_validate({name: extension.written[name] for name in names})
+    own = signature_parameters(value if is_callable_kind(value) else type(value)).keys()
+    attributes = {name: getattr(value, name, None) for name in Estimation.model_fields}
+    settings = {name: part for name, part in attributes.items() if isinstance(part, (bool, int, float, str, dict))}
+    settings |= {name: part for name, part in extension.written.items() if name in attributes}
+    try:
+        estimating = Estimation.model_validate({name: part for name, part in settings.items() if name not in own})
+    except ValidationError as error:  # of an attribute: the keys have been checked
+        fault = error.errors()[0]
+        raise ExtensionError(f"{extension.label} has a wrong attribute {fault['loc'][0]}: {message_of(fault)}") from None
     if estimating.plan_state == "known":
         raise ExtensionError("plan_state: known is for policies of kind cnmt and naive", remedy="leave it out")
     return CustomPolicy(kind=extension.label, extension=extension, estimating=estimating)

@@ -347,7 +347,11 @@ class Assessment:
         unsure = "" if self.sure or self.low is None else ", not surely"
         distance = f"{percent(abs(self.headroom))} {'below' if self.value < self.requirement.limit else 'above'} the limit"
         met = f"met in {round(self.met_share * self.replications)} of {self.replications} replications"
-        return f"{outcome}{unsure} ({distance}; {met})"
+        judged = self.requirement.metric.of_answered(self.lost_share)
+        instead = ""
+        if judged is not None and judged != self.requirement.metric:
+            instead = f"; the value is the {judged.name} of the answered requests, as {percent(self.lost_share)} are lost"
+        return f"{outcome}{unsure} ({distance}; {met}{instead})"
 
 
 @dataclass(frozen=True, slots=True)

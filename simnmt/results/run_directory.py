@@ -220,7 +220,7 @@ def _read(path: Path) -> Iterator[None]:
     """Raise `RunDirectoryError` in place of an error of a file that is not what a run writes."""
     try:
         yield
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else None
         raise RunDirectoryError(f"cannot be read: {reason or 'not what a run writes'}", path=path, remedy=REMEDY) from None
 
@@ -230,33 +230,38 @@ def load_run(directory: Path, scenario: Row) -> Run:
     manifest = read_manifest(directory)
     with _read(directory / SUMMARY):
         summary = json.loads(files.read_bounded(directory / SUMMARY, files.MOST_DOCUMENT_BYTES))
+        workloads = [workload for workload, _ in by_cell(summary["rows"])]
+    with _read(directory / MANIFEST):
+        devices = {name: tuple(Device(**device) for device in manifest[DEVICES][name]) for name in workloads}
+        replicated = {tuple(row[key] for key in _PLACE): dict(row["values"]) for row in manifest[REPLICATIONS]}
+        engines, engine_reasons = dict(manifest["engines"]), dict(manifest["engine_reasons"])
+    with _read(directory / SUMMARY):
         copied = ("name", "seed", "comparisons", "fits", "recommendations", "gaps", "notes")
         return Run(
             summary_rows=summary["rows"],
             **{key: summary[key] for key in copied},
-            cells=_stored_cells(directory, manifest, summary),
-            replicated={tuple(row[key] for key in _PLACE): dict(row["values"]) for row in manifest[REPLICATIONS]},
+            cells=_stored_cells(directory, devices, summary),
+            replicated=replicated,
             live=LiveMeasurement(**summary["live"]) if "live" in summary else None,
             scenario=scenario,
             directory=directory,
             input_digests=manifest["inputs"],
-            engines=manifest["engines"],
-            engine_reasons=manifest["engine_reasons"],
+            engines=engines,
+            engine_reasons=engine_reasons,
             manifest=manifest,
         )
 
 
-def _stored_cells(directory: Path, manifest: Row, summary: Row) -> list[Cell]:
+def _stored_cells(directory: Path, devices: Mapping[str, tuple[Device, ...]], summary: Row) -> list[Cell]:
     accounts = {
         tuple(record[key] for key in (*_PLACE, "device")): BatchAccount.of_json(record) for record in summary["batches"]
     }
     cells = []
     for place, rows in by_cell(summary["rows"]).items():
-        devices = tuple(Device(**device) for device in manifest[DEVICES][place[0]])
         logs = {row["policy"]: stored_log(directory / REQUESTS, (*place, row["policy"])) for row in rows}
-        batches = {name: tuple(accounts.get((*place, name, device.name)) for device in devices) for name in logs}
+        batches = {name: tuple(accounts.get((*place, name, device.name)) for device in devices[place[0]]) for name in logs}
         batched = {name: of_devices for name, of_devices in batches.items() if any(of_devices)}
-        cells.append(Cell(*place, devices, logs, batched))
+        cells.append(Cell(*place, devices[place[0]], logs, batched))
     return cells
 
 

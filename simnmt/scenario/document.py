@@ -201,11 +201,12 @@ def overrides_of_call(texts: Iterable[str | Override], *, as_options: bool = Fal
 
     Raises `ScenarioError`.
     """
-    if isinstance(texts, str):
-        remedy = 'give a list of texts, such as ["policies.cnmt.len_slope=0.8"]'
-        raise ScenarioError(f"overrides: expected a list, got {describe_value(texts)}", remedy=remedy)
+    given_texts = [] if isinstance(texts, (str, Mapping)) else list(texts)
+    if isinstance(texts, (str, Mapping)) or not all(isinstance(text, (str, Override)) for text in given_texts):
+        remedy = 'such as ["policies.cnmt.len_slope=0.8"]; put objects into the mapping of the scenario'
+        raise ScenarioError(f"overrides: expected a list of texts KEY=VALUE, got {describe_value(texts)}", remedy=remedy)
     option = "--set" if as_options else ""
-    given = [Override.parse(text, option) if isinstance(text, str) else text for text in texts]
+    given = [Override.parse(text, option) if isinstance(text, str) else text for text in given_texts]
     for name, value in values.items():
         if value is not None:
             label = f"--{name.replace('_', '-')} {value}" if as_options else f"{name}={value!r}"

@@ -105,8 +105,10 @@ def _error(
     if kind == "extra_forbidden":
         given = document.value(location[:-1]).keys()
         forms = [_fields(form) for form in _forms_at(model, document, location[:-1], code)]
-        meant = max((keys for keys in forms if location[-1] not in keys), key=lambda keys: len(given & keys), default={})
-        return document.error(location, "unknown key", remedy=did_you_mean(location[-1], meant), key=True)
+        forms = [keys for keys in forms if keys and location[-1] not in keys]
+        most = max((len(given & keys) for keys in forms), default=0)
+        nearest = dict.fromkeys(key for keys in forms if len(given & keys) == most for key in keys)
+        return document.error(location, "unknown key", remedy=did_you_mean(location[-1], nearest), key=True)
     if kind == "union_tag_not_found" and context["discriminator"] == "'kind'":
         kinds = [literal_kind(form) for form in _forms_at(model, document, location, code) if _fields(form)]
         remedy = _meant_name(document, location) or f"one of {format_list(filter(None, kinds), ',')}"

@@ -121,15 +121,28 @@ def test_an_interrupted_sweep_loses_no_finished_point(folder: Path, simnmt: Comm
     assert Path("parts", TABLE).read_bytes() == Path("whole", TABLE).read_bytes()
 
 
-@pytest.mark.parametrize("change", [lambda text: text[:20], lambda text: "[" * 100_000], ids=["cut short", "nested"])
-def test_a_damaged_result_is_computed_again(here: Path, simnmt: Command, tmp_path: Path, change: Callable[[str], str]) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    ["{", "[" * 100_000, {"rows": [1]}, {"rows": []}, {"rows": [{}]}, {"error": "x"}, {"point": 7}, {"metrics": ["no"]}],
+    ids=lambda damage: str(damage)[:20],
+)
+def test_a_damaged_result_is_computed_again(here: Path, simnmt: Command, tmp_path: Path, damage: Any) -> None:
     folder = tmp_path / "changed"
     shutil.copytree("done", folder)
-    result = next((folder / "points").glob("*.json"))
-    result.write_text(change(result.read_text()))
+    result = folder / "points" / "0.json"
+    result.write_text(damage if isinstance(damage, str) else json.dumps(json.loads(result.read_text()) | damage))
     outcome = simnmt("sweep", str(folder), "--json", "--jobs", "1")
     assert json.loads(outcome.out)["points_run"] == 1
     assert (folder / TABLE).read_bytes() == Path("done", TABLE).read_bytes()
+
+
+@pytest.mark.parametrize("damage", [{"overrides": None}, {"overrides": [["x"]]}, {"inputs": []}, {"keys": 5}, {"base": 5}])
+def test_a_damaged_header_is_one_line(here: Path, simnmt: Command, tmp_path: Path, damage: dict[str, Any]) -> None:
+    header = json.loads(Path("done", "sweep.json").read_text())
+    (tmp_path / "sweep.json").write_text(json.dumps(header | damage))
+    assert_refused(simnmt("sweep", str(tmp_path)), "no sweep: sweep.json is missing or damaged")
+    (tmp_path / "sweep.json").write_text(json.dumps(header | {"format": 3}))
+    assert_refused(simnmt("sweep", str(tmp_path)), "in format 3")
 
 
 def test_points_that_fail_are_recorded_and_the_others_are_in_the_table(

@@ -14,7 +14,7 @@ import pytest
 import simnmt
 from simnmt.base.errors import InputError
 from simnmt.experiment.processes import run_in_processes
-from simnmt.experiment.sweep import Point, make_points, run_point
+from simnmt.experiment.sweep import Point, make_points, run_point, run_points
 from simnmt.scenario.source import open_source
 from simnmt.scenario.varied_keys import parse_varied_key, read_sweep
 from simnmt.scenario.yaml_text import write_document
@@ -64,6 +64,19 @@ def test_points_that_differ_in_the_network_alone_meet_the_same_requests(given: s
     edge, cnmt = zip(*(run_point(point).rows for point in points_of(given, "networks.cp1.rtt_mean_ms=20,80")), strict=True)
     assert edge[0]["total_latency_s"] == edge[1]["total_latency_s"]
     assert cnmt[0]["total_latency_s"] < cnmt[1]["total_latency_s"]
+
+
+def test_few_points_share_all_processes_among_their_replications(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs_of_points: list[int] = []
+
+    def recorded(work: Any, tasks: Any, jobs: int) -> list[Any]:
+        jobs_of_points.append(jobs)
+        return [work(task) for task in tasks]
+
+    monkeypatch.setattr("simnmt.experiment.sweep.answers_of", recorded)
+    points = points_of(given, "networks.cp1.rtt_mean_ms=20")
+    assert [result.error for _, result in run_points(points, 2, None, None)] == [""]
+    assert jobs_of_points == [2]
 
 
 def _exit_at_the_third(task: int) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.results.metrics import Requirement
+from simnmt.results.metrics import Assessment, Requirement
 from simnmt.results.recommendation import (
     MOST_REPLICATIONS,
     Goal,
@@ -122,6 +122,8 @@ def test_a_p95_with_few_lost_requests_is_judged_by_the_p99_of_the_answered_ones(
     record = recommended(FIXED, goal("p95_ms<=1500"), lost=lost, edge=[1.0, 1.01], cloud=[0.6, 0.61])
     assert (record["policy"], record["slo_met"], record["slo_missed_by"]) == ("cloud", True, ["edge"])
     assert record["slo_assessments"][0]["value"] == pytest.approx(2 * 605.0)
+    text = str(Assessment.of_json(record["slo_assessments"][0]))
+    assert "1,210 [" in text and text.endswith("; the value is the p99_ms of the answered requests, as 0.10 % are lost)")
 
 
 def test_an_unstable_policy_is_no_choice_while_another_is_stable() -> None:

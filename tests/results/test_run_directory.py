@@ -297,9 +297,25 @@ def test_a_run_without_whole_requests_still_has_rows_and_names_the_file(small: P
             read()
 
 
-@pytest.mark.parametrize("devices", [None, {"de-en": [{"name": "gateway"}]}, {"fr-en": []}])
-def test_a_manifest_with_other_devices_gives_no_figure_but_one_line(small: Path, devices: Any) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *({"devices": devices} for devices in (None, {"de-en": [{"name": "gateway"}]}, {"fr-en": []})),
+        {"replications": [5]},
+        {"engines": None},
+    ],
+)
+def test_a_damaged_manifest_is_named(small: Path, damage: dict[str, Any]) -> None:
     manifest = json.loads((small / "manifest.json").read_text(encoding="utf-8"))
-    (small / "manifest.json").write_text(json.dumps(manifest | {"devices": devices}), encoding="utf-8")
-    with pytest.raises(simnmt.InputError):
-        simnmt.load(small).figure("latency")
+    (small / "manifest.json").write_text(json.dumps(manifest | damage), encoding="utf-8")
+    with pytest.raises(simnmt.InputError, match=r"manifest\.json"):
+        simnmt.load(small)
+
+
+def test_a_deeply_nested_summary_is_named(small: Path) -> None:
+    manifest = json.loads((small / "manifest.json").read_text(encoding="utf-8"))
+    (small / "summary.json").write_text("[" * 100_000, encoding="utf-8")
+    manifest["outputs"]["summary.json"] = sha256(small / "summary.json")
+    (small / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    with pytest.raises(simnmt.InputError, match=r"summary\.json: cannot be read"):
+        simnmt.load(small)

@@ -147,3 +147,38 @@ def test_an_object_is_no_parameter_of_code(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError) as refused:
         open_source(scenario, allow_code=True)
     assert str(refused.value).startswith("policies.mine: ")
+
+
+class Attentive:
+    sees_backlog: Any = True
+
+    def prepare(self, src_len: object) -> Any: ...
+
+
+class Numbered(Attentive):
+    sees_backlog = "often"
+
+
+def with_policy(policy: object) -> dict[str, Any]:
+    data = parse_document(SCENARIO.replace("ARRIVALS", "{kind: back_to_back}")).data
+    return data | {"policies": {"mine": policy}}
+
+
+@pytest.mark.parametrize("given", [Attentive, Attentive()])
+def test_attributes_of_a_policy_choose_its_estimates_as_keys_do(given: object) -> None:
+    assert open_source(with_policy(given)).scenario.policies["mine"].estimation.sees_backlog is True
+
+
+@pytest.mark.parametrize(
+    ("given", "overrides", "place"),
+    [
+        (Numbered, (), "policies.mine: "),
+        ({"kind": Attentive, "sees_backlog": True}, (), "policies.mine.kind: "),
+        ({}, {"policies.mine": Attentive()}, "overrides: "),
+        ({}, [(("policies", "mine"), Attentive())], "overrides: "),
+    ],
+)
+def test_an_object_of_python_in_a_wrong_place_is_refused_in_one_line(given: object, overrides: Any, place: str) -> None:
+    with pytest.raises(ScenarioError) as refused:
+        simnmt.run(with_policy(given), overrides=overrides)
+    assert refused.value.what.startswith(place) and len(refused.value.lines) == 1

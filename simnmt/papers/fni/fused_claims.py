@@ -281,9 +281,8 @@ def _product_change(layers: Layers, beam: int, test_set: str) -> tuple[str, Effe
     return f"{percent:+.1f} %", percent
 
 
-@by_case(("opensubtitles",), timed=False)
+@by_case(("opensubtitles",), costs=False, refills=False)
 def _larger_share(layers: Layers, beam: int, test_set: str) -> tuple[str, Effect]:
-    """Judge by all seeds: a few sentences may put either set first."""
     share, europarl = (layers.shares[beam, key] for key in (test_set, "europarl"))
     return f"{100 * share[0]:.1f} %, Europarl {100 * europarl[0]:.1f} %", span(share - europarl)
 

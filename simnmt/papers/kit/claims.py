@@ -346,10 +346,9 @@ def describe_verdicts(records: Iterable[ClaimRecord]) -> str:
 
 
 def format_claims(records: Sequence[ClaimRecord]) -> str:
-    """Return a line per claim, with our figures or else the reason, and how many hold."""
-    lines = [
+    """Return a line per claim, with our figures or else the reason."""
+    return "\n".join(
         f"{record.verdict.capitalize()}: {record.id}. {record.claim} ({record.ours or record.why})."
         for claim in by_claim(records)
         for record in claim
-    ]
-    return "\n".join([*lines, f"{describe_verdicts(records)}."])
+    )

@@ -59,9 +59,9 @@ class Report:
         }
 
     def text(self) -> str:
-        """Return the tables that are for a terminal, and a line for each claim."""
+        """Return how many claims hold, the tables that are for a terminal, and a line for each claim."""
         tables = [table.to_text() for table in self.tables if table.id in self.paper.terminal and table.rows]
-        return "\n\n".join([*tables, format_claims(self.claims)])
+        return "\n\n".join([f"{describe_verdicts(self.claims)}.", *tables, format_claims(self.claims)])
 
     def page(self) -> str:
         """Return the page, to be written as UTF-8: an open summary, and below it everything else, folded."""
