@@ -135,10 +135,10 @@ class LiveRun:
 
     def overhead_s(self, number: int) -> Floats:
         """Return what the latency of each request of a target holds beside waiting, execution and links."""
-        log, handover_s = self.log, np.array(self.handover_s)[np.maximum(self.log.target, 0)]
-        waiting_s = np.maximum(log.queue_s - handover_s, 0.0)
-        overhead_s: Floats = log.latency_s - waiting_s - log.execution_s - sum(self.link_s())
-        return overhead_s[self.valid & (log.target == number)]
+        log, there = self.log, self.valid & (self.log.target == number)
+        waiting_s = np.maximum(log.queue_s - self.handover_s[number], 0.0)
+        overhead_s: Floats = (log.latency_s - waiting_s - log.execution_s - sum(self.link_s()))[there]
+        return overhead_s
 
 
 def _engine_gaps_s(requests: Sequence[RequestRecord], device: str) -> tuple[float, float]:
@@ -233,10 +233,11 @@ class Validation:
     def warning(self) -> str | None:
         """The warning of a busy box, whose runs are all disturbed, so that none stands out as void."""
         cpus = os.cpu_count() or 1
-        if self.others_cpus is None or self.others_cpus <= processor_use.QUIET_SHARE * cpus:
+        used = self.others_cpus or 0.0
+        if used <= processor_use.QUIET_SHARE * cpus:
             return None
-        used = f"other programs used {self.others_cpus:.1f} of {cpus} CPUs"
-        return f"{used}: these errors do not judge the simulation (repeat when simnmt doctor shows no load)"
+        why = "these errors do not judge the simulation (repeat when simnmt doctor shows no load)"
+        return f"other programs used {used:.1f} of {cpus} CPUs: {why}"
 
     @property
     def worst_structural_error(self) -> float:
@@ -423,12 +424,11 @@ def _reason_void(run: LiveRun, usual_s: Mapping[str, float]) -> str:
     if answered < ANSWERED:
         return f"{100 * (1 - answered):.1f} % of the requests were not answered where they were sent"
     for number, target in enumerate(run.unit.case.targets):
-        device, seconds = target.device, run.references_s[target.device]
-        if not (run.log.target == number).any():
-            continue
-        slowdown = float(np.quantile(seconds, 0.9)) / usual_s[device] if seconds.size else 1.0
-        if slowdown > UNSTEADY:
-            return f"reference executions of {device} took {slowdown:.1f} times as long as usual"
+        seconds = run.references_s[target.device]
+        if seconds.size and (run.log.target == number).any():
+            slowdown = float(np.quantile(seconds, 0.9)) / usual_s[target.device]
+            if slowdown > UNSTEADY:
+                return f"reference executions of {target.device} took {slowdown:.1f} times as long as usual"
     return ""
 
 
