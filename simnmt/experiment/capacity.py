@@ -79,7 +79,7 @@ class Capacities:
     level: str
     rows: tuple[Capacity, ...]
     sources: str
-    """Kinds of the device profiles and of the round trips."""
+    """Kinds of the device profiles and of the round trips, and devices whose failures are in no run."""
     warnings: list[str]
     sure_rate_rps: float | None
     """The highest rate that was tried at which a run of the best row keeps the level with the probability `SURE`, the error of

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 import simnmt
+from simnmt.cli.scenarios import format_answer
 from simnmt.experiment import capacity
 from simnmt.experiment.trial import probability_met
+from simnmt.report.study_pages import render_plan
 from simnmt.scenario.errors import ScenarioError
 from tests.campaigns.harness import deep
 from tests.world.theory import m_g_1_wait, m_m_c_wait, queue_of
@@ -222,11 +224,15 @@ def test_the_probability_of_a_plan_counts_the_runs_in_which_a_box_is_down() -> N
     assert not one.is_sure and several.is_sure and several.choice.servers > 1
 
 
-def test_a_plan_warns_of_failures_of_which_none_falls_into_its_runs() -> None:
+@pytest.mark.parametrize("rate", [20.0, None])
+def test_a_plan_without_failures_in_its_runs_says_so_in_its_answer_and_its_warnings(rate: float | None) -> None:
     rare = {"gateway": GATEWAY, "cloud": {**GATEWAY, "failures": {"mttf_s": 1e6, "mttr_s": 1.0}}}
-    plan = simnmt.plan({**FAILING, "devices": rare}, "p95_ms<=60000", rate=20.0, vary=["devices.cloud.count=1"], requests=100)
-    assert plan.is_sure
-    assert [warning for warning in plan.warnings if "no failure of cloud" in warning]
+    vary = ["devices.cloud.count=1"] if rate else []
+    plan = simnmt.plan({**FAILING, "devices": rare}, "p95_ms<=60000", rate=rate, vary=vary, requests=100)
+    (warning,) = [warning for warning in plan.warnings if "no failure of cloud" in warning]
+    document = plan.document()
+    assert warning in document["warnings"] and document["sources"].endswith(f"; {warning}")
+    assert render_plan(plan).count(warning) == 2 and warning in format_answer(plan, "a.yaml", None)
 
 
 def offices(gateway_s: float) -> dict[str, Any]:
