@@ -265,7 +265,9 @@ MODEL = "your translation model, since the profile of the device was not measure
 def plan(
     changes: Changes,
     scenario: Annotated[str, argument("SCENARIO|@NAME", "A file or -, or a shipped scenario.")],
-    slo: Annotated[list[str] | None, option("REQUIREMENT", "Such as 'p95_ms<=300'. [default: the scenario's slo]")] = None,
+    slo: Annotated[
+        list[str] | None, option("REQUIREMENT", "Such as 'p95_ms<=300'; repeatable. [default: the scenario's slo]")
+    ] = None,
     rate: Annotated[float | None, option("R", "Requests/s to find the least deployment for. [default: find the rate]")] = None,
     minimise: Annotated[Minimised | None, option(None, "What is to be least at the rate. [default: servers]")] = None,
     vary: Annotated[list[str] | None, option("KEY=VALUES", f"{VALUES} [default: boxes of the last device]")] = None,
@@ -274,7 +276,9 @@ def plan(
     out: Annotated[Path | None, option("FILE", "Write the scenario of the choice, at the rate.")] = None,
     page: Page = None,
     force: Force = False,
-    jobs: Annotated[int, option("J", "Processes of the highest rate; 0: one per processor.", min=0, max=1024)] = 1,
+    jobs: Annotated[
+        int, option("J", "Processes of the highest rate; 0: one per processor. With --rate one.", min=0, max=1024)
+    ] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Find the highest rate under a service level or, for a rate, the least deployment.

@@ -63,9 +63,13 @@ def unit_energy(unit: Unit, log: Log, trail: Trail) -> RunEnergy | None:
 def request_costs(unit: Unit) -> dict[Resource, tuple[RequestCost, ...]]:
     """Return the joules and the money of a request alone on each target, as policies predict them; energy if it is known."""
     targets = target_costs(unit)
-    money = [RequestCost(of.price_per_hour / SECONDS_PER_HOUR / of.workers, of.token[2]) for of in targets]
+    money = [RequestCost(target.price_per_hour / SECONDS_PER_HOUR / target.workers, target.token[2]) for target in targets]
     costs: dict[Resource, tuple[RequestCost, ...]] = {"cost": tuple(money)}
-    joules = [RequestCost((of.power.busy_w - of.power.idle_w) / of.workers, of.token[1]) for of in targets if of.power]
+    joules = [
+        RequestCost((target.power.busy_w - target.power.idle_w) / target.workers, target.token[1])
+        for target in targets
+        if target.power
+    ]
     if len(joules) == len(targets):
         costs["energy"] = tuple(joules)
     return costs

@@ -216,7 +216,7 @@ def _blocks(unit: Unit, learnt: Learnt, network_routes: Routes, moments_s: Array
         ]
         overheads = {device: part.overhead for device, part in unit.scenario.devices.items()}
         half_s = half_overheads_s(
-            [None if of is None else of.draw_s(stream(f"overhead {device}"), count) for device, of in overheads.items()]
+            [None if part is None else part.draw_s(stream(f"overhead {device}"), count) for device, part in overheads.items()]
         )
         ways = network_routes.ways(moments_s[rows], node, src_len, tgt_len, half_s)
         columns: dict[str, Array] = {

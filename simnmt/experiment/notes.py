@@ -76,7 +76,9 @@ def notes(plan: RunPlan, learnt: Mapping[str, Learnt], rows: Sequence[Row], engi
             if part.failures is not None and name + AVAILABILITY in rows[0]
         },
         "messages": [*_lost_requests(rows), *_doubts(plan)],
-        "links": dict.fromkeys(link for of in networks for link in (of.link, *itertools.chain(*of.hops.values()))),
+        "links": dict.fromkeys(
+            link for network in networks for link in (network.link, *itertools.chain(*network.hops.values()))
+        ),
         "lines": list(warm_up_notes(rows)),
         "has_energy": scenario.has_costs or any(power for _, power in powers),
         "without_power": list(dict.fromkeys(name for name, power in powers if power is None)),

@@ -70,7 +70,7 @@ def set_up_policy(
     def simulated_estimate(decider: int, target: int) -> TransferEstimate:
         assert drawn is not None, "a simulated network has drawn requests"
         overheads = [device.overhead for device in [*unit.scenario.devices.values()][1 : target + 1]]
-        initial_s = drawn.routes.rtt_s(decider, target, 0.0) + sum(of.mean_s for of in overheads if of is not None)
+        initial_s = drawn.routes.rtt_s(decider, target, 0.0) + sum(part.mean_s for part in overheads if part is not None)
         if estimation.initial_transfer_ms is not None:
             initial_s = estimation.initial_transfer_ms / 1e3
         return estimation.transfer_estimate.estimate(initial_s)

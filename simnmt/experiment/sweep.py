@@ -239,12 +239,12 @@ def run_sweep(
     keys = [key.name for key in sweep.keys]
     finished = [(point, known) for point in points if (known := results[point.number]) is not None]
     table = SweepTable(
-        source.scenario.name,
-        source.scenario.seed,
-        objective_metric(source.scenario.objective).name,
-        tuple(keys),
-        tuple(map(metric, dict.fromkeys(name for _, result in finished for name in result.metrics))),
-        [
+        name=source.scenario.name,
+        seed=source.scenario.seed,
+        objective=objective_metric(source.scenario.objective).name,
+        keys=tuple(keys),
+        metrics=tuple(map(metric, dict.fromkeys(name for _, result in finished for name in result.metrics))),
+        rows=[
             {POINT: point.number, **dict(zip(keys, point.values, strict=True))} | row
             for point, result in finished
             for row in result.rows

@@ -33,11 +33,11 @@ BUSY = log(0.9)
 MOST_EXCESS = log(1e6)
 """Bound of an excess, so that means and spreads of excesses are numbers."""
 SHORT = 8
-"""Short runs have so many times fewer requests."""
+"""Factor by which short runs have fewer requests."""
 NEAR_LIMIT = 0.7
 """Load from which a device's queue is named as what is at its limit."""
 RUNS = 40
-"""Fewest runs by which a probability is judged, each with profiles and random numbers of its own."""
+"""Fewest runs from which a probability is judged, each with profiles and random numbers of its own."""
 REQUESTS_BEYOND = 20
 """Requests beyond a percentile in a run, below which a plan warns: chance moves 20 by 1 / sqrt(20), 22 %; queues, in which
 neighbours wait together, move it more."""
@@ -373,8 +373,11 @@ def basis_of(plan: RunPlan, level: Level, trials: Sequence[tuple[Site, Trial]], 
     if replications < FEW_REPLICATIONS:
         doubts.append(f"{replications} replications show little of how runs differ by chance (give {FEW_REPLICATIONS} or more)")
     decodings = {target.device: target.decoding for case in cases.values() for target in case.targets}
-    free = [device for device, of in decodings.items() if of is not None and of.free_refills and of.batching.threshold]
-    doubts += [f"{device}: joining a running batch is taken as free (refill: measured charges it)" for device in free]
+    free = [device for device, part in decodings.items() if part is not None and part.free_refills and part.batching.threshold]
+    doubts += [
+        f"{device}: joining a running batch is taken as free (calibrate it with refills, and give refill: measured)"
+        for device in free
+    ]
     failing = [device for device, part in plan.scenario.devices.items() if part.failures is not None and rows]
     never = [device for device in failing if all(row.get(device + AVAILABILITY) == 1.0 for row in rows)]
     remedy = "so this is the answer without failures: add one server, or test with one server fewer"

@@ -69,7 +69,7 @@ def policies_table(result: Run, colours: Mapping[str, int] | None = None) -> Tab
 def _policies_facts(result: Run) -> Row:
     rows = result.summary_rows
     limits_s = {row["good_within_s"] for row in rows if row.get("good_within_s") is not None}
-    misroutes = [of for cell in result.cells for of in cell.misroutes.values()]
+    misroutes = [account for cell in result.cells for account in cell.misroutes.values()]
     unknown = [cell for cell in result.cells if not cell.misroutes]
     return {
         "compared": bool(result.comparisons) and rows[0]["replications"] > 1,
@@ -77,8 +77,8 @@ def _policies_facts(result: Run) -> Row:
         "unstable": any(row.get("unstable") for row in rows),
         "goodput": "" if not limits_s else f"{1e3 * limits_s.pop():g} ms" if len(limits_s) == 1 else "the workload's deadline",
         "misrouted": bool(misroutes),
-        "foreseen": any(of.foreseen for of in misroutes),
-        "sampled": any(of.sampled for of in misroutes),
+        "foreseen": any(account.foreseen for account in misroutes),
+        "sampled": any(account.sampled for account in misroutes),
         "unknown": bool(unknown),
         "streamed": any(cell.planned and not cell.batches for cell in unknown),
         "batched": any(cell.batches or not cell.planned for cell in unknown),

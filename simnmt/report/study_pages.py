@@ -59,13 +59,14 @@ def changes_table(comparison: Comparison) -> Table:
     rows = [row | {"unstable": row["unstable_in"], "because": "; ".join(row["unpaired_because"])} for row in comparison.changes]
     columns = [
         Column("policy", "policy", words=True),
-        *[Column("run", "run", words=True)] * several,
         Column(f"{first} ms", milliseconds("baseline_latency_s"), key="baseline_ms"),
         Column(f"{second}ms", milliseconds("mean_latency_s"), key="ms"),
         change("change %", lambda row: row, key="change_percent", interval_on_terminal=True),
         Column("how", lambda row: "paired" if row["paired"] else "unpaired", small="because", key="how"),
         Column("effect", "effect"),
     ]
+    if several:
+        columns.insert(1, Column("run", "run", words=True))
     note = "\n".join(words("changes", first=first, unstable=any(row["unstable"] for row in rows)))
     return Table(f"Change of the mean latency against {first}", columns, rows, note, id="changes", groups=PLACE)
 
@@ -88,8 +89,10 @@ def _describe_best(record: Row | None) -> str:
 def render_comparison(comparison: Comparison) -> str:
     """Return the page as text; the same comparison gives the same text, and every name of the input is escaped."""
     heads = ("run", "directory", "seed", "replications", "requests", "latencies")
-    runs = [(*map(str, (run[key] or "" for key in heads[:-1])), "measured live" if run["live"] else "simulated")
-            for run in comparison.runs]  # fmt: skip
+    runs = [
+        (*(str(run[head] or "") for head in heads[:-1]), "measured live" if run["live"] else "simulated")
+        for run in comparison.runs
+    ]
     changed = bool(comparison.changes)
     sections = [
         Section("Runs", "runs", tables=[Table.of_texts("", heads, runs, words=2)], notes=comparison.notes),
@@ -202,7 +205,7 @@ def response_panel(table: SweepTable, number: int, key: str) -> Panel:
         # An interval that reaches far must not flatten the lines.
         span = (min(shown) / 1.3, max(shown) * 1.3) if log else None
         up = Axis(plain(titles[metric]), log=log, span=span, from_zero=True)
-        return Chart(marks, across, up, reading, message="" if shown else "no steady value anywhere")
+        return Chart(marks, across, up, reading, message="" if shown else "no point has a steady value")
 
     return Panel(
         f"response-{number}",
@@ -230,12 +233,13 @@ def render_sweep(table: SweepTable) -> str:
         ("seed", str(table.seed)),
         ("objective", table.objective),
     ]
-    failed = f"{table.failed} points failed and are missing here; `failed.json` has their errors."
-    sections = [
-        Section("Sweep", "sweep", text=[failed] * bool(table.failed), facts=facts),
-        *[Section("Response over the keys", "response", panels=panels)] * bool(panels),
-        Section("Best policy of each point", "points", tables=[points_table(table)]),
-    ]
+    failed = []
+    if table.failed:
+        failed.append(f"{table.failed} points failed and are missing here; `failed.json` has their errors.")
+    sections = [Section("Sweep", "sweep", text=failed, facts=facts)]
+    if panels:
+        sections.append(Section("Response over the keys", "response", panels=panels))
+    sections.append(Section("Best policy of each point", "points", tables=[points_table(table)]))
     return render_page("simnmt sweep", table.name, sections)
 
 

@@ -109,26 +109,28 @@ def compare_runs(runs: Sequence[Run]) -> Comparison:
     best = ("policy", "objective", "objective_value", "objective_value_low", "objective_value_high", "unstable")
     not_in_all = list(_not_in_all(by_name))
     return Comparison(
-        names,
-        changes,
-        [{"key": key, **dict(zip(names, values, strict=True))} for key, values in differences([run.scenario for run in runs])],
-        [
+        names=names,
+        changes=changes,
+        scenario_differences=[
+            {"key": key, **dict(zip(names, values, strict=True))} for key, values in differences([run.scenario for run in runs])
+        ],
+        runs=[
             {"run": name, "directory": None if run.directory is None else str(run.directory)}
             | {key: run.scenario.get(key) for key in ("seed", "replications", "requests")}
             | {"live": run.live is not None}
             for name, run in by_name.items()
         ],
-        [
+        best=[
             {"workload": record["workload"], "network": record["network"], "run": name} | {key: record[key] for key in best}
             for name, run in by_name.items()
             for record in run.recommendations
         ],
-        not_in_all,
-        [
+        not_in_all=not_in_all,
+        notes=[
             *_pairing_notes(changes),
             *(
-                f"{of['part']} {of['name']}: in {format_list(of['runs'])}, not in {format_list(of['missing_in'])}."
-                for of in not_in_all
+                f"{row['part']} {row['name']}: in {format_list(row['runs'])}, not in {format_list(row['missing_in'])}."
+                for row in not_in_all
             ),
             *_origin_notes(by_name),
         ],

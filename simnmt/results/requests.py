@@ -78,7 +78,7 @@ class Requests:
         """Return the columns that the world reads, each changed; the times of arrival are given."""
         node, access_s, tgt_len = (None if one is None else change(one) for one in (self.node, self.access_s, self.tgt_len))
         execution_s, uplink_s, downlink_s = (
-            tuple(map(change, of)) for of in (self.execution_s, self.uplink_s, self.downlink_s)
+            tuple(map(change, columns)) for columns in (self.execution_s, self.uplink_s, self.downlink_s)
         )
         return Requests(change(self.src_len), execution_s, uplink_s, downlink_s, arrival_s, node, access_s, first, tgt_len)
 
@@ -142,8 +142,8 @@ class Trail:
     @classmethod
     def recorded(cls, columns: Mapping[str, Array], accounts: tuple[BatchAccount | BoxesUntil | None, ...]) -> Trail:
         """Return the trail of a run from its columns; `accounts`: of each target's boxes."""
-        batches = tuple(of if isinstance(of, BatchAccount) else None for of in accounts)
-        streamed = tuple(None if isinstance(of, BatchAccount) else of for of in accounts)
+        batches = tuple(account if isinstance(account, BatchAccount) else None for account in accounts)
+        streamed = tuple(None if isinstance(account, BatchAccount) else account for account in accounts)
         known = {**columns, "decided_s": columns["arrival_s"]}
         return cls(known, batches=batches if any(batches) else (), streamed=streamed if any(streamed) else ())
 

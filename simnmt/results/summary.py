@@ -267,7 +267,7 @@ def comparisons(runs: Runs, baselines: Iterable[str]) -> list[Row]:
 
     The change is the ratio of the two totals shown in the rows, and its interval covers that ratio.
     """
-    totals_s = {place: [known(numbers["total_latency_s"]) for numbers in of] for place, of in runs.items()}
+    totals_s = {place: [known(numbers["total_latency_s"]) for numbers in replications] for place, replications in runs.items()}
     baselines, table = list(baselines), list[Row]()
     for (workload, network, policy), ours in totals_s.items():
         for baseline in baselines:

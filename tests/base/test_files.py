@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import tracemalloc
@@ -38,6 +39,12 @@ def test_a_failure_leaves_everything_as_it_was(tmp_path: Path, error: type[BaseE
         raise error
     assert names_in(tmp_path) == ["old.txt"]
     assert (tmp_path / "old.txt").read_text() == "old"
+
+
+def test_a_full_disk_is_reported_with_the_file_that_was_to_be_written(tmp_path: Path) -> None:
+    with pytest.raises(OSError) as caught, written_whole(tmp_path / "out.json"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert caught.value.filename == str(tmp_path / "out.json")
 
 
 def test_a_new_file_replaces_nothing(tmp_path: Path) -> None:

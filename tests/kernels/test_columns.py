@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -110,6 +112,27 @@ def test_the_union_equals_pythons_and_never_shrinks_when_a_row_is_added(data: st
         assert union == sorted(set().union(*(drawn[row] for row in rows[:end])))
         assert len(union) >= before
         before = len(union)
+
+
+def test_sets_made_in_inference_mode_work_outside_of_it() -> None:
+    """Tensors made in torch's inference mode cannot be written to elsewhere: the flags of the sets could not."""
+    with torch.inference_mode():
+        sets = sets_of(*EXAMPLE, vocab=10)
+    assert sets.union(torch.tensor([0, 2])).tolist() == [1, 2, 3, 4, 6]
+
+
+def test_threads_that_share_sets_get_correct_unions() -> None:
+    """The native call lets other threads run, and the flags of the sets are shared."""
+    vocab, size = 200_000, 20_000
+    columns = torch.rand(8, vocab).topk(size).indices.sort(1).values
+    sets = ColumnSets(torch.arange(9) * size, columns.flatten().int(), vocab)
+
+    def is_union(seed: int) -> bool:
+        rows = torch.randint(8, (3,), generator=torch.Generator().manual_seed(seed))
+        return torch.equal(sets.union(rows), columns[rows].unique().int())
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(is_union, range(60)))
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from simnmt.base.errors import InputError
 from simnmt.devices import KINDS, Fifo, Kind
 from simnmt.devices.device import COMPLETES, Arrival, Clock, Execution
 from simnmt.results.requests import Requests
+from simnmt.world.structures import library
 
 TICK_S = 0.25
 
@@ -71,8 +72,10 @@ def test_it_runs_and_stands_in_the_log_and_on_the_page(scenario: dict[str, Any],
     begin_s = log["arrival_s"] + log["t_tx_s"] / 2 + log["t_queue_s"]
     np.testing.assert_allclose(begin_s / TICK_S, np.round(begin_s / TICK_S), atol=0.05)
     assert log["t_queue_s"].mean() == pytest.approx(TICK_S / 2, rel=0.2)
-    assert set(result.engines.values()) == {"reference"} and "ticking" in result.engine_reasons["cnmt"]
-    assert "ticking" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert set(result.engines.values()) == {"reference"}
+    if library() is not None:  # else the reason is that nothing was compiled
+        assert "ticking" in result.engine_reasons["cnmt"]
+        assert "ticking" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     scenario["devices"]["gateway"]["execution"] = "ticking"
     log = simnmt.run(scenario | {"policies": {"edge": {}}}, jobs=1).requests
     np.testing.assert_allclose(np.mod((log["arrival_s"] + log["t_queue_s"]) / TICK_S + 0.5, 1.0), 0.5, atol=0.05)
