@@ -363,7 +363,7 @@ def validate(
 ) -> None:
     """Run a scenario live on this box, simulate the same requests with the measured executions and from the profiles, compare.
 
-    Example: simnmt validate @live-smoke --requests 50
+    Example: simnmt validate @live-smoke --requests 60 --replications 2 --any-model
     """
     from simnmt.experiment.inputs import read_inputs
     from simnmt.live.validation import LEGEND
@@ -384,7 +384,10 @@ def validate(
     rows = [row.cells() for row in validation.rows]
     table = Table.of_texts("", list(rows[0]), [list(row.values()) for row in rows], words=2, id="errors")
     sentences = [ranking.sentence for ranking in validation.rankings]
-    print_result(as_json, validation.document, lambda: "\n".join([table.to_text(), "", *sentences]))
+    print_result(as_json, validation.document, lambda: "\n".join([table.to_text(), LEGEND, "", *sentences]))
+    if validation.warning is not None:
+        warn(validation.warning)
+        sentences.append(validation.warning)
     section = Section("Errors of the simulations", text=[LEGEND], tables=[table], notes=sentences)
     with nullcontext(out) if out is not None else reserved(Path("reports"), "validation") as folder:
         folder.mkdir(parents=True, exist_ok=True)

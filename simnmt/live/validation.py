@@ -3,7 +3,7 @@
 Load generator, gateway and servers run in this process, each engine in one of its own; delays of the network are slept. Every
 policy on every network is replayed once a replication, in another order each time, and each live run is simulated twice:
 
-- *structural*: with its own executions and targets, and the mean overheads of other runs: the error of queues and links;
+- *structural*: with its own executions and targets, and the mean overheads of undisturbed runs: the error of queues and links;
 - *predicted*: from the profiles alone, as `simnmt run` does.
 """
 
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from simnmt.base import VERSION, random_streams
 from simnmt.base.arrays import Floats
 from simnmt.base.errors import InputError, SimnmtError
+from simnmt.calibrate import processor_use
 from simnmt.devices import Fifo
 from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.units import kinds, run_unit
@@ -132,17 +133,11 @@ class LiveRun:
         up_s, down_s = (np.choose(target, [nothing_s, *side]) for side in (ways.uplink_s, ways.downlink_s))
         return up_s, down_s
 
-    @property
-    def waiting_s(self) -> Floats:
-        """Wait for an execution, without the handover to the engine."""
-        handover_s = np.array(self.handover_s)[np.maximum(self.log.target, 0)]
-        waiting_s: Floats = np.maximum(self.log.queue_s - handover_s, 0.0)
-        return waiting_s
-
     def overhead_s(self, number: int) -> Floats:
         """Return what the latency of each request of a target holds beside waiting, execution and links."""
-        there, log = self.valid & (self.log.target == number), self.log
-        overhead_s: Floats = (log.latency_s - self.waiting_s - log.execution_s - sum(self.link_s()))[there]
+        log, there = self.log, self.valid & (self.log.target == number)
+        waiting_s = np.maximum(log.queue_s - self.handover_s[number], 0.0)
+        overhead_s: Floats = (log.latency_s - waiting_s - log.execution_s - sum(self.link_s()))[there]
         return overhead_s
 
 
@@ -193,10 +188,8 @@ class Comparison:
             "live ms": f"{1e3 * self.live.mean_s:.1f}",
             "spread %": "-" if np.isnan(self.spread.mean_s) else f"{100 * self.spread.mean_s:.1f}",
         }
-        for kind, errors in (
-            ("structural", self.structural.errors(self.live)),
-            ("predicted", self.predicted.errors(self.live)),
-        ):
+        for kind in ("structural", "predicted"):
+            errors = getattr(self, kind).errors(self.live)
             cells |= {f"{kind} {name} %": f"{100 * getattr(errors, f'{name}_s'):+.1f}" for name in ("mean", "p50", "p95")}
         cells["offloaded % live"] = f"{100 * self.live.offloaded_share:.1f}"
         return cells | {"offloaded % predicted": f"{100 * self.predicted.offloaded_share:.1f}"}
@@ -204,7 +197,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The order of the policies on one network by their mean latency; void ones are left out."""
+    """The order of the policies on one network by their mean latency, of those with two runs or more that are not void."""
 
     network: str
     live: tuple[str, ...]
@@ -215,8 +208,8 @@ class Ranking:
     @property
     def sentence(self) -> str:
         """The orders, and the inverted pairs."""
-        if not self.live:
-            return f"{self.network}: every run is void, so that nothing is ranked"
+        if len(self.live) < 2:
+            return f"{self.network}: nothing is ranked, as fewer than two policies have two runs that are not void"
         pairs = "; ".join(f"{better} before {worse}" for better, worse in self.inverted) or "none"
         return (
             f"{self.network}: live {' < '.join(self.live)}; predicted {' < '.join(self.predicted)}; "
@@ -233,6 +226,18 @@ class Validation:
     requests: int
     rows: list[Comparison]
     rankings: list[Ranking]
+    others_cpus: float | None = None
+    """CPUs' worth of time that other programs used before the live runs or after them; None: not known."""
+
+    @property
+    def warning(self) -> str | None:
+        """The warning of a busy box, whose runs are all disturbed, so that none stands out as void."""
+        cpus = os.cpu_count() or 1
+        used = self.others_cpus or 0.0
+        if used <= processor_use.QUIET_SHARE * cpus:
+            return None
+        why = "these errors do not judge the simulation (repeat when simnmt doctor shows no load)"
+        return f"other programs used {used:.1f} of {cpus} CPUs: {why}"
 
     @property
     def worst_structural_error(self) -> float:
@@ -269,6 +274,7 @@ def validate(
     unit = replace(live_unit(plan), keeps_requests=False)
     names = list(policies) or [name for name, settings in scenario.policies.items() if not settings.knows_truth]
     _check(unit, names)
+    others_cpus = [processor_use.others_cpus()]
     predicted: dict[tuple[str, str, int], Figures] = {}
     for replication, (network, links) in product(range(scenario.replications), plan.networks.items()):
         progress(f"simulating {network}, replication {replication + 1}")
@@ -279,16 +285,16 @@ def validate(
     with TemporaryDirectory(prefix="simnmt-", ignore_cleanup_errors=True) as folder:
         settings = _engines(unit, Path(folder), engines or {})
         runs = run_precisely(_replayed(plan, unit, names, settings, Path(folder), any_model, progress))
+    others_cpus.append(processor_use.others_cpus())
     usual_s = {}
     for target in unit.case.targets:
         seconds = np.concatenate([run.references_s[target.device] for run in runs])
         usual_s[target.device] = float(np.median(seconds)) if seconds.size else np.nan
-    rows = [
-        _compared([run for run in runs if (run.unit.network, run.policy) == cell], runs, predicted, usual_s)
-        for cell in product(plan.networks, names)
-    ]
-    rankings = [_ranked(network, [row for row in rows if row.network == network and not row.void]) for network in plan.networks]
-    return Validation(scenario.name, scenario.replications, scenario.requests, rows, rankings)
+    why_void = {run: _reason_void(run, usual_s) for run in runs}
+    rows = [_compared(cell, why_void, predicted) for cell in product(plan.networks, names)]
+    rankings = [_ranked(network, [row for row in rows if row.network == network]) for network in plan.networks]
+    greatest = max((cpus for cpus in others_cpus if cpus is not None), default=None)
+    return Validation(scenario.name, scenario.replications, scenario.requests, rows, rankings, greatest)
 
 
 def _check(unit: Unit, policies: Sequence[str]) -> None:
@@ -387,25 +393,23 @@ async def _live_run(
 
 
 def _compared(
-    runs: Sequence[LiveRun],
-    every: Sequence[LiveRun],
-    predicted: Mapping[tuple[str, str, int], Figures],
-    usual_s: Mapping[str, float],
+    cell: tuple[str, str], why_void: Mapping[LiveRun, str], predicted: Mapping[tuple[str, str, int], Figures]
 ) -> Comparison:
-    voids = [_reason_void(run, usual_s) for run in runs]
-    kept = [run for run, why in zip(runs, voids, strict=True) if not why] or list(runs)
+    """Compare the runs of a network and policy. `why_void`: of every run, empty if it counts."""
+    runs = [run for run in why_void if (run.unit.network, run.policy) == cell]
+    voids = [why_void[run] for run in runs]
+    kept = [run for run in runs if not why_void[run]] or runs
+    steady = [run for run, why in why_void.items() if not why]
     live = [run.figures for run in kept]
-    structural = [structural_figures(run, [other for other in every if other is not run] or [run]) for run in kept]
-    keys = [(run.unit.network, run.policy, run.unit.replication) for run in kept]
+    structural = [structural_figures(run, [other for other in steady if other is not run]) for run in kept]
     table = np.array([astuple(figures) for figures in live])
     ranges = np.ptp(table, axis=0) / np.array([*table.mean(axis=0)[:3], 1.0]) if len(live) > 1 else np.full(4, np.nan)
     return Comparison(
-        network=runs[0].unit.network,
-        policy=runs[0].policy,
+        *cell,
         live=Figures.mean_of(live),
         spread=Figures(*ranges.tolist()),
         structural=Figures.mean_of(structural),
-        predicted=Figures.mean_of([predicted[key] for key in keys]),
+        predicted=Figures.mean_of([predicted[(*cell, run.unit.replication)] for run in kept]),
         live_means_s=tuple(figures.mean_s for figures in live),
         voids=tuple(filter(None, voids)),
         void=all(voids),
@@ -419,15 +423,17 @@ def _reason_void(run: LiveRun, usual_s: Mapping[str, float]) -> str:
     answered = float(run.valid.mean())
     if answered < ANSWERED:
         return f"{100 * (1 - answered):.1f} % of the requests were not answered where they were sent"
-    for device, seconds in run.references_s.items():
-        slowdown = float(np.quantile(seconds, 0.9)) / usual_s[device] if seconds.size else 1.0
-        if slowdown > UNSTEADY:
-            return f"reference executions of {device} took {slowdown:.1f} times as long as usual"
+    for number, target in enumerate(run.unit.case.targets):
+        seconds = run.references_s[target.device]
+        if seconds.size and (run.log.target == number).any():
+            slowdown = float(np.quantile(seconds, 0.9)) / usual_s[target.device]
+            if slowdown > UNSTEADY:
+                return f"reference executions of {target.device} took {slowdown:.1f} times as long as usual"
     return ""
 
 
 def structural_figures(run: LiveRun, others: Sequence[LiveRun]) -> Figures:
-    """Simulate a run with its own executions and targets, and the mean overheads of other runs.
+    """Simulate a run with its own executions and targets, and the mean overheads of others, or its own for lack of such.
 
     In a batch an execution depends on its company. There each sentence is slower or faster than the costs of batches say by the
     factor with which it takes as long as it did live; `BATCH_STEPS` simulations find the factors.
@@ -438,7 +444,8 @@ def structural_figures(run: LiveRun, others: Sequence[LiveRun]) -> Figures:
     batching = {number: one.decoding for number, one in enumerate(unit.case.targets) if one.decoding is not None}
     overhead_s = np.zeros(count)
     for number in numbers:
-        seconds = np.concatenate([other.overhead_s(number) for other in others])
+        measured = [seconds for other in others if (seconds := other.overhead_s(number)).size]
+        seconds = np.concatenate(measured or [run.overhead_s(number)])
         overhead_s[target == number] = seconds.mean() if seconds.size else 0.0
     up_s, down_s = run.link_s()
     live_s = np.nan_to_num(log.execution_s)
@@ -482,13 +489,12 @@ def _with_varying_batches(unit: Unit) -> Unit:
 
 
 def _ranked(network: str, rows: Sequence[Comparison]) -> Ranking:
+    rows = [row for row in rows if not row.void and len(row.live_means_s) > 1]
     live = sorted(rows, key=lambda row: row.live.mean_s)
     inverted = tuple(
         (better.policy, worse.policy)
         for better, worse in combinations(live, 2)
-        if len(better.live_means_s) > 1
-        and max(better.live_means_s) < min(worse.live_means_s)
-        and better.predicted.mean_s > worse.predicted.mean_s
+        if max(better.live_means_s) < min(worse.live_means_s) and better.predicted.mean_s > worse.predicted.mean_s
     )
     predicted = sorted(rows, key=lambda row: row.predicted.mean_s)
     return Ranking(network, tuple(row.policy for row in live), tuple(row.policy for row in predicted), inverted)

@@ -87,11 +87,12 @@ def test_the_result_is_printed_written_and_judged(
 ) -> None:
     live, structural, predicted = (validation.Figures(mean, mean, mean, 0.5) for mean in (1.0, 1.02, 1.4))
     row = validation.Comparison("lan", "cnmt", live, live, structural, predicted, (1.0,), (), False)
-    made = validation.Validation("mine <1>", 1, 10, [row], [validation.Ranking("lan", ("cnmt",), ("cnmt",), ())])
+    made = validation.Validation("mine <1>", 1, 10, [row], [validation.Ranking("lan", ("cnmt",), ("cnmt",), ())], 1e9)
     monkeypatch.setattr(validation, "validate", lambda plan, **options: made)
     done = simnmt("validate", "@live-smoke", "--within", within, "--out", str(tmp_path / "out"))
     assert done.status == status
-    assert "+2.0" in done.out and "+40.0" in done.out
+    assert "+2.0" in done.out and "+40.0" in done.out and validation.LEGEND in done.out
+    assert "do not judge the simulation" in done.err
     assert json.loads((tmp_path / "out" / "validation.json").read_text())["rows"][0]["errors"]["structural"]["mean_s"] > 0.019
     page = (tmp_path / "out" / "validation.html").read_text()
     assert "+40.0" in page and "mine &lt;1&gt;" in page

@@ -17,6 +17,7 @@ from simnmt.live.validation import (
     Figures,
     LiveRun,
     Validation,
+    _compared,
     _ranked,
     _reason_void,
     structural_figures,
@@ -95,12 +96,30 @@ def test_the_first_device_is_simulated_as_its_kind_says(monkeypatch: pytest.Monk
 
 def test_a_run_beside_other_load_or_with_lost_requests_is_void(plan: RunPlan) -> None:
     run, usual_s = run_of(plan, "edge", 0), {"gateway": 0.01, "cloud": 0.01}
+    beside = replace(run, references_s={"gateway": np.full(9, 0.01), "cloud": np.full(9, 0.016)})
+    assert _reason_void(beside, usual_s) == "", "the run never used the cloud"
     assert _reason_void(run, usual_s) == ""
     disturbed = replace(run, references_s={"gateway": np.full(9, 0.016), "cloud": np.full(9, 0.01)})
     assert "gateway" in _reason_void(disturbed, usual_s)
     assert _reason_void(replace(run, decides_again=False), usual_s)
     lost = replace(run, log=replace(run.log, status=np.where(np.arange(60) < 2, 504, 200)))
     assert "not answered" in _reason_void(lost, usual_s)
+
+
+def test_disturbed_runs_lend_no_overheads_to_others(plan: RunPlan) -> None:
+    run, other = run_of(plan, "edge", 0), run_of(plan, "edge", 0)
+    late = replace(other, log=replace(other.log, received_s=other.log.received_s + 1.0))
+    cell = (run.unit.network, "edge")
+    predicted = {(*cell, run.unit.replication): run.figures}
+    for others in ({late: "disturbed"}, {late: "disturbed", run_of(plan, "cloud", 1): ""}):
+        compared = _compared(cell, {run: "", **others}, predicted)
+        assert compared.voids == ("disturbed",)
+        assert compared.structural.errors(compared.live).mean_s == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize(("others_cpus", "warns"), [(None, False), (0.0, False), (1e9, True)])
+def test_a_busy_box_is_warned_of(others_cpus: float | None, warns: bool) -> None:
+    assert bool(Validation("mine", 2, 10, [], [], others_cpus).warning) == warns
 
 
 def row(policy: str, live_s: tuple[float, ...], predicted_s: float, structural_s: float = 1.0) -> Comparison:
@@ -116,6 +135,12 @@ def test_only_policies_that_are_clearly_apart_live_can_be_inverted() -> None:
     assert ranking.inverted == (("edge", "cloud"), ("cnmt", "cloud"))
 
 
+def test_fewer_than_two_policies_with_two_runs_are_not_ranked() -> None:
+    void = replace(row("cnmt", (1.0, 1.1), 1.0), void=True)
+    for rows in ([row("edge", (1.0,), 1.0), row("cloud", (1.3,), 1.5)], [row("edge", (1.0, 1.1), 1.0), void], [void]):
+        assert "nothing is ranked" in _ranked("lan", rows).sentence
+
+
 def test_void_rows_count_for_no_error_and_are_marked() -> None:
     bad = replace(row("cnmt", (1.0, 1.0), 1.0, structural_s=2.0), void=True, voids=("disturbed", "disturbed"))
     validation = Validation("mine", 2, 10, [row("edge", (1.0, 1.0), 1.2, structural_s=1.03), bad], [])
@@ -124,7 +149,9 @@ def test_void_rows_count_for_no_error_and_are_marked() -> None:
     assert errors["predicted"]["mean_s"] == pytest.approx(0.2) and errors["structural"]["offloaded_share"] == 0.0
 
 
-def test_live_runs_are_compared_with_both_simulations() -> None:
+def test_live_runs_are_compared_with_both_simulations(monkeypatch: pytest.MonkeyPatch) -> None:
+    loads = iter((0.25, 1.5))
+    monkeypatch.setattr("simnmt.calibrate.processor_use.others_cpus", lambda: next(loads))
     few = ("requests=8", "replications=2", "workloads.de-en.arrivals.rate_rps=25")
     policies, network = "policies={edge: {}, cloud: {}, oracle: {}}", "networks={lan: {rtt: {constant_ms: 30}}}"
     scenario = plan_of("@live-smoke", *few, policies, network)
@@ -132,6 +159,7 @@ def test_live_runs_are_compared_with_both_simulations() -> None:
     lines: list[str] = []
     validation = validate(scenario, any_model=True, engines=engines, progress=lines.append)
     edge, cloud = validation.rows
+    assert validation.others_cpus == 1.5, "the greater of the load before and the load after"
     assert (edge.policy, cloud.policy) == ("edge", "cloud"), "the oracle cannot be deployed"
     assert (edge.live.offloaded_share, cloud.live.offloaded_share, cloud.predicted.offloaded_share) == (0.0, 1.0, 1.0)
     for compared in validation.rows:
