@@ -1,4 +1,4 @@
-"""Energy, money and faults of a unit: what its boxes and links draw and cost, when they fail, and the numbers of it all.
+"""Energy, money and faults of a unit: what its boxes and links spend, when they fail, and the columns of the summary.
 
 Faults are keyed by the unit, never by a policy, so that all policies meet the same ones.
 """
@@ -63,13 +63,10 @@ def unit_energy(unit: Unit, log: Log, trail: Trail) -> RunEnergy | None:
 def request_costs(unit: Unit) -> dict[Resource, tuple[RequestCost, ...]]:
     """Return the joules and the money of a request alone on each target, as policies predict them; energy if it is known."""
     targets = target_costs(unit)
-    money = [RequestCost(target.price_per_hour / SECONDS_PER_HOUR / target.workers, target.token[2]) for target in targets]
+    money = [RequestCost(part.price_per_hour / SECONDS_PER_HOUR / part.workers, part.token[2]) for part in targets]
     costs: dict[Resource, tuple[RequestCost, ...]] = {"cost": tuple(money)}
-    joules = [
-        RequestCost((target.power.busy_w - target.power.idle_w) / target.workers, target.token[1])
-        for target in targets
-        if target.power
-    ]
+    powers = [(part, part.power) for part in targets if part.power]
+    joules = [RequestCost((power.busy_w - power.idle_w) / part.workers, part.token[1]) for part, power in powers]
     if len(joules) == len(targets):
         costs["energy"] = tuple(joules)
     return costs

@@ -104,7 +104,7 @@ def _in_order(spans: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], 
     end_s, fault = 0.0, ""
     for number, span in enumerate(spans, 1):
         if len(span) != 2 or not 0.0 <= span[0] < span[1]:
-            fault = f"interval {number} is {list(span)}, but an interval is [from, to] in seconds, from 0 on (swap them?)"
+            fault = f"interval {number} is {list(span)}, but an interval is [from, to] in seconds, 0 <= from < to"
         elif span[0] < end_s:
             remedy = "sort them, and join those that overlap"
             fault = f"interval {number}, {list(span)}, begins before the end of the one before ({remedy})"

@@ -45,9 +45,10 @@ def render(result: Run) -> str:
         *_verdict_sections(result),
         *doubt_sections(doubtful_profiles(result.cells)),
         Section("All policies", "table", tables=[policies_table(result, policy_colours(result))]),
-        *[Section("Figures", "figures", text=words("figures"), parts=parts)] * bool(parts),
-        _making_section(result),
     ]
+    if parts:
+        sections.append(Section("Figures", "figures", text=words("figures"), parts=parts))
+    sections.append(_making_section(result))
     return render_page("simnmt run" if result.live is None else "simnmt live replay", result.name, sections, _facts(result))
 
 

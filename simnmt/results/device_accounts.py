@@ -402,38 +402,18 @@ def account_energy(
         power = cost.power or BoxPower(nan, nan, "unknown")
         dynamic_j = (power.busy_w - power.idle_w) * busy_s
         execution_w[number] = dynamic_j / executed_s if executed_s else 0.0
-        parts.append(
-            {
-                "device": cost.device,
-                "power_kind": power.kind,
-                "boxes": cost.boxes,
-                "requests": int(requests[number]),
-                "idle_w": power.idle_w,
-                "busy_w": power.busy_w,
-                "static_j": power.idle_w * cost.boxes * span_s,
-                "dynamic_j": dynamic_j,
-                "price": cost.price_per_hour * cost.boxes * span_s / SECONDS_PER_HOUR,
-                "bytes": 0,
-            }
-        )
+        box = {"device": cost.device, "power_kind": power.kind, "boxes": cost.boxes, "requests": int(requests[number])}
+        spent = {"static_j": power.idle_w * cost.boxes * span_s, "dynamic_j": dynamic_j}
+        price = cost.price_per_hour * cost.boxes * span_s / SECONDS_PER_HOUR
+        parts.append({**box, "idle_w": power.idle_w, "busy_w": power.busy_w, **spent, "price": price, "bytes": 0})
     tokens = src_tokens + tgt_tokens
     token_bytes, token_j, token_price = np.array([cost.token for cost in costs]).T
     joules = {name: float(sum(part[name] for part in parts)) for name in ("static_j", "dynamic_j")}
     joules["transfer_j"] = float(token_j @ tokens)
-    parts.append(
-        {
-            "device": "links",
-            "power_kind": "given",
-            "boxes": 0,
-            "requests": 0,
-            "idle_w": nan,
-            "busy_w": nan,
-            "static_j": nan,
-            "dynamic_j": joules["transfer_j"],
-            "price": float(token_price @ tokens),
-            "bytes": int(token_bytes @ tokens),
-        }
-    )
+    links = {"device": "links", "power_kind": "given", "boxes": 0, "requests": 0}
+    unknown = {"idle_w": nan, "busy_w": nan, "static_j": nan}
+    moved = {"dynamic_j": joules["transfer_j"], "price": float(token_price @ tokens), "bytes": int(token_bytes @ tokens)}
+    parts.append({**links, **unknown, **moved})
     sums = {"energy_j": sum(joules.values()), **joules, "cost": sum(part["price"] for part in parts) or nan}
     known = [{name: None if value != value else value for name, value in part.items()} for part in parts]
     return RunEnergy(len(target), int(tgt_tokens.sum()), sums, known, execution_w, token_j)

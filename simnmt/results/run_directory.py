@@ -230,6 +230,9 @@ def load_run(directory: Path, scenario: Row) -> Run:
     manifest = read_manifest(directory)
     with _read(directory / SUMMARY):
         summary = json.loads(files.read_bounded(directory / SUMMARY, files.MOST_DOCUMENT_BYTES))
+        lists = ("rows", "comparisons", "fits", "recommendations", "gaps", "notes", "batches")
+        if not (summary["rows"] and isinstance(summary["name"], str) and all(isinstance(summary[key], list) for key in lists)):
+            raise TypeError
         workloads = [workload for workload, _ in by_cell(summary["rows"])]
     with _read(directory / MANIFEST):
         devices = {name: tuple(Device(**device) for device in manifest[DEVICES][name]) for name in workloads}

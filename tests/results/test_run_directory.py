@@ -312,9 +312,12 @@ def test_a_damaged_manifest_is_named(small: Path, damage: dict[str, Any]) -> Non
         simnmt.load(small)
 
 
-def test_a_deeply_nested_summary_is_named(small: Path) -> None:
+@pytest.mark.parametrize("damage", ["nested", {"rows": []}, {"recommendations": 5}, {"name": 5}])
+def test_a_damaged_summary_is_named(small: Path, damage: Any) -> None:
+    summary = json.loads((small / "summary.json").read_text(encoding="utf-8"))
+    content = "[" * 100_000 if damage == "nested" else json.dumps(summary | damage)
     manifest = json.loads((small / "manifest.json").read_text(encoding="utf-8"))
-    (small / "summary.json").write_text("[" * 100_000, encoding="utf-8")
+    (small / "summary.json").write_text(content, encoding="utf-8")
     manifest["outputs"]["summary.json"] = sha256(small / "summary.json")
     (small / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     with pytest.raises(simnmt.InputError, match=r"summary\.json: cannot be read"):
