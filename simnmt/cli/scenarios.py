@@ -266,7 +266,7 @@ class PlanChanges(Changes):
     """As `Changes`; a plan without a rate adds replications until its interval is narrow enough."""
 
     replications: Annotated[
-        int | None, option("R", "Independent repeats; without --rate the fewest. [default: the scenario's, else 5]")
+        int | None, option("R", "Repeats; without --rate the fewest. [default: the scenario's, else 5]")
     ] = None
 
 
@@ -275,7 +275,7 @@ def plan(
     changes: PlanChanges,
     scenario: Annotated[str, argument("SCENARIO|@NAME", "A file or -, or a shipped scenario.")],
     slo: Annotated[
-        list[str] | None, option("REQUIREMENT", "Such as 'p95_ms<=300'; repeatable. [default: the scenario's slo]")
+        list[str] | None, option("REQUIREMENT", "Such as 'p95_ms<=300'; repeatable. [default: the scenario's]")
     ] = None,
     rate: Annotated[float | None, option("R", "Requests/s to find the least deployment for. [default: find the rate]")] = None,
     minimise: Annotated[Minimised | None, option(None, "What is to be least at the rate. [default: servers]")] = None,
@@ -285,9 +285,7 @@ def plan(
     out: Annotated[Path | None, option("FILE", "Write the scenario of the choice, at the rate.")] = None,
     page: Page = None,
     force: Force = False,
-    jobs: Annotated[
-        int, option("J", "Processes of the highest rate; 0: one per processor. With --rate one.", min=0, max=1024)
-    ] = 1,
+    jobs: Annotated[int, option("J", "Processes (one with --rate); 0: one per processor.", min=0, max=1024)] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Find the highest rate under a service level or, for a rate, the least deployment.
