@@ -55,7 +55,7 @@ class Counting:
             warn(warning)
         figures = {key: getattr(table, key) for key in ("mean_src_len", "mean_tgt_len", "src_unit", "tgt_unit")}
         figures |= {"mean_ratio": table.mean_tgt_len / table.mean_src_len, **dropped.as_json()}
-        return table, f"pairs: {dropped}", figures
+        return table, f"filter {dropped}", figures
 
 
 @app.command()
@@ -77,7 +77,8 @@ def fit(src: Source, *, tgt: Target = None, counting: Counting, as_json: AsJson 
     units = f"{table.src_unit} -> {table.tgt_unit}"
     pairs_r2, means_r2 = ("not defined" if r2 is None else f"{r2:.5f}" for r2 in (line.pairs_r2, line.means_r2))
     ratio = f"(mean target over mean source tokens: {figures['mean_ratio']:.4f})"
-    print(f"target length = {line.len_slope:.4f} x source length + {line.len_offset:.4f}  ({units})")
+    sign = "-" if line.len_offset < 0 else "+"
+    print(f"target length = {line.len_slope:.4f} x source length {sign} {abs(line.len_offset):.4f}  ({units})")
     print(f"mean lengths: {table.mean_src_len:.2f} -> {table.mean_tgt_len:.2f} tokens  {ratio}")
     print(f"of the pairs:                   R2 {pairs_r2}, MSE {line.pairs_mse:.4f} tokens^2")
     print(f"of the means per source length: R2 {means_r2}, MSE {line.means_mse:.4f} tokens^2 (weighted by pairs)")

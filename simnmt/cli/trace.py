@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simnmt.base.errors import shorten
 from simnmt.base.files import is_standard
-from simnmt.base.text_tables import format_pairs, format_table, shorten_on_terminal
+from simnmt.base.text_tables import format_pairs, format_table
 from simnmt.cli.options import (
     AsJson,
     Force,
@@ -76,7 +77,7 @@ def _write(context: typer.Context, change: Callable[[Trace], Trace]) -> None:
     write_traces(traces, out, f"simnmt trace {context.info_name}")
     for output, trace in zip(outputs, traces, strict=True):
         facts = dict(format_facts(trace))
-        print(f"{output}: {format_title(trace)}; {facts['samples']}; lost: {facts['lost']}")
+        print(f"{output}: {format_title(trace)}; samples: {facts['samples']}; lost: {facts['lost']}")
         for remark in trace.remarks:
             print(f"  note: {remark}")
         if trace.quantity == "rtt" and trace.lost.any():
@@ -102,7 +103,7 @@ def list_(
         return
     rows = []
     for trace in traces:
-        source, span = shorten_on_terminal(trace["source"], 48), format_duration(trace["duration_s"])
+        source, span = shorten(trace["source"], 48), format_duration(trace["duration_s"])
         names = [trace["name"], NOUN[trace["quantity"]], trace["kind"], source]
         rows.append([*names, f"{trace['samples']:,}", span, format_value(trace["quantity"], trace["mean"])])
     print(format_table(["trace", "quantity", "kind", "source", "samples", "span", "mean"], rows, 4))

@@ -274,7 +274,7 @@ def read_corpus(
         remedy = "check that line i of both sides belongs together and that each side's unit fits its language"
         raise CorpusError(f"no pair is left, filter {dropped}", path=source, remedy=remedy)
     table = LengthTable.of_pairs(
-        name or "-".join(keys or (_bare(file) for file in files)),
+        name or "-".join(keys or dict.fromkeys(map(_bare, files))),
         origin or " and ".join(file.name for file in files),
         src_unit,
         tgt_unit,

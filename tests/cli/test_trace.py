@@ -29,7 +29,7 @@ def results(folder: Path) -> Path:
 def test_results_become_a_series_that_a_scenario_runs_on(folder: Path, results: Path, simnmt: Command) -> None:
     done = simnmt("trace", "import", "atlas.json", "--out", "series.csv")
     assert (done.status, done.err) == (0, "")
-    assert done.out == "wrote series.csv: RTT, measured; 40 over 2.667 h; lost: 0 (0 %)\n"
+    assert done.out == "wrote series.csv: RTT, measured; samples: 40 over 2.667 h; lost: 0 (0 %)\n"
     assert simnmt("run", "small.yaml", "--set", "networks.office.rtt=series.csv", "--out", "run").status == 0
     summary = json.loads((folder / "run" / "summary.json").read_text())
     assert any("measured RTT series, mean 72.0 ms" in note for note in summary["notes"])
@@ -118,7 +118,7 @@ def test_iperf3_becomes_a_link_that_a_scenario_runs_on(folder: Path, simnmt: Com
     intervals = [{"sum": {"start": at, "bits_per_second": 4e7 + at, "omitted": False, "sender": False}} for at in range(5)]
     report = {"start": {"timestamp": {"timesecs": 1_700_000_000}, "test_start": {"reverse": 1}}, "intervals": intervals}
     (folder / "iperf3.json").write_text(json.dumps(report))
-    assert simnmt("trace", "import", "iperf3.json", "--out", "down.csv").out.startswith("wrote down.csv: downlink, measured; 5")
+    assert simnmt("trace", "import", "iperf3.json", "--out", "down.csv").out.startswith("wrote down.csv: downlink, measured; samples: 5")
     assert simnmt("run", "small.yaml", "--set", "networks.office.downlink_mbps=down.csv", "--out", "run").status == 0
 
 
