@@ -261,9 +261,18 @@ UNSAVED = "SCENARIO.yaml"
 MODEL = "your translation model, since the profile of the device was not measured with one that simnmt can load"
 
 
+@dataclass(frozen=True, slots=True)
+class PlanChanges(Changes):
+    """As `Changes`; a plan without a rate adds replications until its interval is narrow enough."""
+
+    replications: Annotated[
+        int | None, option("R", "Independent repeats; without --rate the fewest. [default: the scenario's, else 5]")
+    ] = None
+
+
 @grouped
 def plan(
-    changes: Changes,
+    changes: PlanChanges,
     scenario: Annotated[str, argument("SCENARIO|@NAME", "A file or -, or a shipped scenario.")],
     slo: Annotated[
         list[str] | None, option("REQUIREMENT", "Such as 'p95_ms<=300'; repeatable. [default: the scenario's slo]")

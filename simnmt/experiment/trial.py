@@ -389,7 +389,7 @@ def _doubts_of_length(plan: RunPlan, level: Level, rate_rps: float) -> Iterator[
     """Yield warnings of runs that are too short: few requests beyond a percentile, or little time beside the limits."""
     requests = plan.scenario.requests
     counted = requests - plan.scenario.warm_up_requests
-    limit_s = 0.0
+    limit_s, slowest = 0.0, ""
     for requirement in level:
         metric = requirement.metric
         share = metric.quantile if metric.quantile is not None else requirement.limit if metric.most is not None else 0.0
@@ -401,11 +401,12 @@ def _doubts_of_length(plan: RunPlan, level: Level, rate_rps: float) -> Iterator[
                 f"{100.0 / sqrt(max(counted * beyond, 1.0)):.0f} % "
                 f"(give {100 * ceil(needed * requests / counted / 100 - 1e-9):,} requests or more)"
             )
-        limit_s = max(limit_s, requirement.limit / metric.per_si_unit if metric.sample is not None else 0.0)
+        if metric.sample is not None and requirement.limit / metric.per_si_unit > limit_s:
+            limit_s, slowest = requirement.limit / metric.per_si_unit, str(requirement)
     if requests < LIMITS_IN_A_RUN * limit_s * rate_rps:
         run_s = requests / rate_rps
         yield (
-            f"a run of {requests:,} requests lasts {duration(run_s)}, {digits(run_s / limit_s)} times the greatest limit, and "
-            "begins with empty queues: latencies may be too low "
+            f"a run of {requests:,} requests lasts {duration(run_s)}, {digits(run_s / limit_s)} times the limit of {slowest}, "
+            "and begins with empty queues: latencies may be too low "
             f"(give {100 * ceil(LIMITS_IN_A_RUN * limit_s * rate_rps / 100):,} requests or more)"
         )

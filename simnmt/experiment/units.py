@@ -69,8 +69,10 @@ def _balancer(unit: Unit, device: str, boxes: int) -> Balancer:
     name = unit.scenario.balancer_of(device)
     if boxes == 1 or name == "attached":
         return ByNode()
-    if name in ("round_robin", "least_work"):
-        return InTurn() if name == "round_robin" else LeastWork()
+    if name == "round_robin":
+        return InTurn()
+    if name == "least_work":
+        return LeastWork()
 
     # Boxes drawn for each request, one or two different ones: the same for every policy.
     def below(most: int, draw: int) -> NDArray[np.int64]:
@@ -140,12 +142,12 @@ def run_unit(unit: Unit) -> UnitResult:
     drawn = draw(unit, learnt)
     world = UnitWorld(unit, drawn)
     # Misroutes of runs with drawn profiles are shown nowhere.
-    share = judged_share(scenario, case) or 0.0 if unit.calibrated is None else 0.0
+    share = None if unit.calibrated is not None else judged_share(scenario, case)
     cut = scenario.warm_up_requests
     trails, numbers = dict[str, Trail](), dict[Place, Numbers]()
     for name, settings in scenario.policies.items():
         setup = set_up_policy(unit.known, learnt, drawn, settings)
-        trail = world.trail(setup, share)
+        trail = world.trail(setup, share or 0.0)
         refuse_without_answers(unit, name, trail.outcome, cut)
         trail = replace(trail, energy=unit_energy(unit, RequestLog.of(drawn.truth, trail).answered, trail))
         trails[name], numbers[case.name, unit.network, name] = trail, world.measured(trail, cut)
@@ -193,9 +195,9 @@ JUDGED = 2_000
 
 
 def judged_share(scenario: ScenarioConfiguration, case: Case) -> float | None:
-    """Return the share of the requests whose decisions an oracle judges; None if misroutes stay unknown.
+    """Return the share of the requests whose decisions the simulation judges by foresight; None if misroutes stay unknown.
 
-    It is 0 if nothing waits and no device streams, where the execution alone decides. In batches later arrivals do as well.
+    It is 0 if nothing waits and no device streams: the executions alone tell every misroute. In batches later arrivals matter.
     """
     if case.batches:
         return None

@@ -118,7 +118,9 @@ def test_iperf3_becomes_a_link_that_a_scenario_runs_on(folder: Path, simnmt: Com
     intervals = [{"sum": {"start": at, "bits_per_second": 4e7 + at, "omitted": False, "sender": False}} for at in range(5)]
     report = {"start": {"timestamp": {"timesecs": 1_700_000_000}, "test_start": {"reverse": 1}}, "intervals": intervals}
     (folder / "iperf3.json").write_text(json.dumps(report))
-    assert simnmt("trace", "import", "iperf3.json", "--out", "down.csv").out.startswith("wrote down.csv: downlink, measured; samples: 5")
+    assert simnmt("trace", "import", "iperf3.json", "--out", "down.csv").out.startswith(
+        "wrote down.csv: downlink, measured; samples: 5"
+    )
     assert simnmt("run", "small.yaml", "--set", "networks.office.downlink_mbps=down.csv", "--out", "run").status == 0
 
 

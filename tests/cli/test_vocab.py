@@ -54,11 +54,11 @@ def test_a_bundle_is_built_and_told_again_by_inspect(build: Command, simnmt: Com
     assert built.err == "simnmt: note: one.txt: 40 of 120 lines, evenly spread; --sentences takes more\n"
     assert "\ndirections:\nlabel  clusters  top  contexts " in built.out
     assert simnmt("vocab", "inspect", "b").out == built.out
-    told = json.loads(simnmt("vocab", "inspect", "b", "--model", "m", "--json").out)
-    (direction,) = told["directions"]
+    summary = json.loads(simnmt("vocab", "inspect", "b", "--model", "m", "--json").out)
+    (direction,) = summary["directions"]
     assert (direction["label"], direction["clusters"], direction["top"], direction["sentences"]) == ("fr-en", 6, 2, 40)
     assert 0 < direction["mean"] <= direction["quantiles"]["max"] <= 1
-    memory = told["memory_bytes"]
+    memory = summary["memory_bytes"]
     assert memory["centroids"] == 6 * 48 * 4
     assert memory["total"] == sum(memory[part] for part in ("centroids", "norms", "indices", "starts", "flags"))
 
@@ -77,8 +77,8 @@ def test_lists_are_built_where_translations_are_named(here: Path, simnmt: Comman
     built = simnmt(*command, "--threads", "1", "--out", "lists")
     assert (built.status, built.err) == (0, "")
     assert simnmt("vocab", "inspect", "lists", "--model", "m").out == built.out
-    told = json.loads(simnmt("vocab", "inspect", "lists", "--json").out)
-    assert (told["kind"], told["most"], told["pairs"]) == ("candidates", 4, 120)
+    summary = json.loads(simnmt("vocab", "inspect", "lists", "--json").out)
+    assert (summary["kind"], summary["most"], summary["pairs"]) == ("candidates", 4, 120)
 
 
 def test_pairs_and_sentences_that_teach_nothing_are_not_counted(build: Command, here: Path, simnmt: Command) -> None:

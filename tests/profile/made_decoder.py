@@ -88,7 +88,7 @@ def restricted(
     settings: DecoderSettings, s_per_share: float = S_PER_SHARE, by_sentence: tuple[float, ...] | None = BY_SENTENCE
 ) -> list[dict[str, Any]]:
     """One at each batch size: the product in proportion to the share, and a fixed part for choosing columns."""
-    found = []
+    restrictions = []
     for batch, mean in SHARES.items():
         body, product, search = stages_s(DecoderSettings(), batch)
         product = 2e-5 + product * mean
@@ -99,7 +99,7 @@ def restricted(
             s_per_share=s_per_share,
         )
         parts = {"body_s": body, "product_s": product, "search_s": search * mean}
-        found.append(
+        restrictions.append(
             {
                 "settings": settings.model_dump(),
                 "batch": batch,
@@ -109,4 +109,4 @@ def restricted(
                 "active": share.model_dump(),
             }
         )
-    return found
+    return restrictions

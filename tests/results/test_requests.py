@@ -98,8 +98,10 @@ def test_the_best_target_is_the_first_of_the_least_and_a_regret_the_time_that_it
 
 def test_a_trail_with_a_truth_of_its_own_is_judged_by_that() -> None:
     truth, trail = made_up()
-    own = replace(truth, execution_s=truth.execution_s[::-1])
-    assert not decision_regret_s(truth, replace(trail, truth=own).with_columns(target=own.best_target)).any()
+    reversed_truth = replace(truth, execution_s=truth.execution_s[::-1])
+    assert not decision_regret_s(
+        truth, replace(trail, truth=reversed_truth).with_columns(target=reversed_truth.best_target)
+    ).any()
 
 
 def test_where_two_devices_tie_the_nearer_is_best_and_neither_is_a_misroute() -> None:

@@ -61,8 +61,8 @@ def test_the_log_of_four_requests_by_hand() -> None:
     assert {name: str(log[name].dtype) for name in ("request_id", "node", "src_len", "tgt_len", "target", "outcome")} == {
         "request_id": "int32", "node": "int32", "src_len": "int32", "tgt_len": "int32", "target": "int8", "outcome": "int8",
     }  # fmt: skip
-    own = replace(truth(transfer_s=(7.0,) * 4), rtt_time_s=np.full(4, 0.125))
-    log = RequestLog.of(truth(), replace(TRAIL, truth=own))
+    corrected = replace(truth(transfer_s=(7.0,) * 4), rtt_time_s=np.full(4, 0.125))
+    log = RequestLog.of(truth(), replace(TRAIL, truth=corrected))
     assert log["t_tx_s"].tolist() == [0.0, 7.0, 7.0, 7.0] and log["rtt_time_s"].tolist() == [0.125] * 4
 
 
