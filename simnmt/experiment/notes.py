@@ -82,7 +82,7 @@ def notes(plan: RunPlan, learnt: Mapping[str, Learnt], rows: Sequence[Row], engi
         "lines": list(warm_up_notes(rows)),
         "has_energy": scenario.has_costs or any(power for _, power in powers),
         "without_power": list(dict.fromkeys(name for name, power in powers if power is None)),
-        "by_place": {place: _place_facts(scenario, place, of_cell) for place, of_cell in by_cell(rows).items()},
+        "by_place": {place: _place_facts(plan, place, of_cell) for place, of_cell in by_cell(rows).items()},
         "off_pace": f"{OFF_PACE:g}",
         "engines": engines,
         "oracle": next((name for name, policy in scenario.policies.items() if batches and policy.knows_truth), None),
@@ -169,12 +169,20 @@ def _unmeasured_batch_costs(target: Target) -> list[str]:
     return [part for part, is_known in parts.items() if not is_known]
 
 
-def _place_facts(scenario: ScenarioConfiguration, place: tuple[str, str], of_cell: Sequence[Row]) -> Row:
-    """Return the pace of the RTT clock where no policy moves it, the policies that are off it, and the overloaded ones."""
+def _place_facts(plan: RunPlan, place: tuple[str, str], of_cell: Sequence[Row]) -> Row:
+    """Return the pace of the RTT clock where no policy moves it, the policies that are off it, and the overloaded ones.
+
+    `lap_s`: of the RTT series if requests arrive by themselves for a shorter time, `issuing_s`; else None.
+    """
+    scenario, rate_rps, lap_s = plan.scenario, of_cell[0]["offered_rps"], plan.networks[place[1]].link.rtt.duration_s
+    issuing_s = scenario.requests / rate_rps if rate_rps else lap_s
+    is_short = plan.cases[place[0]].arrivals.discipline == "open" and issuing_s < lap_s
     pace_s = of_cell[0]["rtt_pace_s"]
     ratios = {row["policy"]: pace_s * row["throughput_rps"] for row in of_cell if pace_s and row["throughput_rps"] > 0.0}
     return {
         "pace_s": pace_s,
+        "issuing_s": issuing_s,
+        "lap_s": lap_s if is_short else None,
         "clock": scenario.clock_of(*place),
         "off": [policy for policy, ratio in ratios.items() if not 1.0 / OFF_PACE <= ratio <= OFF_PACE],
         "overloaded": [f"{row['policy']} ({row['unstable']})" for row in of_cell if row.get("unstable")],
