@@ -53,7 +53,7 @@ def read_text(path: Path, decode_other: Callable[[bytes], str | None] = lambda r
             return other.replace("\r\n", "\n")
         line, column = raw.count(b"\n", 0, error.start) + 1, error.start - raw.rfind(b"\n", 0, error.start)
         what = f"byte 0x{raw[error.start]:02x} is not UTF-8 text"
-        if raw.startswith(b"%PDF") or re.search(rb"[\0-\x08\x0e-\x1a]", raw[:4000]):
+        if raw.startswith((b"%PDF", b"PAR1")) or re.search(rb"[\0-\x08\x0e-\x1a]", raw[:4000]):
             raise TraceError(
                 "is binary, not text", path=path, remedy="export it as CSV, or give what the tool printed"
             ) from None
