@@ -330,6 +330,14 @@ def test_the_account_of_exact_times(trace: Load) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("content", "unread"),
+    [("t_s,requests,rate_rps\n0,5,1\n60,2,2\n", "rate_rps"), ("t_s,arrival_s\n0,5\n60,2\n", "arrival_s")],
+)
+def test_the_account_names_a_column_that_could_have_been_read(trace: Load, content: str, unread: str) -> None:
+    assert f"file trace (not read: column {unread}): " in trace(content).account
+
+
 def test_the_account_of_counts(trace: Load) -> None:
     """Variance over mean of 3, 0, 0, 1, its windows without a row among them, by hand."""
     account = trace("t_s,requests\n0,3\n1,0\n3,1\n").account
@@ -365,6 +373,9 @@ def json_row(timestamp: str) -> str:
         ("t_s,requests\n0,1\n0,2\n", 3),
         ("t_s,requests\n0,1\n1,1.5\n", 3),
         ("t_s,requests\n0,1\n1,2\n2.5,2\n", 4),
+        ("t_s,requests\n0,5\n60,7\n180,1\n250,2\n", 5),
+        ("timestamp\n2023-01-01 00:00:00\n2023-01-01T00:00:05Z\n", 3),
+        ("timestamp\n2023-01-01 00:00:00-0430\n2023-01-01T00:00:05\n", 3),
         ("t_s,requests\n0,1\n1,49999999\n2,2\n", None),
         ("t_s,rate_rps\n0,1\n1,1e10\n", 3),
         ("t_s,rate_rps\n0,0\n1,\n", None),
@@ -393,6 +404,10 @@ def test_what_is_no_log_is_refused_at_its_line(trace: Load, content: str | bytes
         ("t_s\n0\n5\n3\n", "t_s is 3, which is before the row above it"),
         ("t_s,requests\n0,1\n40,1\n80,1\n140,2\n", "no multiple of 40 s"),
         ("t_s,in_tokens\n0,1\n1\n", "1 cell, but"),
+        ("t_s,requests\n0,1\n60,1\n130,1\n", "no multiple of 60 s"),
+        ("t_s,requests\n0,1\n1,1.5\n", r"give a whole number from 0 to 50,000,000\)"),
+        (json_row("0") + '{"timestamp": 3, "input_', "it ends within the object: remove it"),
+        (b"\x9c\xff\xd3\x81\n\x90\xee\n", "trace:1: bytes that are no UTF-8 text"),
     ],
 )
 def test_the_fault_and_the_remedy_name_the_cause(trace: Load, content: str, message: str) -> None:

@@ -98,6 +98,8 @@ class _Cells:
         self.format, self.value = next(
             (form, self._column(names)) for form, names in FORMATS.items() if not names or self._column(names)
         )
+        if unread := [name for name in self.first if name in _COLUMNS and name not in (self.time, self.value)]:
+            self.notes["source"] += f" (not read: column{'s' * (len(unread) > 1)} {format_list(unread)})"
         self.columns: dict[str, list[str]] = {name: [] for name in (self.time, self.value) if name}
         for row in itertools.chain([self.first], rows):
             self.lines.append(lines.line)
@@ -133,6 +135,8 @@ class _Cells:
 
 
 def _no_times(lines: _LogLines, names: Iterable[str]) -> InputError:
+    if "\ufffd" in "".join(names):
+        return lines.fault("bytes that are no UTF-8 text", remedy="give a log as CSV or JSON Lines")
     what = f"no column of times among {format_list(map(shorten, names), ',')}"
     return lines.fault(what, column=1, remedy=f"name it {TIME_COLUMNS[0]}, in JSON Lines or in the first line of CSV")
 
@@ -154,7 +158,9 @@ def _rows(lines: _LogLines, notes: dict[str, str]) -> Iterator[Mapping[str, Any]
     if text.lstrip().startswith(("{", "[")):
         for line in itertools.chain([text], lines):
             if line.strip():
-                row = lines.json_object(line, remedy='write {"timestamp": 0, "input_length": 12}')
+                is_cut = line[0] == "{" and line.rstrip()[-1] != "}"
+                remedy = "it ends within the object: remove it" if is_cut else 'write {"timestamp": 0, "input_length": 12}'
+                row = lines.json_object(line, remedy=remedy)
                 yield {name.lower(): value for name, value in row.items()}
         return
     reader = csv.reader(itertools.chain([text], lines), delimiter=max(",;\t", key=text.count), strict=True)
@@ -218,13 +224,17 @@ def _times(log: _Cells, time_unit: TimeUnit | None) -> tuple[Times, TimeUnit, bo
 
     ticks = log.numbers(log.time)
     if np.isnan(ticks[0]):
-        moments = pd.to_datetime(pd.Series(log.columns[log.time]).str.strip(), format="ISO8601", utc=True, errors="coerce")
+        texts = pd.Series(log.columns[log.time]).str.strip()
+        moments = pd.to_datetime(texts, format="ISO8601", utc=True, errors="coerce")
         # Differences of centuries overflow, as of dates with a wrong digit.
         log.refuse(
             ~moments.dt.year.between(1970, 2200).to_numpy(),
             log.time,
             "give numbers, or date-times as 2023-11-16 18:15:46.68+02:00",
         )
+        is_zoned = texts.str.contains(r"[zZ]$|:.*[+-]\d\d(?::?\d\d)?$").to_numpy()
+        fault = f"with{'out' * bool(is_zoned[0])} a zone, unlike the first row"
+        log.refuse(is_zoned != is_zoned[0], log.time, "give all rows a zone, or none", fault)
         return np.asarray((moments - moments.iloc[0]).dt.total_seconds(), np.float64), "s", True
     log.refuse(~np.isfinite(ticks), log.time, "give a number, with a decimal point")
     is_stated, unit = time_unit is not None or log.time != "timestamp", time_unit or "s"
@@ -292,7 +302,7 @@ def _window_s(log: _Cells, apart_s: Times) -> float:
 
 def _least(apart: Times) -> float:
     """Return the median of the least distances, which are rounded and so less exact one by one."""
-    return float(np.median(apart[apart < 1.5 * apart.min()]))
+    return float(np.median(apart[apart < 1.02 * apart.min()]))
 
 
 class Recorded(ArrivalsConfiguration):
