@@ -111,6 +111,8 @@ class ServiceOptions:
         from simnmt.live.server import FrontSettings
         from simnmt.service.http_server import Access, Limits, parse_address, read_token
 
+        if self.max_body < 1:
+            raise InputError("--max-body 0 refuses every request", remedy="give a size, such as 1MB")
         limits = self.max_texts, self.max_waiting, self.deadline
         front = FrontSettings(self.source, self.target, *limits, self.forced_lengths)
         address, token = parse_address(self.listen or default_address, "--listen"), read_token(self.token_file, TOKEN)
