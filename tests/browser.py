@@ -11,7 +11,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -87,7 +87,11 @@ def chromium() -> Iterator[Any]:
         from playwright import sync_api
     except ImportError:
         missing("playwright is not installed")
-    with sync_api.sync_playwright() as started:
+    with ExitStack() as stack:
+        try:
+            started = stack.enter_context(sync_api.sync_playwright())
+        except Exception as error:  # a library of the system that its program needs is not installed
+            missing(f"playwright does not start: {error}")
         path = find(started)
         if path is None:
             missing(f"no {', '.join(NAMES)} on this machine, and none of playwright's own")
