@@ -303,7 +303,7 @@ def serve(service: LiveServer | LiveGateway, as_json: bool) -> None:
     outcomes, duration_s = dict(service.outcomes), time.monotonic() - begin_s
     fallbacks = getattr(service, "fallbacks", 0)
     counts = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items()) or "no request"
-    counts += f"; {fallbacks:,} fell back to this box" if fallbacks else ""
+    counts += f"; {fallbacks:,} fell back" if fallbacks else ""
     summary = {"event": "stopped", "seconds": round(duration_s, 3), "outcomes": outcomes, "fallbacks": fallbacks}
     print_line(summary, f"stopped after {duration_s:.1f} s: {counts}")
 

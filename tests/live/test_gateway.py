@@ -245,8 +245,8 @@ def test_a_gateway_whose_engine_is_lost_lets_a_server_translate_until_it_is_back
     log, engine = io.StringIO(), EngineProcess(engine_settings(load_paced))
     settings = GatewaySettings(unit_of(make_scenario()), "edge", {"cloud": url}, FRONT, any_model=True)
     gateway = services.gateway(settings, log, engine)
-    devices = devices_of(kill_engine(services, engine, gateway))
-    assert devices[0] == 0 and set(devices[30:]) == {1}
+    assert translated(services, gateway, *[ask()] * 3) == [0] * 3
+    assert set(devices_of(kill_engine(services, engine, gateway))[30:]) == {1}
     assert translated(services, gateway, *[ask()] * 3) == [0] * 3
     assert set(logged(log, tmp_path, gateway).outcome) == {"done", "fallback"}
     services.stop(gateway)
