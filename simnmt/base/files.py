@@ -39,7 +39,7 @@ _OTHER_CONTENTS = (
     (b"\x28\xb5\x2f\xfd", "packed by zstd", "unpack it with unzstd"),
     (b"BZh91AY&SY", "packed by bzip2", "unpack it with bunzip2"),
     (b"7z\xbc\xaf\x27\x1c", "packed by 7-Zip", "unpack it"),
-    (b"PK\x03\x04", "packed by zip", "unpack it"),
+    (b"PK\x03\x04", "packed by zip", "unpack it, or save a workbook as CSV"),
 )
 """First bytes of files that stand for another file, with cause and remedy; gzip is read where texts are large."""
 _MOST_POINTER_BYTES = 1024

@@ -109,10 +109,8 @@ def _custom_series(kind: type[SeriesKind], extension: Extension, name: str, unit
         else:
             column, is_pair = next(iter(units)), isinstance(value, tuple) and len(value) == 2
             times, values = value if is_pair else np.asarray(value, np.float64).T
-        time_s, numbers = (
-            np.asarray(times, np.float64),
-            np.asarray(values, np.float64) * {**SECONDS_PER, **BPS_PER}[units[column]],
-        )
+        time_s = np.asarray(times, np.float64)
+        numbers = np.asarray(values, np.float64) * {**SECONDS_PER, **BPS_PER}[units[column]]
     except (KeyError, StopIteration, TypeError, ValueError):
         shape = f"(times in seconds, values in {next(iter(units.values()))})"
         remedy = f"give {shape}, an array of shape (samples, 2), or a table with time_s and {' or '.join(units)}"
@@ -136,9 +134,8 @@ def _as_file(value: Any) -> Any:
 
 def _as_file_of_rates(value: Any) -> Any:
     if isinstance(value, str) and re.match(_QUANTITY, value):
-        raise ValueError(
-            f"expected a number, got the text {value!r}; the unit stands in the key's name (write the number alone)"
-        )
+        remedy = "the unit stands in the key's name (write the number alone)"
+        raise ValueError(f"expected a number, got the text {value!r}; {remedy}")
     return _as_file(value)
 
 
@@ -276,7 +273,6 @@ def links_of(config: NetworkConfiguration) -> Iterator[tuple[tuple[str | int, ..
     yield (), config
     for device, parts in config.hops.items():
         if isinstance(parts, list):
-            for index, part in enumerate(parts):
-                yield ("hops", device, index), part
+            yield from ((("hops", device, index), part) for index, part in enumerate(parts))
         else:
             yield ("hops", device), parts

@@ -53,6 +53,10 @@ def read_text(path: Path, decode_other: Callable[[bytes], str | None] = lambda r
             return other.replace("\r\n", "\n")
         line, column = raw.count(b"\n", 0, error.start) + 1, error.start - raw.rfind(b"\n", 0, error.start)
         what = f"byte 0x{raw[error.start]:02x} is not UTF-8 text"
+        if raw.startswith((b"%PDF", b"PAR1")) or re.search(rb"[\0-\x08\x0e-\x1a]", raw[:4000]):
+            raise TraceError(
+                "is binary, not text", path=path, remedy="export it as CSV, or give what the tool printed"
+            ) from None
         raise TraceError(what, path=path, line=line, column=column, remedy="save the file as UTF-8 CSV") from None
     return text.replace("\r\n", "\n") if "\n" in text else text.replace("\r", "\n")
 

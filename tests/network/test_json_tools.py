@@ -126,11 +126,11 @@ def test_a_stream_of_iperf3_equals_its_report_and_its_copies_and_may_end_within_
 
 def test_a_report_is_checked_against_its_own_end(file: Path) -> None:
     run, trips = iperf3({"sum": part(0, 1e7)}, {"sum": part(1, 3e7)}), irtt(5.0, None, 6.0)
-    for rate, received, doubts in ((2e7, 2, 0), (5e7, 3, 1)):
+    for rate, sent, received, doubts, vanished in ((2e7, 3, 2, 0, 0), (5e7, 3, 3, 1, 1), (2e7, 50, 2, 0, 1)):
         run["end"] = {"sum_sent": {"bits_per_second": rate}}
-        trips["stats"] = {"packets_received": received}
+        trips["stats"] = {"packets_sent": sent, "packets_received": received}
         (bandwidth,), (rtt,) = read(file, run), read(file, trips)
-        assert (len(bandwidth.remarks), len(rtt.remarks)) == (1 + doubts, doubts)
+        assert (len(bandwidth.remarks), len(rtt.remarks)) == (1 + doubts, vanished)
 
 
 @pytest.mark.parametrize("texts", [True, False])

@@ -96,6 +96,11 @@ def test_g_nettracks_own_names_times_and_blanks_are_understood(file: Path) -> No
     assert any("acknowledgements of a download" in message for message in up.remarks)
 
 
+def test_of_two_columns_of_one_quantity_the_one_that_is_left_out_is_remarked(file: Path) -> None:
+    (trace,) = read(file, "time_s,latency_ms,rtt_ms\n0,70,50\n")
+    assert (trace.value.tolist(), trace.remarks[0]) == ([0.05], "column rtt_ms is read, and not latency_ms")
+
+
 def test_pauses_of_the_traffic_are_suspected(file: Path) -> None:
     text = "time_s,dl_kbps\n" + "".join(f"{second},{5 if second % 5 == 4 else 9000}\n" for second in range(20))
     (trace,) = read(file, text)
@@ -121,6 +126,7 @@ HEAD = "time_s,rtt_ms\n"
         ("0,50\n1,60\n", 1, 1),
         (HEAD + "0,50\n1e19,50\n", 3, 1),
         (HEAD + "0,50\n2024-01-01 00:00:00,50\n", 3, 1),
+        ("[  5]   0.00-1.00   sec  2.5 MBytes  20.0 Mbits/sec\n" * 2, None, None),
         (HEAD, None, None),
         ("", None, None),
     ],
@@ -142,6 +148,9 @@ def test_seconds_that_would_be_read_as_milliseconds_ask_for_their_unit(file: Pat
 
 
 def test_the_remedies_of_a_wrong_unit_and_of_two_equal_columns_help(file: Path) -> None:
+    with pytest.raises(TraceError, match="parsec is no unit of it") as caught:
+        read(file, HEAD, "rtt=rtt_ms:parsec")
+    assert caught.value.remedy == "one of s, ms, us, ns"
     text = "time_s,rtt_ms\n0,20000\n1,30000\n"
     for columns in ((), ("rtt=rtt_ms:s",), ("rtt=rtt_ms:ms",)):
         with pytest.raises(TraceError) as caught:
@@ -174,7 +183,7 @@ def test_units_may_be_spelt_as_in_the_names_of_columns(file: Path) -> None:
     """Once `down:kbit/s` was taken for the name of a column."""
     (trace,) = read(file, "time_s,down\n0,50\n1,60\n", "downlink=down:kbit/s")
     assert trace.value.tolist() == [50_000, 60_000]
-    for column in ("downlink=down:furlong", "downlink=down:ms", "sideways=down", "downlink="):
+    for column in ("downlink=down:furlong", "time=time_s:parsec", "downlink=down:ms", "sideways=down", "downlink="):
         with pytest.raises(TraceError):
             read(file, "time_s,down\n0,50\n", column)
 

@@ -220,7 +220,7 @@ VARIANTS = {
     "answers of routers": (
         MACOS.replace("Request timeout for icmp_seq 3\n", ROUTER).replace("64 bytes", REDIRECT + "64 bytes", 1),
         "..xx.",
-        "lines skipped, such as the answers of routers: 4",
+        "lines skipped, the first of them line 2: 4",
     ),
     "a duplicate from elsewhere with a negative time": (
         MACOS.replace("time=12.500", "time=12,500") + FOREIGN,
@@ -230,7 +230,7 @@ VARIANTS = {
     "replies without a time": (
         LINUX.replace(" time=11.0 ms", "", 1),
         ".xxx.",
-        "replies without a time, as of ping -s below 16, so lost: 1",
+        "replies without a time in ms, so lost: 1",
     ),
     "failed requests on Windows": (
         WINDOWS.replace("Request timed out.\n", FAILED),
@@ -241,7 +241,38 @@ VARIANTS = {
     "Windows without the first line": (
         WINDOWS[WINDOWS.index("Reply") :],
         "...xx",
-        "lines skipped, as the first line of the run is missing: 3",
+        "lines skipped, the first of them line 3: 2",
+    ),
+    "a CSV log before it": (
+        "time_s,rtt_ms\n0,50\n1,50\n" + MACOS,
+        "..xx.",
+        "lines skipped, the first of them line 1: 3",
+    ),
+    "a CSV log behind it": (BUSYBOX.format(12, 2) + "\n0,50\n1,50", "..xx", "lines skipped, the first of them line 8: 2"),
+    "a summary of other RTTs": (
+        BUSYBOX.format(12, 16) + "round-trip min/avg/max = 12.5/999.0/16.5 ms\n",
+        "..xx",
+        "min/avg/max by the summary of ping: 12.5/999/16.5 ms, in the file: 12.5/14.5/16.5 ms",
+    ),
+    "a Windows summary of other RTTs": (
+        WINDOWS_IPV6.replace("Average = 6", "Average = 60"),
+        ".x.x",
+        "min/avg/max by the summary of ping: 0/60/12 ms, in the file: 1/6.5/12 ms",
+    ),
+    "fewer replies by the summary of Windows": (
+        WINDOWS.replace("Received = 4", "Received = 2"),
+        "..xx.",
+        "replies by the summary of ping, of which 3 are in the file: 2",
+    ),
+    "more replies by the summary of Windows": (
+        WINDOWS.replace("Received = 4", "Received = 5"),
+        "..xx.",
+        "replies by the summary of ping, of which 3 are in the file: 4",
+    ),
+    "two addresses": (
+        LINUX.replace("(192.0.2.9): icmp_seq=5", "(192.0.2.77): icmp_seq=5"),
+        "..xx.",
+        "replies of 2 addresses: 192.0.2.9, 192.0.2.77",
     ),
     "losses before the first reply": (
         LINUX.replace("icmp_seq=1", "icmp_seq=3").replace("icmp_seq=2", "icmp_seq=4"),
@@ -330,6 +361,12 @@ def test_windows_is_read_in_every_language_and_code_page(file: Path, language: s
     assert trace.lost.tolist() == [False, False, True, True, True, False]
     assert trace.source == "ping to goal.example"
     assert "replies in less than 1 ms, taken for 1 ms: 1" in trace.remarks
+
+
+def test_a_column_of_a_log_of_ping_is_refused(file: Path) -> None:
+    with pytest.raises(TraceError, match="--column is for CSV logs, and this is output of ping") as caught:
+        read(file, LINUX, columns={"rtt": ("a", None)})  # type: ignore[arg-type]
+    assert (caught.value.path, caught.value.remedy) == (str(file), "leave it out")
 
 
 @pytest.mark.parametrize(

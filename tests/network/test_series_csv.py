@@ -156,3 +156,11 @@ def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
 def test_a_device_is_refused_unread() -> None:
     with pytest.raises(TraceError, match="a device, not a file"):
         read_series(RttSeries, "/dev/zero")
+
+
+@pytest.mark.parametrize("raw", [b"%PDF-1.4\n'\xd0\xff", b"PAR1\xaaf\x80", b"\xd4\xc3\xb2\xa1\x02\x00\x04\x00"])
+def test_a_binary_file_is_called_so(tmp_path: Path, raw: bytes) -> None:
+    (tmp_path / "x").write_bytes(raw)
+    with pytest.raises(TraceError, match="is binary, not text") as caught:
+        read_series(RttSeries, tmp_path / "x")
+    assert (caught.value.path, caught.value.line) == (str(tmp_path / "x"), None)

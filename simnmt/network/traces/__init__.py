@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from simnmt.base.errors import shorten
 from simnmt.base.suggestions import format_list
+from simnmt.network.series import TraceError
 from simnmt.network.series_csv import read_text
 from simnmt.network.traces.json_tools import RIPE_KEYS, Source, read_iperf3, read_irtt, read_ripe_atlas
 from simnmt.network.traces.measured_csv import read_measured_csv
@@ -51,4 +52,6 @@ def read_trace(path: str | os.PathLike[str], options: ReadOptions | None = None)
         keys = format_list((shorten(key) for key in source.keys), ",") or "none"
         names = format_list((form.name for form in FORMATS), "or")
         raise source.documents[0].fault(f"is of no known tool, keys: {keys}", f"give {names}")
+    if options and options.columns and form.read is not read_measured_csv:
+        raise TraceError(f"--column is for CSV logs, and this is {form.name}", path=path, remedy="leave it out")
     return align_starts(form.read(source, options or ReadOptions()))

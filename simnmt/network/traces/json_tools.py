@@ -28,7 +28,7 @@ from simnmt.base.suggestions import format_list
 from simnmt.network.series import TraceError
 from simnmt.network.traces.trace import Quantity, ReadOptions, Trace, mend
 
-_JSON = re.compile(r"\s*(?:\{|\[(?!\d+(?:\.\d+)?\]\s*\S))")  # lines of ping -D begin with a bracket too
+_JSON = re.compile(r"\s*(?:\{|\[(?! *\d+(?:\.\d+)?\] *\S))")  # lines of ping -D and iperf3 begin with a bracket too
 _BLANKS = re.compile(r"\s*")
 _COPY_AGAIN = "the file is damaged or cut off: copy or download it again"
 
@@ -207,9 +207,11 @@ def read_irtt(source: Source, options: ReadOptions) -> list[Trace]:
     is_lost = np.array([trip.get("lost") not in (False, "false") for trip in trips])
     answered = [{"delay": {"rtt": 0.0}} if lost else trip for trip, lost in zip(trips, is_lost, strict=True)]
     rtt_s = np.where(is_lost, math.nan, 1e-9 * run.numbers("round_trips", answered, "delay.rtt"))
-    remarks, received = [], as_number(dig(run.content, "stats.packets_received"))
-    if abs(received - (~is_lost).sum()) > 0:
-        remarks.append(f"packets received by the statistics of irtt: {received:,.0f}, in the file: {int((~is_lost).sum()):,}")
+    remarks = []
+    for what, count in (("sent", len(trips)), ("received", int((~is_lost).sum()))):
+        told = as_number(dig(run.content, f"stats.packets_{what}"))
+        if abs(told - count) > 0:
+            remarks.append(f"packets {what} by the statistics of irtt: {told:,.0f}, in the file: {count:,}")
     config = run.content.get("config")
     host = shorten(dig(config, "supplied.remote_address")) or shorten(dig(config, "remote_address")) or "an unnamed host"
     return [mend("rtt", time_s, rtt_s, "measured", f"irtt to {host}", remarks, path=source.path)]

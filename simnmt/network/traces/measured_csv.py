@@ -48,7 +48,7 @@ def parse_columns(texts: Iterable[str]) -> dict[str, tuple[str | None, str | Non
             raise TraceError(what, remedy=f"roles: {', '.join(_UNITS)}")
         name, _, unit = rest.rpartition(":")
         unit = _SPELT.get(unit.lower(), unit)
-        if ":" not in rest or unit not in _PER_UNIT:
+        if ":" not in rest:
             columns[role] = (rest, None)
         elif unit in _UNITS[role]:
             columns[role] = (name or None, unit)
@@ -63,12 +63,14 @@ def read_measured_csv(source: Source, options: ReadOptions) -> list[Trace]:
     Beside a bandwidth, a row without an RTT was written for the bandwidth; its RTT is lost only if a column of losses has a
     value there. Raises `TraceError` if no column, or more than one, could be meant.
     """
+    if re.search(r"\d [KMGT]?bits/sec", source.text[:4000]):
+        raise TraceError("what iperf prints for people", path=source.path, remedy="run iperf3 with -J")
     table = SeriesTable(source.path, source.text)
     remarks: list[str] = []
     time_s = _times(table, source, options, remarks)
     chosen = [(quantity, name) for quantity in _NAMES if (name := options.columns.get(quantity, (None, None))[0]) is not None]
-    columns: list[tuple[Quantity, str]] = chosen or _guessed(table, options)
-    loss = next((name for name in table.names if _bare(name) in _LOSS), None)
+    columns: list[tuple[Quantity, str]] = chosen or _guessed(table, options, remarks)
+    loss = next((name for name in table.names if _split_unit(name)[0] in _LOSS), None)
     traces: list[Trace] = []
     for quantity, name in columns:
         notes = list(remarks)
@@ -98,14 +100,10 @@ def _split_unit(column: str) -> tuple[str, str | None]:
     return "" if match is None else re.sub(r"[^a-z0-9]", "", match[1]), unit
 
 
-def _bare(column: str) -> str:
-    return _split_unit(column)[0]
-
-
 def _only(table: SeriesTable, quantity: str, names: Sequence[str], role: str) -> str | None:
     """Return the column that has the first of `names` that any column has. Raises `TraceError` for several."""
     for name in names:
-        matching = [column for column in table.names if _bare(column) == name]
+        matching = [column for column in table.names if _split_unit(column)[0] == name]
         if len(matching) > 1:
             table.cells_of(matching[0])  # refuses two columns of one name, which no option can tell apart
             text = f"{format_list(map(shorten, matching), ',')} could each be {quantity}"
@@ -115,7 +113,7 @@ def _only(table: SeriesTable, quantity: str, names: Sequence[str], role: str) ->
     return None
 
 
-def _guessed(table: SeriesTable, options: ReadOptions) -> list[tuple[Quantity, str]]:
+def _guessed(table: SeriesTable, options: ReadOptions, remarks: list[str]) -> list[tuple[Quantity, str]]:
     columns: list[tuple[Quantity, str]] = []
     for quantity, names in _NAMES.items():
         if quantity == "bandwidth" and any(other in ("downlink", "uplink") for other, _ in columns):
@@ -123,6 +121,9 @@ def _guessed(table: SeriesTable, options: ReadOptions) -> list[tuple[Quantity, s
         column_names = (*_RTT, *_RTT_MEAN) if quantity == "rtt" and options.reply == "mean" else names
         if name := _only(table, f"the {quantity}", column_names, "downlink" if quantity == "bandwidth" else quantity):
             columns.append((quantity, name))
+            synonyms = _RTT if quantity == "rtt" else names
+            if others := [other for other in table.names if other != name and _split_unit(other)[0] in synonyms]:
+                remarks.append(f"column {shorten(name)} is read, and not {format_list(map(shorten, others), ',')}")
     if not columns:
         raise table.missing("called like an RTT or a bandwidth", "name it by --column rtt=NAME")
     return columns
@@ -190,7 +191,7 @@ def _times(table: SeriesTable, source: Source, options: ReadOptions, remarks: li
         if any(parse_number(cell) is not None for cell in cells if cell.strip()):
             raise table.missing("called like a time", "name it by --column time=NAME")
         what = "no log of ping and no other measurement: below the first line is no number"
-        remedy = "give output of ping, results of RIPE Atlas, JSON of iperf3 or irtt, or a CSV log"
+        remedy = "give output of ping, results of RIPE Atlas, JSON of iperf3 -J or irtt -o, or a CSV log"
         raise TraceError(what, path=source.path, remedy=remedy)
     cells = table.cells_of(name)
     if cells and parse_number(cells[0]) is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -38,6 +38,9 @@ _WINDOWS_REPLY = re.compile(r"([=<])(\d{1,9})\D{0,14}TTL=\d")
 _WINDOWS_IPV6_REPLY = re.compile(r":\s?[^\s=<]+\s?([=<])(\d{1,9})\D{0,14}$")
 _UNIX_SUMMARY = re.compile(r"(\d{1,9}) [^\d,]+, (\d{1,9}) [^\d,]+,.*%")
 _WINDOWS_SUMMARY = re.compile(r"[ \t]+[^\s:=][^:=]*:[^:=]+= ?(\d{1,9})[^\d=]+= ?(\d{1,9})[^\d=]+= ?(\d{1,9})")
+_UNIX_TIMES = re.compile(r"[^=\d]*/[^=\d]*= ?" + "/".join([r"(\d{1,9}(?:[.,]\d{1,9})?)"] * 3))
+_WINDOWS_TIMES = re.compile(r"[ \t]+[^=:]+= ?(\d{1,9})\D+= ?(\d{1,9})\D+= ?(\d{1,9})\D*$")
+_ADDRESS = re.compile(r"(?:\d+\.){3}\d+|[\da-fA-F:]*::[\da-fA-F]*")
 _MOST_HEAD = 400  # characters of the first line of a run; names of hosts have 253 at most
 _WRAP = 1 << 16  # numbers of requests restart after 65,535
 _MOST_LATE = 1000  # requests by which a reply may be behind the latest request
@@ -83,7 +86,11 @@ class _Run:
     sent: int | None = None
     """Number of requests by the summary; None without a summary."""
     received: int | None = None
-    """Number of replies by the summary; None on Windows, which counts the answers of routers too."""
+    """Number of replies by the summary, without the answers of routers, which Windows counts too; None without a summary."""
+    answers: int = 0
+    """Lines of a Windows run that may be answers of routers."""
+    times_ms: Sequence[float] = ()
+    """Least, mean and greatest RTT by the summary."""
 
     def number(self, printed: int) -> int | None:
         """Return the number of a request, which goes on where the printed one restarts; None if a new run has begun."""
@@ -125,8 +132,10 @@ class _Log:
         """True within the lines of a run on Unix, before its summary."""
         self.duplicates = 0
         self.counts: Counter[str] = Counter()
+        self.skipped: list[int] = []  # numbers of the lines that are of no known form
+        self.addresses: dict[str, None] = {}
 
-    def read(self, line: str) -> None:
+    def read(self, line: str, number: int) -> None:
         """Read a line."""
         line, run = line.rstrip(), self.runs[-1]
         stamp = _STAMP.match(line)
@@ -138,24 +147,29 @@ class _Log:
         elif summary := _UNIX_SUMMARY.match(line):
             self.is_open, run.sent, run.received = False, int(summary[1]), int(summary[2])
         elif summary := _WINDOWS_SUMMARY.match(line):
-            self.is_listing, run.sent = False, int(summary[1])
+            self.is_listing, run.sent, received = False, int(summary[1]), int(summary[2])
+            run.received = received - min(run.answers, max(received - len(run.rtt_ms), 0))
+        elif times := _UNIX_TIMES.match(line):
+            run.times_ms = [float(times[group].replace(",", ".")) for group in (1, 2, 3)]
+        elif times := _WINDOWS_TIMES.match(line):
+            run.times_ms = [float(times[group]) for group in (1, 3, 2)]
         elif numbered := _NUMBERED.search(line):
             self._read_numbered(line, int(numbered[1]), stamp)
         elif reply := _WINDOWS_REPLY.search(line) or (self.is_listing and _WINDOWS_IPV6_REPLY.search(line)) or None:
             self.counts["replies in less than 1 ms, taken for 1 ms"] += reply[1] == "<"
             run.add(run.last + 1, float(reply[2]), stamp)
+            self.addresses |= dict.fromkeys(_ADDRESS.findall(line)[:1])
         elif self.is_listing:
             # A line of a Windows run that is no reply is a lost request; a blank, indented or heading line ends the run.
             if line and line[0] not in " \t" and not line.endswith(":"):
                 run.add(run.last + 1, None)
+                run.answers += re.search(r"\d.*:", line) is not None
             else:
                 self.is_listing = not line and run.first is None
-        elif line.startswith("---"):
+        elif line.startswith(("---", "^C---")):
             self.is_open = False
-        elif run.goal is None and run.first is not None:
-            self.counts["lines skipped, as the first line of the run is missing"] += bool(line)
-        elif self.is_open:
-            self.counts["lines skipped, such as the answers of routers"] += bool(line)
+        elif line and (self.is_open or not (line.startswith((" ", "\t")) or line.endswith(":") or line in ("^C", "Control-C"))):
+            self.skipped.append(number)  # in the statistics of Windows, lines are indented or end with a colon
 
     def _read_numbered(self, line: str, printed: int, stamp: re.Match[str] | None) -> None:
         if "DUP!" in line:
@@ -168,6 +182,7 @@ class _Log:
             self.runs.append(_Run())
             number = printed
         self.runs[-1].add(number, rtt_ms, stamp)
+        self.addresses |= dict.fromkeys(_ADDRESS.findall(line)[:1]) if reply else {}
 
 
 def read_ping(source: Source, options: ReadOptions) -> list[Trace]:
@@ -179,11 +194,11 @@ def read_ping(source: Source, options: ReadOptions) -> list[Trace]:
     """
     path, log = source.path, _Log()
     *lines, unfinished = source.text.split("\n")
-    for line in lines:
-        log.read(line)
-    if _is_reply(unfinished) or _UNIX_SUMMARY.match(unfinished):
-        log.read(unfinished)
-    elif log.is_listing or "bytes" in unfinished or "seq" in unfinished:
+    for number, line in enumerate(lines, 1):
+        log.read(line, number)
+    if _is_reply(unfinished) or not (log.is_listing or "bytes" in unfinished or "seq" in unfinished):
+        log.read(unfinished, len(lines) + 1)
+    else:
         log.counts["entries skipped, since the file ends within them"] += bool(unfinished.strip())
     runs = [run for run in log.runs if run.first is not None or run.sent]
     goals = dict.fromkeys(shorten(run.goal) for run in runs if run.goal is not None)
@@ -201,14 +216,24 @@ def read_ping(source: Source, options: ReadOptions) -> list[Trace]:
         raise TraceError(what, path=path, remedy="run ping without -q and without -f")
     read = sum(len(run.rtt_ms) for run in runs if run.received is not None)
     uncounted = sum(len(run.numbers) - run.sent for run in runs if run.sent is not None)
-    log.counts["replies without a time, as of ping -s below 16, so lost"] = sum(map(math.isnan, replies))
+    log.counts["replies without a time in ms, so lost"] = sum(map(math.isnan, replies))
     log.counts["requests in the file that the summary of ping does not count"] = uncounted
     log.counts[f"replies by the summary of ping, of which {read:,} are in the file"] = received if read != received else 0
+    log.counts[f"lines skipped, the first of them line {[*log.skipped, 0][0]:,}"] = len(log.skipped)
     remarks = [
         f"replies read: {len(replies):,}, requests without a reply: {requests - len(replies):,}, "
         f"duplicates left out: {log.duplicates:,}",
         *(f"{name}: {count:,}" for name, count in log.counts.items() if count),
     ]
+    if len(log.addresses) > 1:
+        remarks.append(f"replies of {len(log.addresses)} addresses: {format_list(log.addresses, ',')}")
+    for run in runs:
+        rtt_ms = np.array([*run.rtt_ms.values()])
+        if run.times_ms and not log.duplicates and 0 < len(rtt_ms) == run.received:
+            found_ms, told_ms = (rtt_ms.min(), rtt_ms.mean(), rtt_ms.max()), np.array(run.times_ms)
+            if (np.abs(told_ms - found_ms) > 1.0 + 0.01 * told_ms).any():  # ping prints a time with three digits at most
+                told, found = ("/".join(f"{ms:.4g}" for ms in times_ms) for times_ms in (told_ms, found_ms))
+                remarks.append(f"min/avg/max by the summary of ping: {told} ms, in the file: {found} ms")
     if any(run.sent_s for run in runs) and all(len(run.sent_s) == len(run.rtt_ms) for run in runs):
         time_s = _sending_times(runs, options.interval_s)
     else:

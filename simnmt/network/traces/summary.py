@@ -45,12 +45,8 @@ def summarise(trace: Trace) -> dict[str, Any]:
         "outage_most_s": float(outages_s.max(initial=0.0)),
         "outage_s": float(outages_s.sum()),
         "mean": trace.series("trace").mean,
-        "quantiles": {
-            f"p{100 * share:.4g}": float(np.quantile(arrived, share))
-            if share < 0.999 or len(arrived) >= LEAST_FOR_P999
-            else None
-            for share in SHARES
-        },
+        "quantiles": {f"p{100 * share:.4g}": float(np.quantile(arrived, share)) for share in SHARES}
+        | ({} if len(arrived) >= LEAST_FOR_P999 else {"p99.9": None}),
         "autocorrelation": {f"lag_{lag}": autocorrelation(trace, lag) for lag in (1, 10)},
     }
 
@@ -93,8 +89,7 @@ def format_facts(trace: Trace) -> list[tuple[str, str]]:
         longest = f"the longest of {summary['outage_most_samples']:,}, {format_duration(summary['outage_most_s'])}"
         lost += f" in {count:,} run{'s' * (count != 1)}, {longest}; held at the value before"
     facts += [("lost", lost), ("mean", f"{format_value(trace.quantity, summary['mean'])} over time")]
-    quantiles = summary["quantiles"].items()
-    facts += [(name, format_value(trace.quantity, value)) for name, value in quantiles if value is not None]
+    facts += [(name, format_value(trace.quantity, value)) for name, value in summary["quantiles"].items() if value is not None]
     for name, correlation in summary["autocorrelation"].items():
         lag = name.replace("_", " ")
         facts.append((f"autocorrelation, {lag}", "not defined" if correlation is None else f"{correlation:.3f}"))
