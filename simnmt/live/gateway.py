@@ -207,7 +207,7 @@ class LiveGateway(LiveService):
         return {**facts, **self.engine.describe(), "waiting": self.waiting}
 
     async def execute(self, trip: Trip, line: SourceLine) -> Result:
-        """Decide, translate at the chosen target, and elsewhere if that fails: here, or at a server if the own engine is dead."""
+        """Decide, translate at the chosen target, and elsewhere if that fails: here, or at a server without an own engine."""
         decision = self._decide(trip, self._unreachable())
         try:
             return self._described(await self._translate_at(trip, line, decision.target), trip, decision, decision.target)
