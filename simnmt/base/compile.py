@@ -137,7 +137,7 @@ class Library:
                 return cdll
         made = any(self.path(build).is_file() for build in self.builds)
         why = "was not compiled from these sources for this processor" if made else "is not compiled"
-        what = f"the native library of the {self.name} {why}: {self.instead} used until you run `python -m simnmt.base.compile`"
+        what = f"the native library of the {self.name} {why}: {self.instead} used until you {compile_remedy()}"
         warnings.warn(what, NativeLibraryWarning, stacklevel=3)
         return None
 
@@ -198,6 +198,15 @@ def find_compiler() -> list[str]:
         if shutil.which(command[0]):
             return command
     raise CompileError(f"{' '.join(asked)} (CC) is not installed" if asked else "no C compiler (cc, gcc, clang) is installed")
+
+
+def compile_remedy() -> str:
+    """Return what a user does to have the native libraries."""
+    try:
+        find_compiler()
+    except CompileError:
+        return "install a C compiler (cc, gcc or clang), and run `python -m simnmt.base.compile`"
+    return "run `python -m simnmt.base.compile`"
 
 
 def compile_libraries(builds: Sequence[str] = ()) -> tuple[list[Path], list[str]]:

@@ -150,7 +150,7 @@ def refused(error: ServiceError, url: str) -> CalibrationError:
     if status in (401, 403) and not error.is_stated:
         return CalibrationError(f"{what} (HTTP {status})", remedy="it asks for a token: put it into $SIMNMT_TOKEN")
     if status == 502 and not error.is_stated:
-        return CalibrationError(what, remedy="start the service, or correct --endpoint or --api")
+        return CalibrationError(what, remedy=error.remedy or "start the service, or correct --endpoint or --api")
     return CalibrationError(what if error.is_stated or status == 504 else f"{what} (HTTP {status})")
 
 

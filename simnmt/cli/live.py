@@ -111,6 +111,8 @@ class ServiceOptions:
         from simnmt.live.server import FrontSettings
         from simnmt.service.http_server import Access, Limits, parse_address, read_token
 
+        if self.max_body < 1:
+            raise InputError("--max-body 0 refuses every request", remedy="give a size, such as 1MB")
         limits = self.max_texts, self.max_waiting, self.deadline
         front = FrontSettings(self.source, self.target, *limits, self.forced_lengths)
         address, token = parse_address(self.listen or default_address, "--listen"), read_token(self.token_file, TOKEN)
@@ -301,7 +303,7 @@ def serve(service: LiveServer | LiveGateway, as_json: bool) -> None:
     outcomes, duration_s = dict(service.outcomes), time.monotonic() - begin_s
     fallbacks = getattr(service, "fallbacks", 0)
     counts = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items()) or "no request"
-    counts += f"; {fallbacks:,} fell back to this box" if fallbacks else ""
+    counts += f"; {fallbacks:,} fell back" if fallbacks else ""
     summary = {"event": "stopped", "seconds": round(duration_s, 3), "outcomes": outcomes, "fallbacks": fallbacks}
     print_line(summary, f"stopped after {duration_s:.1f} s: {counts}")
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from simnmt.base.compile import compile_remedy
 from simnmt.base.errors import InputError, SimnmtError
 from simnmt.base.files import is_standard, written_whole
 from simnmt.cli.options import (
@@ -97,7 +98,7 @@ def run(
         say(result.precision)
     slow = "the reference ran, some 100 times as slow as the compiled engine"
     if engine is None and library() is None:
-        note(f"{slow} (run `python -m simnmt.base.compile`)")
+        note(f"{slow} ({compile_remedy()})")
     elif engine is None and result.engine_reasons:
         note(f"{slow}: {'; '.join(dict.fromkeys(result.engine_reasons.values()))}")
     assessments = [assessment for text in assertions or [] for assessment in result.assess(text)]

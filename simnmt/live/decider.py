@@ -101,7 +101,7 @@ class LiveDecider:
             request: its number.
             src_len: source tokens, the end of the sentence included.
             now_s: the moment.
-            unreachable: targets that do not answer for now.
+            unreachable: targets that do not answer for now; the first of the others takes what the policy sends to one.
         """
         prepared, tgt_len = self._prepared.get(src_len) or self._prepare(src_len)
         decider = self._decider
@@ -112,10 +112,11 @@ class LiveDecider:
         shown = decider.view(delay_s, now_s, nan) if self._setup.beliefs.shows_view else delay_s
         target = prepared.decide(0, shown)
         estimate = decider.estimates[-1]
-        sent_to = 0 if target in unreachable else target
-        sent_as = decider.announce(prepared, sent_to, request, 0, now_s)
-        _LOG.debug("request %d of %d tokens: to target %d; delays %s s", request, src_len, sent_to, delay_s)
-        return Decision(sent_to, tuple(delay_s), tgt_len, estimate.value_s, estimate.measured_at_s, sent_as)
+        if target in unreachable:
+            target = next((number for number in range(len(delay_s)) if number not in unreachable), 0)
+        sent_as = decider.announce(prepared, target, request, 0, now_s)
+        _LOG.debug("request %d of %d tokens: to target %d; delays %s s", request, src_len, target, delay_s)
+        return Decision(target, tuple(delay_s), tgt_len, estimate.value_s, estimate.measured_at_s, sent_as)
 
     def heard(self, decision: Decision, now_s: float, *, transfer_s: float, wait_s: float, report: Sequence[int] = ()) -> None:
         """Learn from an answer, or at the gateway itself from the begin of an execution.

@@ -175,7 +175,7 @@ class LiveGateway(LiveService):
             try:
                 initial_s[number] = await server.shake_hands(settings)
             except ServiceError as error:
-                remedy = f"start the server of {target.device} first, and check the address"
+                remedy = error.remedy or f"start the server of {target.device} first, and check the address"
                 raise InputError(error.message, remedy=remedy) from None
             self._servers.append(server)
         self.begin_s = time.monotonic()
@@ -193,6 +193,11 @@ class LiveGateway(LiveService):
         await self._stack.aclose()
         await super().close()
 
+    @property
+    def is_ready(self) -> bool:
+        """See `Front`."""
+        return len(self._unreachable()) < len(self.devices)
+
     def health(self) -> Mapping[str, Any]:
         """See `Front`."""
         servers = {server.target.device: "ok" if server.reachable else server.why for server in self._servers}
@@ -202,20 +207,29 @@ class LiveGateway(LiveService):
         return {**facts, **self.engine.describe(), "waiting": self.waiting}
 
     async def execute(self, trip: Trip, line: SourceLine) -> Result:
-        """Decide, translate at the chosen target, and here if that fails."""
-        decision = self._decide(trip, [server.number for server in self._servers if not server.reachable])
-        if decision.target:
-            server = self._servers[decision.target - 1]
-            try:
-                return self._described(await self._offloaded(trip, line, server), trip, decision)
-            except ServiceError as error:
-                self._give_up(trip)
-                self._note_failure(trip, server, error)
-            trip.fell_back = True
-            self.fallbacks += 1
-            # Decided again, with no server in reach, so that the views count the work that the gateway takes over.
-            self._decide(trip, [server.number for server in self._servers])
-        return self._described(await self._local(trip, line), trip, decision)
+        """Decide, translate at the chosen target, and elsewhere if that fails: here, or at a server without an own engine."""
+        decision = self._decide(trip, self._unreachable())
+        try:
+            return self._described(await self._translate_at(trip, line, decision.target), trip, decision, decision.target)
+        except ServiceError as error:
+            self._give_up(trip)
+            if decision.target:
+                self._note_failure(trip, self._servers[decision.target - 1], error)
+                unreachable = [server.number for server in self._servers]
+            elif self.engine.alive or len(unreachable := self._unreachable()) == len(self.devices):
+                raise
+        trip.fell_back = True
+        self.fallbacks += 1
+        # Decided again without the targets that failed, so that the views count the work where it is done.
+        target = self._decide(trip, unreachable).target
+        return self._described(await self._translate_at(trip, line, target), trip, decision, target)
+
+    def _unreachable(self) -> list[int]:
+        own = [] if self.engine.alive else [0]
+        return own + [server.number for server in self._servers if not server.reachable]
+
+    async def _translate_at(self, trip: Trip, line: SourceLine, target: int) -> Result:
+        return await (self._offloaded(trip, line, self._servers[target - 1]) if target else self._local(trip, line))
 
     def note(self, trip: Trip, result: Result | None, outcome: Outcome) -> None:
         """Count and log how a text ended."""
@@ -279,10 +293,9 @@ class LiveGateway(LiveService):
         self._hear(trip, exchange.transfer_s, queue_s, answer.report)
         return Result(answer.texts[0], queue_s, execution_s, answer.report, answer.lengths)
 
-    def _described(self, result: Result, trip: Trip, decision: Decision) -> Result:
+    def _described(self, result: Result, trip: Trip, decision: Decision, target: int) -> Result:
         """Add the account of the decision, for the client's log."""
         predicted = "" if decision.tgt_len_predicted is None else f"{decision.tgt_len_predicted:.6g}"
-        target = 0 if trip.fell_back else decision.target
         age_s = (trip.decided_s or 0.0) - self.begin_s - decision.measured_at_s
         account = (
             f"target={target};estimate_s={decision.estimate_s:.9f};age_s={age_s:.6f};"

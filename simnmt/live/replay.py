@@ -169,7 +169,9 @@ async def _health(settings: ReplaySettings) -> dict[str, Any]:
         try:
             facts, _ = await client.health()
         except ServiceError as error:
-            remedy = f"correct --gateway; {FOREIGN_REMEDY}"
+            remedy = error.remedy or f"correct --gateway; {FOREIGN_REMEDY}"
+            if error.status == 503:
+                remedy = "try again when it has started"
             if error.status in (401, 403):
                 remedy = "give its token by --token-file"
             raise InputError(error.message, remedy=remedy) from None

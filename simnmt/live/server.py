@@ -109,6 +109,11 @@ class Front(ABC):
     async def translate(self, task: Task) -> Result:
         """Return the translation. Raises `ServiceError`; is cancelled at the task's deadline."""
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether requests can be translated now; `/health` has status 503 otherwise."""
+        return True
+
     @abstractmethod
     def health(self) -> Mapping[str, Any]:
         """Return what clients may know of the service."""
@@ -192,7 +197,11 @@ class Front(ABC):
     async def _health(self, request: web.Request) -> web.Response:
         if "Authorization" in request.headers:  # a client that has a token learns whether it is the right one
             self.http.check_token(request, "")
-        return web.json_response({"status": "ok", "needs_token": self.http.needs_token, **self.health()})
+        facts = {"needs_token": self.http.needs_token, **self.health()}
+        if self.is_ready:
+            return web.json_response({"status": "ok", **facts})
+        starting = {"status": "starting", "error": "the engine is starting", **facts}
+        return web.json_response(starting, status=503, headers={"Retry-After": "1"})
 
 
 def outcome_of(error: ServiceError) -> Outcome:
@@ -257,6 +266,11 @@ class LiveService(Front):
         self._execution = Histogram("simnmt_execution_seconds", "Execution.", buckets=BUCKETS_S, registry=metrics)
         what, sizes = "Most sentences decoded together.", (1, 2, 4, 8, 16, 32, 64)
         self._batch = Histogram("simnmt_batch_sentences", what, buckets=sizes, registry=metrics)
+
+    @property
+    def is_ready(self) -> bool:
+        """See `Front`."""
+        return self.engine.alive
 
     async def close(self) -> None:
         """End the engine, unless it outlives the service."""

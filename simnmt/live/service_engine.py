@@ -43,6 +43,9 @@ def unit_of_lengths(target: Target, unit: str | None = None) -> str:
 class ServiceEngine:
     """Executes what a gateway keeps by asking a service of this box; has the methods of an `EngineProcess`."""
 
+    alive = True
+    """No process here could die."""
+
     def __init__(
         self,
         url: str,
@@ -76,7 +79,8 @@ class ServiceEngine:
         except ServiceError as error:
             what = error.message if self._client.url in error.message else f"{self._client.url}: {error.message}"
             what += "" if error.status in (502, 504) else f" (HTTP {error.status})"
-            raise InputError(what, remedy="start the service of this box first, and check --local-server") from None
+            remedy = error.remedy or "start the service of this box first, and check --local-server"
+            raise InputError(what, remedy=remedy) from None
         if self._health.get("needs_token") and not self._client.has_token:
             raise InputError(f"{self._client.url} asks for a token", remedy="give --local-token-file")
         return str(self._health.get("engine_hash", ""))

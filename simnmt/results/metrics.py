@@ -215,7 +215,8 @@ class Requirement:
             raise InputError(f"the limit {shorten(limit)!r} of {known.name} is no number") from None
         most = inf if known.most is None else known.most
         if not isfinite(value) or not LEAST_LIMIT <= value <= most:
-            raise InputError(f"{known.name} cannot be limited by {value:g}", remedy=f"give {LEAST_LIMIT:g} to {most:g}")
+            remedy = f"give a number above 0{'' if known.most is None else f', at most {most:g}'}"
+            raise InputError(f"{known.name} cannot be limited by {value:g}", remedy=remedy)
         return cls(known, value)
 
     def __str__(self) -> str:

@@ -122,7 +122,8 @@ def read_document(path: str | os.PathLike[str], remedy: str = "`simnmt init` wri
         before = raw[: error.start].decode("utf-8")
         line, column = place_of(before, len(before))
         what = f"byte 0x{raw[error.start]:02x} is no UTF-8 text"
-        raise ScenarioError(what, path=name, line=line, column=column) from None
+        remedy = "unpack it with gunzip" if raw.startswith(b"\x1f\x8b") else "save the file as UTF-8 text"
+        raise ScenarioError(what, path=name, line=line, column=column, remedy=remedy) from None
     except ScenarioError:
         raise
     except InputError as error:  # another file in its place: packed, or a pointer of Git LFS

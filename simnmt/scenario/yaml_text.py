@@ -74,7 +74,8 @@ def parse_yaml(text: str, path: str | None = None, *, option: str | None = None)
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         what = " ".join(str(getattr(error, "problem", None) or error or type(error).__name__).split())
         line, column = (None, None) if option else (1, 1) if mark is None else _place(mark)
-        raise ScenarioError(f"no YAML: {what}", path=option or path, line=line, column=column) from None
+        remedy = "indent with spaces" if "'\\t'" in what else None
+        raise ScenarioError(f"no YAML: {what}", path=option or path, line=line, column=column, remedy=remedy) from None
 
 
 def _fault(what: str, place: Place, remedy: str | None = None) -> ScenarioError:

@@ -145,7 +145,8 @@ class HttpClient:
         except asyncio.TimeoutError:
             raise ServiceError(504, f"{self.url} did not answer in time") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise ServiceError(502, f"{self.url} {_failure(error)}") from None
+            cause, remedy = _failure(error)
+            raise ServiceError(502, f"{self.url} {cause}", remedy=remedy) from None
 
     async def get_body(self, path: str, timeout_s: float) -> tuple[bytes, float]:
         """Return the bytes at a path, and the seconds of the round trip. Raises `ServiceError`."""
@@ -231,20 +232,22 @@ async def bounded_body(response: aiohttp.ClientResponse) -> bytes:
     return bytes(body)
 
 
-def _failure(error: Exception) -> str:
+def _failure(error: Exception) -> tuple[str, str | None]:
+    """Return why there is no answer, and the remedy if the cause has one."""
+    remedy = None
     if isinstance(error, aiohttp.ClientPayloadError):
-        return "closed the connection in the middle of an answer"
+        return "closed the connection in the middle of an answer", None
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        cause = "no known authority signed its certificate (name its authorities with --ca-file)"
+        cause, remedy = "no known authority signed its certificate", "name its authorities with --ca-file"
     elif isinstance(error, aiohttp.ClientConnectorSSLError):
-        cause = "it does not encrypt as it should (write http:// if it does not at all)"
+        cause, remedy = "it does not encrypt as it should", "write http:// if it does not encrypt"
     elif isinstance(error, aiohttp.ClientConnectorError):
         cause = error.os_error.strerror or str(error.os_error)
     elif isinstance(error, aiohttp.ServerDisconnectedError):
-        cause = "it closed the connection (write https:// if it encrypts)"
+        cause, remedy = "it closed the connection", "write https:// if it encrypts"
     else:
         cause = " ".join(str(error).split())[:200]
-    return f"cannot be reached: {cause}"
+    return f"cannot be reached: {cause}", remedy
 
 
 def _refusal(response: aiohttp.ClientResponse, body: bytes, token: str) -> ServiceError:

@@ -41,13 +41,23 @@ DECISION = "Simnmt-Decision"
 class ServiceError(SimnmtError):
     """A request that a service refuses or cannot answer, with the HTTP status of the answer."""
 
-    def __init__(self, status: int, message: str, *, retry_after_s: float | None = None, is_stated: bool = False) -> None:
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        retry_after_s: float | None = None,
+        is_stated: bool = False,
+        remedy: str | None = None,
+    ) -> None:
         self.status = status
         self.message = message
         self.retry_after_s = retry_after_s
         """Seconds after which the client may try again; None if that would not help."""
         self.is_stated = is_stated
         """True if the service stated the error in an answer with status 200."""
+        self.remedy = remedy
+        """What the user of a client may do, if its cause is known."""
         super().__init__(message)
 
 

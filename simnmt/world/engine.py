@@ -8,6 +8,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from simnmt.base.compile import compile_remedy
 from simnmt.base.errors import InputError
 from simnmt.batching import Batching
 from simnmt.devices import batch
@@ -55,5 +56,5 @@ def decode_all(
 
 def _refuse_if_chosen(engine: Engine | None, error: UncompiledError) -> None:
     if engine == "compiled":
-        remedy = "run `python -m simnmt.base.compile`, or " if str(error) == NOT_COMPILED else ""
+        remedy = f"{compile_remedy()}, or " if str(error) == NOT_COMPILED else ""
         raise InputError(f"engine compiled: {error}", remedy=f"{remedy}choose the engine reference, or none") from None

@@ -83,6 +83,8 @@ def test_without_a_compiler_every_library_has_one_complaint(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(compiling, "KERNEL_LIBRARY", library)
     monkeypatch.setattr(compiling, "WORLD_LIBRARY", replace(library, builds=("portable",)))
+    with pytest.warns(NativeLibraryWarning, match="until you install a C compiler"):
+        assert library.open() is None
     made, complaints = compiling.compile_libraries()
     assert (made, len(complaints)) == ([], 2)
     assert all("Python is used" in complaint and "no C compiler" in complaint for complaint in complaints)

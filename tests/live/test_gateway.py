@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import io
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -219,6 +220,52 @@ def test_a_server_killed_under_load_is_replaced_by_the_gateway_until_it_is_back(
     assert gateway.fallbacks == int((requests.outcome == "fallback").sum())
 
 
+def kill_engine(services: Services, engine: EngineProcess, gateway: LiveGateway) -> list[Any]:
+    """The answers to requests that are sent while an engine is killed, and until it is back."""
+
+    async def work() -> list[Any]:
+        async with TranslationClient(gateway.http.url) as client:
+            pending = asyncio.ensure_future(together(client, [ask(f"{number}") for number in range(30)]))
+            await asyncio.sleep(0.02)
+            assert engine.pid is not None
+            os.kill(engine.pid, signal.SIGKILL)
+            answers = list(await pending)
+            while not engine.alive:
+                assert (await client.health())[0]["status"] == "ok"
+                answers += await together(client, [ask()])
+                await asyncio.sleep(0.02)
+            return answers
+
+    return services.run(work())
+
+
+def test_a_gateway_whose_engine_is_lost_lets_a_server_translate_until_it_is_back(
+    services: Services, url: str, make_scenario: Scenario, tmp_path: Path
+) -> None:
+    log, engine = io.StringIO(), EngineProcess(engine_settings(load_paced))
+    settings = GatewaySettings(unit_of(make_scenario()), "edge", {"cloud": url}, FRONT, any_model=True)
+    gateway = services.gateway(settings, log, engine)
+    assert translated(services, gateway, *[ask()] * 3) == [0] * 3
+    assert set(devices_of(kill_engine(services, engine, gateway))[30:]) == {1}
+    assert translated(services, gateway, *[ask()] * 3) == [0] * 3
+    assert set(logged(log, tmp_path, gateway).outcome) == {"done", "fallback"}
+    services.stop(gateway)
+    services.run(engine.close())
+    services.errors.clear()
+
+
+def test_a_server_whose_engine_is_lost_is_out_of_use_until_it_is_back(services: Services, start: Start) -> None:
+    engine = EngineProcess(engine_settings(load_paced))
+    services.run(engine.start())
+    gateway = start(services.server(engine).http.url, any_model=True)
+    assert set(devices_of(kill_engine(services, engine, gateway)[30:])) == {0}
+    wait_until(services, gateway, "ok")
+    assert [line.split(":")[-1] for line in services.errors if "cloud" in line][1:] == [" answers again"]
+    services.stop(gateway)
+    services.run(engine.close())
+    services.errors.clear()
+
+
 @pytest.mark.deep
 def test_a_server_that_falls_silent_is_survived_and_used_again(services: Services, start: Start) -> None:
     with served_elsewhere() as (process, server_url):
@@ -313,7 +360,7 @@ def test_a_server_with_encryption_is_verified(services: Services, faulty: Engine
     subprocess.run([*command, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
     url = services.server(faulty, access=Access(tls_cert=cert, tls_key=key)).http.url
     assert url.startswith("https://")
-    with pytest.raises(InputError, match="no known authority signed its certificate"):
+    with pytest.raises(InputError, match=r"no known authority signed its certificate \(name its authorities with --ca-file\)$"):
         start(url)
     with pytest.raises(InputError, match="cannot be reached"):  # plain bytes at an encrypted port
         start(url.replace("https", "http"))

@@ -247,8 +247,12 @@ def test_a_lost_engine_fails_what_it_held_and_is_started_again(
             if how == "killed":
                 os.kill(process, signal.SIGKILL)
             answers = await pending
+            with pytest.raises(ServiceError, match=r"^the engine is starting$") as starting:
+                await client.health()
+            assert (starting.value.status, starting.value.retry_after_s) == (503, 1.0)
             while not faulty.alive:
                 await asyncio.sleep(0.01)
+            assert (await client.health())[0]["status"] == "ok"
             return answers
 
     answers = services.run(work())

@@ -75,6 +75,7 @@ GATEWAY = ["gateway", "@open-loop", "--policy", "edge", "--server", "http://127.
         (["server", "@open-loop", "--device", "clod"], "clod"),
         (["server", "--model", "x", "--batching", "mega:3"], "mega:3"),
         (["server", "--model", "x", "--listen", "0.0.0.0:0"], "0.0.0.0"),
+        (["server", "--model", "x", "--max-body", "0"], "--max-body 0 refuses every request"),
         (["server", "--model", "x", "--token-file", "/dev/zero"], "/dev/zero"),
         (["server", "--model", "x", "--tls-cert", "empty", "--tls-key", "empty"], "empty"),
         (["gateway", "@open-loop", "--policy", "oracle", "--local-server", "http://127.0.0.1:9"], "oracle"),

@@ -41,6 +41,7 @@ def test_a_requirement_is_read_from_metric_comparison_and_limit(text: str, colum
             "p95_ms<=300ms",
             "p95_ms<=nan",
             "p95_ms<=0",
+            "p95_ms<=-3",
             "p95_sm<=300",
             "p999_ms<=300",
             "p49_ms<=300",
@@ -52,6 +53,7 @@ def test_a_requirement_is_read_from_metric_comparison_and_limit(text: str, colum
 def test_a_text_that_is_no_requirement_is_refused_with_its_metric(text: str) -> None:
     with pytest.raises(InputError) as refused:
         Requirement.parse(text)
+    assert "e-12" not in str(refused.value)
     assert text.strip("<>=%0123456789≥") in str(refused.value) or text[:6] in str(refused.value)
 
 

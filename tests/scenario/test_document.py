@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,10 @@ def test_a_file_that_cannot_be_read_is_refused_by_its_name(tmp_path: Path) -> No
             read_document(file)
         assert caught.value.path == str(file)
         assert ((caught.value.line, caught.value.column) == (2, 5)) is (content is not None and content.startswith(b"a"))
+    file.write_bytes(gzip.compress(b"a: 1"))
+    with pytest.raises(ScenarioError, match=r"\(unpack it with gunzip\)$"):
+        read_document(file)
+    assert complaint("a:\n\tb: 1").endswith("(indent with spaces)")
     for name in (tmp_path, "a\0b"):
         with pytest.raises(ScenarioError):
             read_document(name)
