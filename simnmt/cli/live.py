@@ -40,7 +40,7 @@ from simnmt.cli.terminal import note, progress_bar, warn
 
 if TYPE_CHECKING:
     from simnmt.batching import Batching
-    from simnmt.experiment.cases import Unit
+    from simnmt.experiment.cases import RunPlan
     from simnmt.live.gateway import LiveGateway
     from simnmt.live.server import Engine, FrontSettings, LiveServer
     from simnmt.service.http_server import Access, Limits
@@ -141,6 +141,7 @@ def server(
 
     Example: simnmt live server --model out/de-en --batching top-up:8 --listen 127.0.0.1:5001
     """
+    from simnmt.live.decider import live_unit
     from simnmt.live.deployment import engine_settings, expected_hash, target_of
     from simnmt.live.engine import EngineSettings
     from simnmt.live.engine_process import EngineProcess
@@ -156,7 +157,7 @@ def server(
                 raise InputError(what, remedy="name a scenario, or leave them out")
             engine, expected = EngineSettings(**options.settings(), device=device or "cpu"), None
         else:
-            unit = scenario_unit(scenario, changes)
+            unit = live_unit(_read_plan(scenario, changes))
             chosen = target_of(unit, device or unit.case.targets[-1].device)
             engine = engine_settings(chosen, Path(folder), **options.settings())
             expected = None if any_model else expected_hash(chosen)
@@ -189,6 +190,7 @@ def gateway(
 
     Example: simnmt live gateway @live-smoke --policy cnmt --server http://127.0.0.1:5001 --forced-lengths
     """
+    from simnmt.live.decider import live_unit
     from simnmt.live.deployment import engine_settings, recommended_policy, target_of
     from simnmt.live.engine_process import EngineProcess
     from simnmt.live.gateway import GatewaySettings, LiveGateway
@@ -209,7 +211,7 @@ def gateway(
         token = read_token(local_token_file, LOCAL_TOKEN)
         return ServiceEngine(local_server, unit_name, languages, service.deadline, token, ca_file)
 
-    clients, unit = service.settings("127.0.0.1:5000"), scenario_unit(scenario, changes, workload)
+    clients, unit = service.settings("127.0.0.1:5000"), live_unit(_read_plan(scenario, changes), workload)
     with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder:
         if policy is None and not Path(scenario).is_dir():
             remedy = f"give --policy, one of {', '.join(unit.scenario.policies)}, or a run directory"
@@ -325,15 +327,14 @@ def _parse_batching(text: str, longest_wait_s: float) -> Batching:
     return batching
 
 
-def scenario_unit(scenario: str, changes: Overrides, workload: str | None = None) -> Unit:
-    """Return what a live service of a scenario needs of it. Raises `InputError`."""
+def _read_plan(scenario: str, changes: Overrides | Changes) -> RunPlan:
+    """Return a scenario with its inputs. Raises `InputError`."""
     from simnmt.experiment.inputs import read_inputs
-    from simnmt.live.decider import live_unit
     from simnmt.scenario.source import open_source
 
     with prints_of_users():
         source = open_source(scenario, changes.values, allow_code=changes.allow_code)
-        return live_unit(read_inputs(source.scenario, Path.cwd(), source.document), workload)
+        return read_inputs(source.scenario, Path.cwd(), source.document)
 
 
 def _servers(given: Sequence[str], devices: Sequence[str]) -> dict[str, str]:
@@ -367,22 +368,17 @@ def validate(
 
     Example: simnmt validate @live-smoke --requests 60 --replications 2 --any-model
     """
-    from simnmt.experiment.inputs import read_inputs
     from simnmt.live.validation import LEGEND
     from simnmt.live.validation import validate as run_validation
     from simnmt.report.page_template import Section, render_page, write_page
     from simnmt.report.table import Table
     from simnmt.results.run_directory import check_free, reserved
-    from simnmt.scenario.source import open_source
 
-    overrides = changes.values
     if out is not None:
         check_free(out)
     with prints_of_users():
-        source = open_source(scenario, overrides, allow_code=changes.allow_code)
-        plan = read_inputs(source.scenario, Path.cwd(), source.document)
         names = policies.split(",") if policies else ()
-        validation = run_validation(plan, policies=names, any_model=any_model, progress=note)
+        validation = run_validation(_read_plan(scenario, changes), policies=names, any_model=any_model, progress=note)
     rows = [row.cells() for row in validation.rows]
     table = Table.of_texts("", list(rows[0]), [list(row.values()) for row in rows], words=2, id="errors")
     sentences = [ranking.sentence for ranking in validation.rankings]
