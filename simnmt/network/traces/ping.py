@@ -38,9 +38,9 @@ _WINDOWS_REPLY = re.compile(r"([=<])(\d{1,9})\D{0,14}TTL=\d")
 _WINDOWS_IPV6_REPLY = re.compile(r":\s?[^\s=<]+\s?([=<])(\d{1,9})\D{0,14}$")
 _UNIX_SUMMARY = re.compile(r"(\d{1,9}) [^\d,]+, (\d{1,9}) [^\d,]+,.*%")
 _WINDOWS_SUMMARY = re.compile(r"[ \t]+[^\s:=][^:=]*:[^:=]+= ?(\d{1,9})[^\d=]+= ?(\d{1,9})[^\d=]+= ?(\d{1,9})")
-_UNIX_TIMES = re.compile(r"[^=\d]*/[^=\d]*= ?" + "/".join([r"(\d{1,9}(?:[.,]\d{1,9})?)"] * 3))
-_WINDOWS_TIMES = re.compile(r"[ \t]+[^=:]+= ?(\d{1,9})\D+= ?(\d{1,9})\D+= ?(\d{1,9})\D*$")
-_ADDRESS = re.compile(r"(?:\d+\.){3}\d+|[\da-fA-F:]*::[\da-fA-F]*")
+_UNIX_TIMES = re.compile(r"[^=\d]{0,40}/[^=\d]{0,40}= ?" + "/".join([r"(\d{1,9}(?:[.,]\d{1,9})?)"] * 3))
+_WINDOWS_TIMES = re.compile(r"[ \t]+[^\s=:][^=:]*= ?(\d{1,9})\D+= ?(\d{1,9})\D+= ?(\d{1,9})\D*$")
+_ADDRESS = re.compile(r"(?:\d{1,3}\.){3}\d{1,3}|[\da-fA-F:]{0,39}::[\da-fA-F:]{0,39}")
 _MOST_HEAD = 400  # characters of the first line of a run; names of hosts have 253 at most
 _WRAP = 1 << 16  # numbers of requests restart after 65,535
 _MOST_LATE = 1000  # requests by which a reply may be behind the latest request
@@ -163,7 +163,7 @@ class _Log:
             # A line of a Windows run that is no reply is a lost request; a blank, indented or heading line ends the run.
             if line and line[0] not in " \t" and not line.endswith(":"):
                 run.add(run.last + 1, None)
-                run.answers += re.search(r"\d.*:", line) is not None
+                run.answers += re.search(r"\d", line.rpartition(":")[0]) is not None
             else:
                 self.is_listing = not line and run.first is None
         elif line.startswith(("---", "^C---")):
