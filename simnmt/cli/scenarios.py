@@ -203,25 +203,12 @@ def sweep(
             allow_code=changes.allow_code,
             announce=say,
         )
-    print_result(as_json, lambda: _document(result), lambda: format_sweep(result))
+    print_result(as_json, result.document, lambda: format_sweep(result))
     if result.failures:
         for failure in result.failures[:MOST_FAILURES]:
             warn(f"point {failure.point}: {failure.error}")
         counts = f"{result.table.failed} of {result.points} points failed; the others are in the table"
         raise PartlyEnded(f"{counts} (try again: simnmt sweep {result.directory})")
-
-
-def _document(result: SweepResult) -> dict[str, object]:
-    """Return the content of `--json`."""
-    return {
-        "directory": str(result.directory),
-        "points": result.points,
-        "points_run": result.ran,
-        "keys": list(result.table.keys),
-        "objective": result.table.objective,
-        "rows": result.table.rows,
-        "failures": [{"point": failure.point, "error": failure.error} for failure in result.failures],
-    }
 
 
 def format_sweep(result: SweepResult) -> str:
@@ -266,18 +253,14 @@ MODEL = "your translation model, since the profile of the device was not measure
 class PlanChanges(Changes):
     """As `Changes`; a plan without a rate adds replications until its interval is narrow enough."""
 
-    replications: Annotated[
-        int | None, option("R", "Repeats; without --rate the fewest. [default: the scenario's, else 5]")
-    ] = None
+    replications: Annotated[int | None, option("R", "Repeats, without --rate the fewest. [default: the scenario's]")] = None
 
 
 @grouped
 def plan(
     changes: PlanChanges,
     scenario: Annotated[str, argument("SCENARIO|@NAME", "A file or -, or a shipped scenario.")],
-    slo: Annotated[
-        list[str] | None, option("REQUIREMENT", "Such as 'p95_ms<=300'; repeatable. [default: the scenario's]")
-    ] = None,
+    slo: Annotated[list[str] | None, option("LEVEL", "Such as 'p95_ms<=300'; repeatable. [default: the scenario's]")] = None,
     rate: Annotated[float | None, option("R", "Requests/s to find the least deployment for. [default: find the rate]")] = None,
     minimise: Annotated[Minimised | None, option(None, "What is to be least at the rate. [default: servers]")] = None,
     vary: Annotated[list[str] | None, option("KEY=VALUES", f"{VALUES} [default: boxes of the last device]")] = None,

@@ -109,6 +109,12 @@ class SweepResult:
     ran: int
     """Points that ran now; the others had been finished before."""
 
+    def document(self) -> dict[str, Any]:
+        """Return the content of `--json`."""
+        table = {"keys": list(self.table.keys), "objective": self.table.objective, "rows": self.table.rows}
+        failures = [{"point": failure.point, "error": failure.error} for failure in self.failures]
+        return {"directory": str(self.directory), "points": self.points, "points_run": self.ran, **table, "failures": failures}
+
 
 def make_points(sweep: Sweep, source: Source, *, allow_code: bool = False) -> list[Point]:
     """Return all points of a sweep, each checked against the schema.
