@@ -18,6 +18,7 @@ import pytest
 
 from simnmt.cli import app
 from simnmt.profile.profile_file import write_profile
+from simnmt.world.structures import library
 
 MOST_CHARACTERS = 300
 """Of one complaint."""
@@ -79,6 +80,13 @@ class Outcome:
             assert_short_lines(self.err)
 
 
+def outcome(status: int, out: str, err: str) -> Outcome:
+    """Return an outcome; where nothing was compiled, without the lines that say so, so that tests hold without a compiler."""
+    lines = err.splitlines(keepends=True) if library() is None else []
+    uncompiled = "simnmt: warning: the native library of ", "simnmt: note: the reference ran, "
+    return Outcome(status, out, "".join(line for line in lines if not line.startswith(uncompiled)) if lines else err)
+
+
 Command = Callable[..., Outcome]
 """A fixture that runs commands."""
 Tree = Callable[[Path], dict[str, str]]
@@ -120,14 +128,14 @@ def simnmt(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
         monkeypatch.setattr(sys, "argv", ["simnmt", *arguments[:1], *one_job, *arguments[1:]])
         capsys.readouterr()
         status = app._status()
-        return Outcome(status, *capsys.readouterr())
+        return outcome(status, *capsys.readouterr())
 
     return run
 
 
 def environment(**variables: str) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    return inherited | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"} | variables
+    return inherited | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error,ignore:the native library of the"} | variables
 
 
 @pytest.fixture
@@ -139,7 +147,7 @@ def process() -> Callable[..., Outcome]:
         done = subprocess.run(
             [*COMMAND, *arguments], text=True, timeout=60, env=environment(**(env or {})), check=False, **options
         )
-        return Outcome(done.returncode, done.stdout or "", done.stderr or "")
+        return outcome(done.returncode, done.stdout or "", done.stderr or "")
 
     return run
 
@@ -153,7 +161,7 @@ def start() -> Callable[..., subprocess.Popen[str]]:
 
     def run(*arguments: str, env: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-        variables = environment(PYTHONWARNINGS="", **(env or {}))
+        variables = environment(PYTHONWARNINGS="ignore:the native library of the", **(env or {}))
         # A suite under nohup or in a script's background ignores these, and so would all that it starts, rightly.
         inherited = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGHUP)}
         try:

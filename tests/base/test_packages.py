@@ -51,6 +51,6 @@ def test_the_library_refuses_a_missing_package_by_its_error() -> None:
         "try:\n    simnmt.run('@quickstart', requests=20, replications=1).figure('latency')\n"
         "except simnmt.InputError as error:\n    print(error)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False)
     assert "plotly" in LEFT_OUT
     assert (done.stdout, done.stderr) == ("this needs the package plotly (pip install simnmt, with its dependencies)\n", "")

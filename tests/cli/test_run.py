@@ -194,6 +194,7 @@ def test_replications_are_added_until_the_intervals_are_narrow(folder: Path, sim
         assert (folder / "until" / name).read_bytes() == (folder / "at-once" / name).read_bytes()
 
 
+@pytest.mark.skipif(structures.library() is None, reason="nothing was compiled")
 def test_without_a_compiled_world_one_note_says_so(folder: Path, simnmt: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (structures, compiled_world, run_module, units):
         monkeypatch.setattr(module, "library", lambda: None)

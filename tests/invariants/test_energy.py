@@ -14,6 +14,7 @@ from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import write_profile
 from simnmt.results.device_accounts import RunEnergy
 from simnmt.results.requests import RequestLog
+from simnmt.world.structures import library
 
 MakeScenario = Callable[..., dict[str, Any]]
 GATEWAY_W = {"idle_w": 5.0, "busy_w": 15.0}
@@ -35,6 +36,7 @@ def energy_of(result: simnmt.Run, policy: str) -> tuple[RunEnergy, RequestLog]:
     return cell.energies[policy], cell.logs[policy]
 
 
+@pytest.mark.skipif(library() is None, reason="the compiled world was not compiled")
 @pytest.mark.parametrize("kind", ["fifo", "batched", "streamed"])
 def test_both_engines_account_for_the_same_bits_and_requests_add_up_to_the_deployment(
     make_batched: MakeScenario, make_streamed: MakeScenario, kind: str
