@@ -225,8 +225,8 @@ class LiveGateway(LiveService):
         return self._described(await self._translate_at(trip, line, target), trip, decision, target)
 
     def _unreachable(self) -> list[int]:
-        own = [] if self.engine.alive else [0]
-        return own + [server.number for server in self._servers if not server.reachable]
+        servers = [server.number for server in self._servers if not server.reachable]
+        return servers if self.engine.alive else [0, *servers]
 
     async def _translate_at(self, trip: Trip, line: SourceLine, target: int) -> Result:
         return await (self._offloaded(trip, line, self._servers[target - 1]) if target else self._local(trip, line))

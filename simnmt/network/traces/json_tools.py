@@ -209,9 +209,9 @@ def read_irtt(source: Source, options: ReadOptions) -> list[Trace]:
     rtt_s = np.where(is_lost, math.nan, 1e-9 * run.numbers("round_trips", answered, "delay.rtt"))
     remarks = []
     for what, count in (("sent", len(trips)), ("received", int((~is_lost).sum()))):
-        told = as_number(dig(run.content, f"stats.packets_{what}"))
-        if abs(told - count) > 0:
-            remarks.append(f"packets {what} by the statistics of irtt: {told:,.0f}, in the file: {count:,}")
+        stated = as_number(dig(run.content, f"stats.packets_{what}"))
+        if abs(stated - count) > 0:
+            remarks.append(f"packets {what} by the statistics of irtt: {stated:,.0f}, in the file: {count:,}")
     config = run.content.get("config")
     host = shorten(dig(config, "supplied.remote_address")) or shorten(dig(config, "remote_address")) or "an unnamed host"
     return [mend("rtt", time_s, rtt_s, "measured", f"irtt to {host}", remarks, path=source.path)]

@@ -230,10 +230,10 @@ def read_ping(source: Source, options: ReadOptions) -> list[Trace]:
     for run in runs:
         rtt_ms = np.array([*run.rtt_ms.values()])
         if run.times_ms and not log.duplicates and 0 < len(rtt_ms) == run.received:
-            found_ms, told_ms = (rtt_ms.min(), rtt_ms.mean(), rtt_ms.max()), np.array(run.times_ms)
-            if (np.abs(told_ms - found_ms) > 1.0 + 0.01 * told_ms).any():  # ping prints a time with three digits at most
-                told, found = ("/".join(f"{ms:.4g}" for ms in times_ms) for times_ms in (told_ms, found_ms))
-                remarks.append(f"min/avg/max by the summary of ping: {told} ms, in the file: {found} ms")
+            file_ms, summary_ms = (rtt_ms.min(), rtt_ms.mean(), rtt_ms.max()), np.array(run.times_ms)
+            if (np.abs(summary_ms - file_ms) > 1.0 + 0.01 * summary_ms).any():  # ping prints a time with three digits at most
+                summary, file = ("/".join(f"{ms:.4g}" for ms in times_ms) for times_ms in (summary_ms, file_ms))
+                remarks.append(f"min/avg/max by the summary of ping: {summary} ms, in the file: {file} ms")
     if any(run.sent_s for run in runs) and all(len(run.sent_s) == len(run.rtt_ms) for run in runs):
         time_s = _sending_times(runs, options.interval_s)
     else:
