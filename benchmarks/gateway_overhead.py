@@ -21,6 +21,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
+import uvloop
 from aiohttp import web
 from numpy.typing import NDArray
 
@@ -65,16 +66,16 @@ def _service(kind: str, cpu: str, url: str) -> None:
     """Serve on one processor until SIGTERM; print the address. `kind`: bare, server, or a policy of a gateway."""
     os.sched_setaffinity(0, {int(cpu)})
     if kind == "bare":
-        asyncio.run(_serve_bare())
+        uvloop.run(_serve_bare())
     engine = EngineProcess(EngineSettings("echo", loader=load_echo, nice=0))
     if kind == "server":
-        asyncio.run(_serve(LiveServer(engine, FrontSettings(), Access(), Limits())))
+        uvloop.run(_serve(LiveServer(engine, FrontSettings(), Access(), Limits())))
         return
     source = open_source("@open-loop", ["fit.inferences=0"])
     unit = live_unit(read_inputs(source.scenario, Path.cwd(), source.document))
     with tempfile.TemporaryFile("w", buffering=1) as log:
         gateway = LiveGateway(GatewaySettings(unit, kind, {"cloud": url}, any_model=True), engine, log=log)
-        asyncio.run(_serve(gateway))
+        uvloop.run(_serve(gateway))
 
 
 @contextmanager

@@ -14,7 +14,7 @@ LEFT_OUT = frozenset({"pandas", "pyarrow", "scipy", "plotly", "jinja2", "markups
 EXTRAS = {
     **dict.fromkeys(("torch", "transformers", "sentencepiece", "sacrebleu", "sklearn", "threadpoolctl"), "models"),
     **dict.fromkeys(("safetensors", "huggingface_hub"), "models"),
-    **dict.fromkeys(("aiohttp", "prometheus_client"), "live"),
+    **dict.fromkeys(("aiohttp", "uvloop", "prometheus_client"), "live"),
     **{name: name for name in ("tokenizers", "ctranslate2")},
     "pynvml": "nvidia",
     "distributed": "cluster",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import sys
@@ -285,6 +284,8 @@ def replay(
 
 def serve(service: LiveServer | LiveGateway, as_json: bool) -> None:
     """Start a service, print where it listens, serve until a signal, and print a summary."""
+    import uvloop  # asyncio's own loop takes a quarter more of the processor for a request
+
     out = sys.stdout
 
     def print_line(document: Mapping[str, Any], text: str) -> None:
@@ -301,7 +302,7 @@ def serve(service: LiveServer | LiveGateway, as_json: bool) -> None:
 
     begin_s = time.monotonic()
     with prints_of_users():
-        asyncio.run(run())
+        uvloop.run(run())
     outcomes, duration_s = dict(service.outcomes), time.monotonic() - begin_s
     fallbacks = getattr(service, "fallbacks", 0)
     counts = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items()) or "no request"

@@ -94,6 +94,11 @@ class LiveDecider:
         self._decider = Decider(0, len(case.targets), self._setup.beliefs)
         self._prepared: dict[int, tuple[Prepared, float | None]] = {}
 
+    @property
+    def views_itself(self) -> bool:
+        """Whether it counts the requests at the gateway's own device."""
+        return self._decider.views_itself
+
     def decide(self, request: int, src_len: int, now_s: float, unreachable: Sequence[int] = ()) -> Decision:
         """Decide on a request, and note that it is sent.
 

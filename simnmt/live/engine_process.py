@@ -193,9 +193,9 @@ class EngineProcess:
     def _send(self, *message: Any) -> None:
         if self._connection is not None:
             self._unsent += pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-            self._flush()
+            self._flush(is_writer=False)
 
-    def _flush(self) -> None:
+    def _flush(self, is_writer: bool = True) -> None:
         """Send what the process takes at once, and the rest when it takes more."""
         loop = asyncio.get_running_loop()
         try:
@@ -207,7 +207,7 @@ class EngineProcess:
             return
         if self._unsent:
             loop.add_writer(self._outlet, self._flush)
-        else:
+        elif is_writer:
             loop.remove_writer(self._outlet)
 
     def _receive(self, connection: Connection) -> None:

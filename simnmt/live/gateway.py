@@ -271,7 +271,7 @@ class LiveGateway(LiveService):
 
     async def _local(self, trip: Trip, line: SourceLine) -> Result:
         trip.device, forced_len, submitted_s = self.name, trip.task.forced_len, time.monotonic()
-        if self._batches:  # what a batch is like shows when a sentence ends
+        if self._batches or not self.decider.views_itself:  # what a batch is like shows when a sentence ends
             result = Result.of(line, *await self.engine.execute(line, forced_len))
             self._hear(trip, 0.0, result.queue_s, result.report)
             return result
