@@ -223,7 +223,7 @@ def _hour_panel(traffic: Traffic) -> Panel:
 
 
 def _length_panel(traffic: Traffic) -> Panel:
-    def draw(name: str) -> Chart:
+    def draw(name: str = traffic.lengths[0].name) -> Chart:
         values = traffic.lengths_of[name]
         grid = quantile_shares(values.size)
         hover = "%{y:.2%} up to %{x:,.5~g}"

@@ -50,3 +50,18 @@ def test_every_plot_is_drawn_with_the_peaks_and_the_silence(open_page: Any, traf
         opened.page.wait_for_function(
             "document.querySelector('[data-figure=lengths]').textContent.includes('source characters')"
         )
+
+
+@pytest.mark.parametrize(
+    ("text", "panels"),
+    [
+        ("t_s,in_tokens\n0,9\n1,7\n1.5,3\n", ["rate", "gaps", "lengths"]),
+        ("t_s\n0\n1\n", ["rate", "gaps"]),
+        ("t_s,requests\n0,9\n1,7\n", ["rate"]),
+        ("t_s,rate_rps\n0,9\n600,0\n1200,7\n", ["rate"]),
+    ],
+)
+def test_a_small_log_has_the_figures_that_its_columns_allow(tmp_path: Path, text: str, panels: list[str]) -> None:
+    (tmp_path / "log.csv").write_text(text)
+    traffic = read_traffic(tmp_path / "log.csv")
+    assert [panel.name for panel in traffic_panels(traffic)] == panels and "requests/s" in render_traffic(traffic)
