@@ -70,7 +70,10 @@ def schema_text() -> str:
         schema_generator=DescribedSchema
     )
     schema["title"] = "Scenario"
-    _accept_policies_by_name(schema["properties"]["policies"], schema["$defs"])
+    for part in (schema, schema["$defs"]["SiteConfiguration"]):
+        _accept_policies_by_name(part["properties"]["policies"], schema["$defs"])
+    at_sites = [key for key in ("networks", "devices") if schema["required"].remove(key) is None]
+    schema["anyOf"] = [{"required": at_sites}, {"required": ["sites"]}]
     return json.dumps(schema, indent=1) + "\n"
 
 
