@@ -14,6 +14,7 @@ from simnmt.base import random_streams
 from simnmt.base.arrays import Floats
 from simnmt.experiment.cases import Unit
 from simnmt.experiment.draws import ACTIVE_SHARE_STREAM, Drawn, Learnt, more_s_per_tgt_token
+from simnmt.experiment.routes import Routes
 from simnmt.experiment.targets import Decoding, Target
 from simnmt.policies import BacklogView, BatchView, CNmt, Decide, Fixed, LeastTotal, PlanView, Policy, TransferEstimate
 from simnmt.policies.cnmt import TimesAlone
@@ -61,23 +62,17 @@ def set_up_policy(
 ) -> PolicySetup:
     """Set up a policy for one unit.
 
-    `drawn`: the requests; None in a live gateway, which does not know them and has its own `estimate`. `truths`: what the
-    policy knows in the gap analysis.
+    `drawn`: the requests; None in a live gateway, which does not know them and has its own `estimate`, as the parts of a mix
+    have. `truths`: what the policy knows in the gap analysis.
     """
     case, estimation = unit.case, settings.estimation
     knows_states = case.streams and estimation.plan_state == "known"
-
-    def simulated_estimate(decider: int, target: int) -> TransferEstimate:
+    if estimate is None:
         assert drawn is not None, "a simulated network has drawn requests"
-        overheads = [device.overhead for device in [*unit.scenario.devices.values()][1 : target + 1]]
-        initial_s = drawn.routes.rtt_s(decider, target, 0.0) + sum(part.mean_s for part in overheads if part is not None)
-        if estimation.initial_transfer_ms is not None:
-            initial_s = estimation.initial_transfer_ms / 1e3
-        return estimation.transfer_estimate.estimate(initial_s)
-
+        estimate = partial(simulated_estimate, unit, estimation, (drawn.routes,), 0)
     policy = None if settings.knows_truth else settings.policy(learnt.knowledge(list(unit.scenario.devices)))
     beliefs = Beliefs(
-        estimate or simulated_estimate,
+        estimate,
         views=_views(unit, learnt, estimation) if case.queues and estimation.hears_batches else (),
         plan_views=tuple(
             None if streamed is None else partial(PlanView, streamed.lifecycle.next_state, len(streamed.states))
@@ -116,6 +111,21 @@ def set_up_policy(
         plan_beyond_for if knows_states else None,
         policy.predict,
     )
+
+
+def simulated_estimate(
+    unit: Unit, estimation: Estimation, lines: Sequence[Routes], each: int, decider: int, target: int
+) -> TransferEstimate:
+    """Return a new estimate of the transfer time of a decider to a target.
+
+    `lines`: the routes of each copy of a site, which has `each` deciders; with one copy the number does not matter.
+    """
+    copy, number = divmod(decider, each) if len(lines) > 1 else (0, decider)
+    overheads = [device.overhead for device in [*unit.scenario.devices.values()][1 : target + 1]]
+    initial_s = lines[copy].rtt_s(number, target, 0.0) + sum(part.mean_s for part in overheads if part is not None)
+    if estimation.initial_transfer_ms is not None:
+        initial_s = estimation.initial_transfer_ms / 1e3
+    return estimation.transfer_estimate.estimate(initial_s)
 
 
 def _expected(unit: Unit, planes: Sequence[TimesAlone], src_len: NDArray[np.int64], tgt_len: Floats) -> list[Floats]:

@@ -75,7 +75,9 @@ class Simulation:
         judged = {"decision_regret_s"} if judged_share > 0.0 else set[str]()
         faulty = {"transfer_s", "outcome"} if faults is not None else set[str]()
         self.trail = recorder(count, self.devices_record | judged | faulty)
-        self.faulty = None if faults is None else FaultyLinks(self, faults)
+        self.faulty = None
+        if faults is not None:
+            self.faulty = FaultyLinks(self, faults, leaves_out=faults.leave_out and not beliefs.knows_truth)
         self.kinds, self.devices, first_box = kinds, list[Device](), 0
         for target, kind in enumerate(kinds):
             trail = self.trail if self.faulty is None or not target else self.faulty.trail
@@ -145,7 +147,7 @@ class Simulation:
             on_access_s = access_s[request] if self._route is None else sum(self._look_up(request, now_s))
             decider = self.decider_of(request)
             self.trail["arrival_s"][request] = self._decided_s[request] = now_s
-            target = self._decide(decider, request, judges)
+            target = self.decide(decider, request, judges)
             up_s, down_s = self.uplink_s[target][request], self.downlink_s[target][request]
             plan = decider.plans.get(target) if target else None
             if plan is not None:
@@ -177,15 +179,14 @@ class Simulation:
     def request(self, request: int) -> Process:
         """Decide on a request, send it, let it execute, and hear of its answer."""
         decider = self.decider_of(request)
-        target = self._decide(decider, request, self._is_judged(request))
-        if not target:
-            if self.faulty is not None:
-                self.trail["transfer_s"][request] = 0.0
-            yield from self.execute_here(request, decider)
-        elif self.faulty is not None:
-            yield from self.faulty.send(request, decider, target)
-        else:
+        if self.faulty is not None:
+            yield from self.faulty.request(request, decider, self._is_judged(request))
+            return
+        target = self.decide(decider, request, self._is_judged(request))
+        if target:
             yield from self.send(request, decider, target, self.announce(request, decider, target))
+        else:
+            yield from self.execute_here(request, decider)
 
     def send(self, request: int, decider: Decider, target: int, sent_as: int) -> Process:
         """Send a request to a remote target, and let its decider measure the transfer when the answer is received."""
@@ -240,11 +241,12 @@ class Simulation:
         """Return the device that decides on a request."""
         return self._deciders[self.node[request] % len(self._deciders)]
 
-    def _decide(self, decider: Decider, request: int, judges: bool) -> int:
+    def decide(self, decider: Decider, request: int, judges: bool) -> int:
         """Return the target of a request, and record what the decision was based on."""
         now_s, trail = self._decided_s[request], self.trail
         totals_s = self._totals_s(decider, request, now_s) if judges else ()
-        target = checked_target(self.prepared.decide(request, self._delays(decider, request, now_s)), self.targets)
+        chosen = checked_target(self.prepared.decide(request, self._delays(decider, request, now_s)), self.targets)
+        target = decider.answering(chosen)
         last = decider.estimates[-1]
         trail["target"][request], trail["estimate_s"][request] = target, last.value_s
         trail["measured_at_s"][request] = last.measured_at_s
@@ -259,7 +261,7 @@ class Simulation:
     def _delays(self, decider: Decider, request: int, now_s: float) -> DecisionInput:
         """Return the delay of each target beside execution, as far as the policy may know it, or the view with it."""
         beliefs = self._beliefs
-        if beliefs.only_heard:
+        if beliefs.only_heard and not decider.unreachable:
             return decider.delay_s
         delay_s = self._transfers_s(request, now_s) if beliefs.true_transfer else list(decider.delay_s)
         if beliefs.true_backlog:

@@ -24,6 +24,8 @@ static inline void set_arrival(World *world, const Block *block, int64_t in_bloc
         arrival->tgt_len = block->tgt_len[in_block];
     } else if (kind == STREAM_POOL) {
         arrival->added = added_of(world, block, in_block, target);
+    } else if (kind == MODEL_POOL) {
+        arrival->model = world->pools[target].settings.models->of_workload[block->model == NULL ? 0 : block->model[in_block]];
     }
 }
 

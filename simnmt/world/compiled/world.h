@@ -7,6 +7,7 @@
 #include "batch_box.h"
 #include "clock.h"
 #include "estimates.h"
+#include "models.h"
 #include "views.h"
 
 /* What a decider expects of a target beyond the plane; NULL where it has no such view. */
@@ -28,7 +29,7 @@ typedef struct {
 /* A request as it enters a pool. */
 typedef struct {
     double entry_s, execution_s, factor;
-    int64_t request, node, src_len, tgt_len;
+    int64_t request, node, src_len, tgt_len, model;
     const double *added;
 } Arrival;
 
@@ -51,6 +52,7 @@ typedef struct {
     int64_t next; /* of the balancer that takes boxes in turn */
     LeastWorkPool least_work;
     FifoBox *boxes;
+    ModelBox *models;
     StreamBox *streams;
     BatchBox *batches;
     /* Copies to foresee waits, each valid in one trial. */
