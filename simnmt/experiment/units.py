@@ -26,8 +26,9 @@ from simnmt.experiment.routes import estimate_age_s
 from simnmt.experiment.targets import Decoding
 from simnmt.network.outages import DownTimes
 from simnmt.results.device_accounts import BatchAccount, StreamAccount
+from simnmt.results.places import ALL, Place
 from simnmt.results.requests import Engine, RequestLog, Trail, Truth, decision_regret_s, were_answered
-from simnmt.results.summary import Device, Numbers, Place, known, measure
+from simnmt.results.summary import Device, Numbers, known, measure
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.world.engine import decode_all, simulate
 from simnmt.world.inputs import PolicySetup, World
@@ -150,9 +151,10 @@ def run_unit(unit: Unit) -> UnitResult:
         trail = world.trail(setup, share or 0.0)
         refuse_without_answers(unit, name, trail.outcome, cut)
         trail = replace(trail, energy=unit_energy(unit, RequestLog.of(drawn.truth, trail).answered, trail))
-        trails[name], numbers[case.name, unit.network, name] = trail, world.measured(trail, cut)
+        place = Place(ALL, case.name, unit.network, name)
+        trails[name], numbers[place] = trail, world.measured(trail, cut)
         if settings.knows_truth or settings.single_device:
-            numbers[case.name, unit.network, name]["mean_estimate_age_s"] = None  # it uses none
+            numbers[place]["mean_estimate_age_s"] = None  # it uses none
     gap_totals_s = dict[str, float]()
     if scenario.gap_analysis and scenario.analysed_policy is not None and unit.calibrated is None:
         settings = scenario.policies[scenario.analysed_policy]
