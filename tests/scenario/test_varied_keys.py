@@ -76,6 +76,15 @@ def test_two_keys_of_the_same_part_contradict_each_other() -> None:
             check_disjoint([*keys, parse_varied_key(text)])
 
 
+def test_a_star_meets_the_key_of_one_site_and_the_key_that_sites_inherit() -> None:
+    star = parse_varied_key("sites.*.devices.gateway.profile=@a,@b")
+    check_disjoint([star, parse_varied_key("sites.berlin.devices.gateway.count=1,2")])
+    for text in ("sites.berlin.devices.gateway.profile=@c", "devices.gateway.profile=@c"):
+        for keys in ([star, parse_varied_key(text)], [parse_varied_key(text), star]):
+            with pytest.raises(ScenarioError):
+                check_disjoint(keys)
+
+
 @pytest.mark.parametrize("options", [(), ("name=a,b",), ("seed=1:400:400", "requests=1:400:400")])
 def test_an_empty_or_too_large_grid_is_refused(options: tuple[str, ...]) -> None:
     with pytest.raises(ScenarioError):
