@@ -144,9 +144,11 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:
                 engine_reasons[policy] = reason
     first = [(unit, result) for unit, result in zip(units, results, strict=True) if unit.replication == 0]
     learnt = {unit.case.name: result.learnt for unit, result in first}
-    goal, roles = goal_of(scenario), roles_of(scenario)
+    roles = roles_of(scenario)
     recommendations = [
-        recommend(of_cell, numbers, roles, goal, _reason(scenario, place[0], learnt[place[0]], by_place[place]))
+        recommend(
+            of_cell, numbers, roles, goal_of(scenario, place[0]), _reason(scenario, place[0], learnt[place[0]], by_place[place])
+        )
         for place, of_cell in by_cell(table).items()
     ]
     cautions = dict.fromkeys(record["caution"] for record in recommendations if record["caution"])
@@ -190,9 +192,9 @@ def in_order(scenario: ScenarioConfiguration, units: Sequence[Unit], results: Se
     return runs
 
 
-def goal_of(scenario: ScenarioConfiguration) -> Goal:
-    """Return the objective and the service level by which the policies of a scenario are judged."""
-    return Goal(scenario.objective, scenario.requirements)
+def goal_of(scenario: ScenarioConfiguration, workload: str) -> Goal:
+    """Return the objective and the service level by which the policies of a scenario are judged on a workload."""
+    return Goal(scenario.objective, scenario.requirements_of(workload))
 
 
 def roles_of(scenario: ScenarioConfiguration) -> Roles:

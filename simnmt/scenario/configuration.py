@@ -522,8 +522,8 @@ class ScenarioConfiguration(Configuration):
         return _requirements(self.slo)
 
     def requirements_of(self, workload: str) -> tuple[Requirement, ...]:
-        """Return the requirements of a workload's service level, which is the scenario's if it has none."""
-        slo = self.workloads[workload].slo
+        """Return the requirements of a workload's service level, or of `all`; the scenario's if it has none."""
+        slo = self.workloads[workload].slo if workload in self.workloads else None
         return self.requirements if slo is None else _requirements(slo)
 
     @property
