@@ -113,6 +113,11 @@ class _Reader:
     """Returns the path in the document to a part of the scenario as a site sees it."""
     workload: str = ""
 
+    def name_of(self, network: str) -> str:
+        """Return the name of a network in notes, with the site that states it."""
+        location = self.key(("networks", network))
+        return network if location[0] == "networks" else f"{network} at {location[1]}"
+
     def of(self, workload: str) -> _Reader:
         return replace(self, workload=workload)
 
@@ -122,7 +127,7 @@ class _Reader:
     def networks(self) -> dict[str, Network]:
         """Read the links of all networks."""
         return {
-            name: load_network(part, self.base, name, partial(self.naming, "networks", name), self.cache.get)
+            name: load_network(part, self.base, self.name_of(name), partial(self.naming, "networks", name), self.cache.get)
             for name, part in self.scenario.networks.items()
         }
 
