@@ -120,8 +120,6 @@ ProfileConfiguration = Annotated[
 
 DeviceName = Annotated[str, StringConstraints(max_length=30, pattern=r"^[a-z][a-z0-9_]*$")]
 """Name that is part of column names, such as `cloud_load`."""
-ALL = "all"
-"""In results, the site or the workload of the sum over all."""
 END_NODE = "end_node"
 """Name of the device of which every end node has one."""
 ClockKind = Literal["pace", "spread", "time"]
