@@ -218,9 +218,9 @@ def overrides_of_call(texts: Iterable[str | Override], *, as_options: bool = Fal
 def apply_overrides(document: Document, overrides: Iterable[str | Override]) -> Document:
     """Return the document with every override applied in order; the given document is unchanged.
 
-    Mappings that are missing on the path, or null, are created. A key of a part that a site inherits is changed in a copy of the
-    part at the site. `sites.*.KEY` is the key at all sites. Raises `ScenarioError` if an override is malformed, or leads through
-    a text, a number or past the end of a list, or if no site has the key.
+    Mappings that are missing on the path, or null, are created. A key of a part that a site inherits is changed in a copy of
+    the part at the site. `sites.*.KEY` is the key at all sites. Raises `ScenarioError` if an override is malformed, or leads
+    through a text, a number or past the end of a list, or if no site has the key.
     """
     for given in overrides:
         override = Override.parse(given) if isinstance(given, str) else given

@@ -39,6 +39,12 @@ class VariedKey:
         return format_location(self.location)
 
     @property
+    def device(self) -> str | None:
+        """The device to which the key belongs, in the scenario or at a site; None if it belongs to none."""
+        part = self.location[2:] if self.location[0] == "sites" else self.location
+        return part[1] if len(part) > 1 and part[0] == "devices" else None
+
+    @property
     def overrides(self) -> tuple[Override, ...]:
         """One for each value."""
         return tuple(map(self.override, self.values))

@@ -64,7 +64,10 @@ def test_a_wrong_key_or_value_is_one_short_line_that_names_its_option(text: str,
 def test_a_key_of_the_run_is_fixed_but_one_of_a_device_with_the_same_name_is_not() -> None:
     with pytest.raises(ScenarioError):
         parse_varied_key("workloads.w.deadline_ms=1,2").check(FIXED_KEYS)
+    with pytest.raises(ScenarioError):
+        parse_varied_key("sites.*.share=1,2").check(FIXED_KEYS)
     parse_varied_key("devices.cloud.sti.deadline_ms=1,2").check(FIXED_KEYS)
+    parse_varied_key("sites.*.devices.gateway.profile=@a,@b").check(FIXED_KEYS)
     parse_varied_key("workloads.w.deadline_ms=1,2").check(UNSWEPT)
 
 
