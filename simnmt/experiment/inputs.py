@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +16,7 @@ from simnmt.base.errors import InputError
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.accounts import unknown_spending
 from simnmt.experiment.cases import Case, DrawnProfiles, RunPlan
-from simnmt.experiment.targets import Conversion, Decoding, StreamedDevice, Target, streamed_device
+from simnmt.experiment.targets import Conversion, Decoding, HeldModel, StreamedDevice, Target, streamed_device
 from simnmt.network.configuration import load_network
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.calibration_error import CalibrationDraws, lacking_samples
@@ -37,6 +37,8 @@ from simnmt.workload.length_table import LengthTable
 from simnmt.workload.length_units import Fertility, Side, convert_units, counting_remedy
 
 Part = TypeVar("Part")
+GIGABYTE = 10**9
+"""Bytes of a GB."""
 REPRESENTATIVE = 512
 """Pairs of lengths, evenly spaced among the sorted ones, for which a drawn profile's deviation from a plane counts."""
 
@@ -73,8 +75,20 @@ def read_inputs(
     }
     readers = {name: _CaseReader(scenario, name, base, document, cache) for name in scenario.workloads}
     cases = {name: reader.case() for name, reader in readers.items()}
+    _check_memories(scenario, cases, document)
     drawn = {} if scenario.profile_uncertainty is None else {name: readers[name].draws(case) for name, case in cases.items()}
     return RunPlan(scenario, cases, networks, drawn)
+
+
+def _check_memories(scenario: ScenarioConfiguration, cases: Mapping[str, Case], document: Document | None) -> None:
+    """Raise `ScenarioError` for a device that evicts no model and whose models do not fit into memory together."""
+    for number, (device, part) in enumerate(scenario.devices.items()):
+        models = {case.targets[number].model for case in cases.values()}
+        size_gb = sum(model.size_bytes for model in models if model is not None) / GIGABYTE
+        if part.memory_gb is not None and part.evict == "never" and size_gb > part.memory_gb:
+            with _name_key_in_errors(document, "devices", device, "memory_gb"):
+                remedy = f"give {size_gb:.3g} or more, or evict: lru"
+                raise ScenarioError(f"{len(models)} models take {size_gb:.3g} GB, and none is evicted", remedy=remedy)
 
 
 @contextmanager
@@ -102,7 +116,10 @@ class _CaseReader:
         return _name_key_in_errors(self.document, *location)
 
     def naming_profile(self, device: str) -> AbstractContextManager[None]:
-        per_workload = (self.workload,) if isinstance(self.scenario.devices[device].profile, dict) else ()
+        part = self.scenario.devices[device]
+        if part.models is not None:
+            return self.naming("devices", device, "models", self.workload)
+        per_workload = (self.workload,) if isinstance(part.profile, dict) else ()
         return self.naming("devices", device, "profile", *per_workload)
 
     def cost(self, device: str) -> CustomDevice | None:
@@ -205,7 +222,32 @@ class _CaseReader:
         doubts = profile_doubts(measured, tuple(used), beam=None if choice is None else choice.settings.beam)
         effects = tuple(dict.fromkeys(doubt.effect for doubt in doubts if doubt.effect))
         decoding, streaming = self.decoding(device, profile), self.streaming(device, profile, table)
-        return Target(device, profile, effects, choice, decoding, streaming, conversion, cost=cost)
+        model = self.held_model(device, measured)
+        return Target(device, profile, effects, choice, decoding, streaming, conversion, model=model, cost=cost)
+
+    def held_model(self, device: str, profile: DeviceProfile) -> HeldModel | None:
+        """Return the workload's model as a part of the memory of a box; None if all models are always in memory.
+
+        Raises `ScenarioError` if its size or its loading time is unknown, or if it does not fit.
+        """
+        part, model = self.scenario.devices[device], self.scenario.model_of(device, self.workload)
+        if model is None or part.memory_gb is None:
+            return None
+        block, place = getattr(profile, "model_memory", None), ("devices", device, "models", self.workload)
+        stated = {"memory_gb": model.memory_gb, "load_s": model.load_s}
+        lacking = [key for key, value in stated.items() if value is None]
+        if lacking and block is None:
+            with self.naming(*place):
+                what = f"profile {profile.name} does not say how much memory its model takes and how long it loads"
+                example = ", ".join(f"{key}: {value}" for key, value in {"memory_gb": 1.2, "load_s": 3}.items())
+                raise ScenarioError(what, remedy=f"calibrate it anew, or give {{profile: ..., {example}}}")
+        size_bytes = block.resident_bytes if block and model.memory_gb is None else round((model.memory_gb or 0.0) * GIGABYTE)
+        load_s = block.load_s if block and model.load_s is None else model.load_s or 0.0
+        if size_bytes > part.memory_gb * GIGABYTE:
+            with self.naming("devices", device, "memory_gb"):
+                raise ScenarioError(f"the model of {self.workload} takes {size_bytes / GIGABYTE:.3g} GB")
+        name = f"profile {profile.name}" if model.multilingual else f"workload {self.workload}"
+        return HeldModel(name, size_bytes, load_s, block.kind if block and lacking else "given", part.evict == "never")
 
     def charged_profile(
         self, device: str, measured: DeviceProfile, conversion: Conversion | None, table: LengthTable

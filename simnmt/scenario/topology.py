@@ -37,6 +37,7 @@ def _devices(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
         if isinstance(device.profile, dict) and device.profile.keys() != scenario.workloads.keys():
             workloads = ", ".join(scenario.workloads)
             yield (*place, "profile"), f"needs one profile for all workloads, or one for each of {workloads}"
+        yield from _models(scenario, name)
         if name == first and device.balancer not in (None, "attached"):
             yield (*place, "balancer"), f"end nodes are attached to the boxes of {first}, the first device"
         if name == END_NODE and device.count is not None:
@@ -58,6 +59,23 @@ def _devices(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
             given = {"batching": device.batching, "decoder": device.decoder, "failures": device.failures}
             for key in [key for key, value in given.items() if value is not None] + ["workers"] * (device.workers > 1):
                 yield (*place, key), "a box that streams its model decodes one sentence at a time as its profile says"
+
+
+def _models(scenario: ScenarioConfiguration, name: str) -> Iterator[Misfit]:
+    """Yield workloads without a model of a device, models of other workloads, and what no box with models does."""
+    device, place = scenario.devices[name], ("devices", name)
+    for workload in scenario.workloads if device.models is not None else ():
+        if workload not in device.models:
+            yield (*place, "models"), f"no model for workload {workload} (give devices.{name}.models.{workload})"
+    for workload in device.models or ():
+        if workload not in scenario.workloads:
+            yield (*place, "models", workload), f"unknown workload ({did_you_mean(workload, scenario.workloads)})"
+    if device.memory_gb is not None:
+        given = {"execution": device.execution, "failures": device.failures}
+        for key in [key for key, value in given.items() if value is not None]:
+            yield (*place, key), "not for a device with memory_gb, whose boxes load their models"
+    if device.models is not None and device.sti is not None:
+        yield (*place, "sti"), "a box that streams its model has one; give a profile in place of models"
 
 
 def _hops(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
