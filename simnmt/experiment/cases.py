@@ -61,6 +61,23 @@ class DrawnProfiles:
 
 
 @dataclass(frozen=True, slots=True)
+class SitePlan:
+    """A site with its inputs: its copies differ in their lines alone."""
+
+    name: str
+    scenario: ScenarioConfiguration
+    """The scenario as the site sees it."""
+    cases: dict[str, Case]
+    """Of the workloads at the site."""
+    networks: dict[str, tuple[Network, ...]]
+    """By name, the links of each copy."""
+    share: float = 1.0
+    """Weight of the part of its workloads' requests that each copy issues."""
+    has_device: bool = True
+    """False if it has no device of its own, so that all its requests go to the first shared one."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunPlan:
     """A scenario with all its inputs."""
 

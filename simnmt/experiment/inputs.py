@@ -13,11 +13,12 @@ import numpy as np
 
 from simnmt.base import random_streams
 from simnmt.base.errors import InputError
+from simnmt.base.extension import Extended
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.accounts import unknown_spending
-from simnmt.experiment.cases import Case, DrawnProfiles, RunPlan
+from simnmt.experiment.cases import Case, DrawnProfiles, RunPlan, SitePlan
 from simnmt.experiment.targets import Conversion, Decoding, HeldModel, StreamedDevice, Target, streamed_device
-from simnmt.network.configuration import load_network
+from simnmt.network.configuration import Network, load_network
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.calibration_error import CalibrationDraws, lacking_samples
 from simnmt.profile.custom import CustomDevice, profile_of_cost
@@ -65,30 +66,32 @@ def read_inputs(
     Raises the rooms' own `InputError`s: `CorpusError`, `TraceError`, `ProfileError`. With a `document`, errors without a line
     in their own file name the key of the scenario and its place. `cache`: of files that were read for other scenarios.
     """
+    if scenario.sites or scenario.share_devices:
+        key = ("sites",) if scenario.sites else ("share_devices",)
+        raise (document or Document(None)).error(key, "this version reads sites and shared devices, and does not run them")
     cache = cache or InputCache()
-    networks = {
-        name: cache.get(
-            (name, part.model_dump_json(warnings=False), base),
-            partial(load_network, part, base, name, partial(_name_key_in_errors, document, "networks", name)),
-        )
-        for name, part in scenario.networks.items()
-    }
-    readers = {name: _CaseReader(scenario, name, base, document, cache) for name in scenario.workloads}
-    cases = {name: reader.case() for name, reader in readers.items()}
-    _check_memories(scenario, cases, document)
-    drawn = {} if scenario.profile_uncertainty is None else {name: readers[name].draws(case) for name, case in cases.items()}
-    return RunPlan(scenario, cases, networks, drawn)
+    reader = _Reader(scenario, base, document, cache)
+    cases = {name: reader.of(name).case() for name in scenario.workloads}
+    reader.check_memories(cases)
+    drawn = {} if scenario.profile_uncertainty is None else {name: reader.of(name).draws(case) for name, case in cases.items()}
+    return RunPlan(scenario, cases, reader.networks(), drawn)
 
 
-def _check_memories(scenario: ScenarioConfiguration, cases: Mapping[str, Case], document: Document | None) -> None:
-    """Raise `ScenarioError` for a device that evicts no model and whose models do not fit into memory together."""
-    for number, (device, part) in enumerate(scenario.devices.items()):
-        models = {case.targets[number].model for case in cases.values()}
-        size_gb = sum(model.size_bytes for model in models if model is not None) / GIGABYTE
-        if part.memory_gb is not None and part.evict == "never" and size_gb > part.memory_gb:
-            with _name_key_in_errors(document, "devices", device, "memory_gb"):
-                remedy = f"give {size_gb:.3g} or more, or evict: lru"
-                raise ScenarioError(f"{len(models)} models take {size_gb:.3g} GB, and none is evicted", remedy=remedy)
+def read_sites(
+    scenario: ScenarioConfiguration, base: Path, document: Document | None = None, cache: InputCache | None = None
+) -> tuple[SitePlan, ...]:
+    """Read the inputs of each site, each file once; the arguments and the errors are those of `read_inputs`."""
+    cache, plans = cache or InputCache(), list[SitePlan]()
+    for name, site in scenario.sites.items():
+        views = [scenario.at(name, copy) for copy in range(1, site.count + 1)]
+        readers = [_Reader(view, base, document, cache, partial(scenario.key_at, name)) for view in views]
+        cases = {workload: readers[0].of(workload).case() for workload in views[0].workloads}
+        readers[0].check_memories(cases)
+        lines = [reader.networks() for reader in readers]
+        networks = {network: tuple(by_name[network] for by_name in lines) for network in views[0].networks}
+        has_device = scenario.own_device(name) is not None
+        plans.append(SitePlan(name, views[0], cases, networks, site.share, has_device))
+    return tuple(plans)
 
 
 @contextmanager
@@ -105,15 +108,37 @@ def _name_key_in_errors(document: Document | None, *location: str | int) -> Iter
 
 
 @dataclass(frozen=True, slots=True)
-class _CaseReader:
+class _Reader:
     scenario: ScenarioConfiguration
-    workload: str
     base: Path
     document: Document | None
     cache: InputCache
+    key: Callable[[Location], Location] = lambda location: location
+    """Returns the path in the document to a part of the scenario as a site sees it."""
+    workload: str = ""
+
+    def of(self, workload: str) -> _Reader:
+        return replace(self, workload=workload)
 
     def naming(self, *location: str | int) -> AbstractContextManager[None]:
-        return _name_key_in_errors(self.document, *location)
+        return _name_key_in_errors(self.document, *self.key(location))
+
+    def networks(self) -> dict[str, Network]:
+        """Read the links of all networks."""
+        return {
+            name: load_network(part, self.base, name, partial(self.naming, "networks", name), self.cache.get)
+            for name, part in self.scenario.networks.items()
+        }
+
+    def check_memories(self, cases: Mapping[str, Case]) -> None:
+        """Raise `ScenarioError` for a device that evicts no model and whose models do not fit into memory together."""
+        for number, (device, part) in enumerate(self.scenario.devices.items()):
+            models = {case.targets[number].model for case in cases.values()}
+            size_gb = sum(model.size_bytes for model in models if model is not None) / GIGABYTE
+            if part.memory_gb is not None and part.evict == "never" and size_gb > part.memory_gb:
+                with self.naming("devices", device, "memory_gb"):
+                    remedy = f"give {size_gb:.3g} or more, or evict: lru"
+                    raise ScenarioError(f"{len(models)} models take {size_gb:.3g} GB, and none is evicted", remedy=remedy)
 
     def naming_profile(self, device: str) -> AbstractContextManager[None]:
         part = self.scenario.devices[device]
@@ -164,7 +189,10 @@ class _CaseReader:
             table.split(scenario.fit.share, scenario.seed)  # refuses a corpus too small to split, here where its key is known
         targets = tuple(self.target(device, profile, table, stated) for device, profile in measured.items())
         with self.naming("workloads", name, "arrivals"):
-            arrivals = scenario.workloads[name].arrivals.process(base)
+            given = scenario.workloads[name].arrivals
+            written = type(given), given.model_dump_json(warnings=False), base
+            read = partial(given.process, base)
+            arrivals = read() if isinstance(given, Extended) else self.cache.get(written, read)
         return Case(name, table, targets, arrivals, () if warning is None else (warning,))
 
     def draws(self, case: Case) -> DrawnProfiles:
@@ -218,11 +246,12 @@ class _CaseReader:
         used += ["step", "encoder", "overheads"] if part.batching is not None else []
         used += ["decoder"] if part.decoder is not None else []
         used += ["energy"] if measured.energy is not None else []
+        model = self.held_model(device, measured)
+        used += ["model_memory"] if model is not None and measured.model_memory is not None else []
         # The doubts are those of the profile as measured: after a move to another decoder it has no variants.
         doubts = profile_doubts(measured, tuple(used), beam=None if choice is None else choice.settings.beam)
         effects = tuple(dict.fromkeys(doubt.effect for doubt in doubts if doubt.effect))
         decoding, streaming = self.decoding(device, profile), self.streaming(device, profile, table)
-        model = self.held_model(device, measured)
         return Target(device, profile, effects, choice, decoding, streaming, conversion, model=model, cost=cost)
 
     def held_model(self, device: str, profile: DeviceProfile) -> HeldModel | None:
@@ -233,7 +262,7 @@ class _CaseReader:
         part, model = self.scenario.devices[device], self.scenario.model_of(device, self.workload)
         if model is None or part.memory_gb is None:
             return None
-        block, place = getattr(profile, "model_memory", None), ("devices", device, "models", self.workload)
+        block, place = profile.model_memory, ("devices", device, "models", self.workload)
         stated = {"memory_gb": model.memory_gb, "load_s": model.load_s}
         lacking = [key for key, value in stated.items() if value is None]
         if lacking and block is None:
