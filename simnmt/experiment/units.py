@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from simnmt.base import random_streams
 from simnmt.batching.custom import CustomBatchingConfiguration
-from simnmt.devices import KINDS, Fifo, Kind, ModelFifo
+from simnmt.devices import KINDS, Kind, ModelFifo
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.devices.failures import Failures
 from simnmt.devices.models import Models
@@ -28,8 +28,9 @@ from simnmt.experiment.routes import estimate_age_s
 from simnmt.experiment.targets import Decoding
 from simnmt.network.outages import DownTimes
 from simnmt.results.device_accounts import BatchAccount, StreamAccount
+from simnmt.results.places import ALL, Place
 from simnmt.results.requests import Engine, RequestLog, Trail, Truth, decision_regret_s, were_answered
-from simnmt.results.summary import Device, Numbers, Place, known, measure
+from simnmt.results.summary import Device, Numbers, known, measure
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.world.engine import decode_all, simulate
 from simnmt.world.inputs import PolicySetup, World
@@ -165,9 +166,10 @@ def run_unit(unit: Unit) -> UnitResult:
         trail = world.trail(setup, share or 0.0)
         refuse_without_answers(unit, name, trail.outcome, cut)
         trail = replace(trail, energy=unit_energy(unit, RequestLog.of(drawn.truth, trail).answered, trail))
-        trails[name], numbers[case.name, unit.network, name] = trail, world.measured(trail, cut)
+        place = Place(ALL, case.name, unit.network, name)
+        trails[name], numbers[place] = trail, world.measured(trail, cut)
         if settings.knows_truth or settings.single_device:
-            numbers[case.name, unit.network, name]["mean_estimate_age_s"] = None  # it uses none
+            numbers[place]["mean_estimate_age_s"] = None  # it uses none
     gap_totals_s = dict[str, float]()
     if scenario.gap_analysis and scenario.analysed_policy is not None and unit.calibrated is None:
         settings = scenario.policies[scenario.analysed_policy]
@@ -229,16 +231,8 @@ class UnitWorld:
         self._unit, self._drawn = unit, drawn
         self._down = down_times(unit)
         local, *others = kinds(unit, self._down)
-        first, device = next(iter(unit.scenario.devices.items()))
         self._world = World(
-            drawn.requests,
-            others,
-            deciders=unit.scenario.count_of(first, unit.case.name),
-            workers=device.workers,
-            route=drawn.route,
-            clients=drawn.clients,
-            local=None if type(local) is Fifo else local,
-            faults=link_faults(unit, drawn.routes),
+            drawn.requests, others, [local], route=drawn.route, clients=drawn.clients, faults=link_faults(unit, drawn.routes)
         )
 
     def trail(self, setup: PolicySetup, share: float = 0.0) -> Trail:

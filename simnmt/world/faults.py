@@ -57,14 +57,14 @@ class _Watch:
 class FaultyLinks:
     """The ways of requests over links that fail, to boxes that fail."""
 
-    def __init__(self, world: Simulation, faults: Faults, leaves_out: bool) -> None:
-        self._world, self._faults, self._leaves_out = world, faults, leaves_out
+    def __init__(self, world: Simulation, faults: Faults) -> None:
+        self._world, self._faults = world, faults
         self.trail = {name: column.copy() for name, column in world.trail.items()}
         """What remote devices record; it becomes that of the run if they answer in time."""
         self._failed_executions = 0
         self._extra_work: list[Any] = []
-        self._watches: dict[int, _Watch] = {}
-        """By number, the deciders of which a target failed."""
+        self._watches: dict[Decider, _Watch] = {}
+        """The deciders of which a target failed."""
         self._ended_s = 0.0
         """When the last request so far was answered or lost."""
 
@@ -72,8 +72,8 @@ class FaultyLinks:
         """Decide on a request, with what is known of its targets' health, and let it be executed."""
         world = self._world
         self._try_again(decider, world.clock.now)
-        if decider.number in self._watches:
-            self._watches[decider.number].request = request
+        if decider in self._watches:
+            self._watches[decider].request = request
         target = world.decide(decider, request, judges)
         if target:
             yield from self._send(request, decider, target)
@@ -100,8 +100,8 @@ class FaultyLinks:
             decider.hear(target, request, transfer_s, clock.now, wait_s, sent_as, execution.report)
             return
         decider.forget(target, request, sent_as)
-        if self._leaves_out:
-            watch = self._watches.setdefault(decider.number, _Watch(decider, ServerHealth(), request))
+        if self._faults.leave_out and not decider.beliefs.knows_truth:
+            watch = self._watches.setdefault(decider, _Watch(decider, ServerHealth(), request))
             watch.health.failed(target, clock.now)
             decider.unreachable = watch.health.left_out
         if not attempt.processed:
@@ -147,12 +147,15 @@ class FaultyLinks:
     def _waste(self, execution: Execution | None, target: int) -> None:
         """Count an execution that answers no request."""
         if execution is not None:
-            self._work_of(target)[execution.box] += self._world.devices[target].work_of(execution)
+            self._work_of(target)[execution.box] += self._world.devices[target][0].work_of(execution)
 
     def _work_of(self, target: int) -> Any:
         if not self._extra_work:
-            self._extra_work = [np.zeros(len(device.boxes)) for device in self._world.devices]
+            self._extra_work = [np.zeros(len(boxes)) for boxes in self._boxes()]
         return self._extra_work[target]
+
+    def _boxes(self) -> list[list[Any]]:
+        return [[box for device in devices for box in device.boxes] for devices in self._world.devices]
 
     def _links(self, request: int, target: int) -> list[DownTimes]:
         """Return the links from the decider of a request to a target."""
@@ -164,7 +167,7 @@ class FaultyLinks:
 
     def _try_again(self, decider: Decider, until_s: float) -> None:
         """Let a decider take in all tries to reach its targets that have ended until a moment."""
-        watch = self._watches.get(decider.number)
+        watch = self._watches.get(decider)
         if watch is None:
             return
         health = watch.health
@@ -187,7 +190,7 @@ class FaultyLinks:
         entry_s, downlink_s = sent_s + world.uplink_s[target][request], world.downlink_s[target][request]
         if self._is_down(request, target, sent_s):
             return sent_s + UNACKNOWLEDGED_S, False
-        kind, answer_s = world.kinds[target], entry_s
+        kind, answer_s = world.kinds[target - 1], entry_s
         failures = getattr(kind, "failures", None)
         if failures is not None:
             box = world.node[request] % kind.boxes if isinstance(kind.balancer, ByNode) else None
@@ -209,9 +212,7 @@ class FaultyLinks:
 
     def account(self) -> FaultAccount:
         """Return the account of the faults of the run."""
-        work = [
-            self._work_of(target) + [box.wasted_s for box in device.boxes] for target, device in enumerate(self._world.devices)
-        ]
+        work = [self._work_of(target) + [box.wasted_s for box in boxes] for target, boxes in enumerate(self._boxes())]
         return FaultAccount(self._failed_executions, tuple(work), self._left_out() if self._faults.leave_out else ())
 
     def _left_out(self) -> tuple[tuple[float, float], ...]:
@@ -219,7 +220,7 @@ class FaultyLinks:
         for watch in self._watches.values():
             self._try_again(watch.decider, self._ended_s)
         healths = [watch.health for watch in self._watches.values()]
-        deciders = len(self._world.devices[0].boxes)
+        deciders = len(self._boxes()[0])
         return tuple(
             (
                 sum(health.times(target) for health in healths) / deciders,

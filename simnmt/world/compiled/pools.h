@@ -156,7 +156,7 @@ static void arm(World *world, Pool *pool, int64_t box) {
     if (batch->next_s == INFINITY || batch->next_s == batch->armed_s) return;
     if (!batch->until && !batch->is_joining) note_moment(world, batch->next_s); /* a wait for company may end sooner */
     batch->armed_s = batch->next_s;
-    clock_push(world->memory, &world->clock, (Entry){batch->next_s, order_of(BATCH_ACTS, (pool->target << 32) + box), pool});
+    clock_push(world->memory, &world->clock, (Entry){batch->next_s, order_of(BATCH_ACTS, ((pool - world->pools) << 32) + box), pool});
 }
 
 static void batch_acts(World *world, Pool *pool, int64_t box, double now_s) {
@@ -182,7 +182,7 @@ static void batch_acts(World *world, Pool *pool, int64_t box, double now_s) {
 /* Let the first load of a box begin, if one waits and all before it have ended. */
 static void begin_load(World *world, Pool *pool, int64_t box, double now_s) {
     double ends_s = load_begin(pool->models + box, now_s);
-    clock_push(world->memory, &world->clock, (Entry){ends_s, order_of(LOADED, (pool->target << 32) + box), pool});
+    clock_push(world->memory, &world->clock, (Entry){ends_s, order_of(LOADED, ((pool - world->pools) << 32) + box), pool});
 }
 
 /* Execute a request whose model is loaded from now on. */
@@ -223,7 +223,7 @@ static void model_loaded(World *world, Pool *pool, int64_t box, double now_s) {
 /* The request of an event has reached its target. */
 static inline void reaches(World *world, RequestEvent *event) {
     int64_t box = 0;
-    Pool *pool = world->pools + event->target;
+    Pool *pool = pool_of(world, event->decider, event->target);
     const Arrival *arrival = &event->arrival;
     if (pool->settings.kind == BATCH_POOL) {
         box = chosen_box(world, pool, arrival, &pool->next, 0);
@@ -262,8 +262,7 @@ static void find_ahead(World *world, int64_t target, const Arrival *arrival) {
 
 /* Return the seconds of an arrival at a target beyond execution alone, after the requests on their way; at boxes that batch or
  * load models a guess, by the steps or the loads that are left now. */
-static double foreseen_wait_s(World *world, int64_t target, const Arrival *arrival, double now_s) {
-    Pool *pool = world->pools + target;
+static double foreseen_wait_s(World *world, Pool *pool, const Arrival *arrival, double now_s) {
     int64_t box = 0, trial = ++world->trial, next = pool->next;
     if (pool->settings.kind == BATCH_POOL) {
         Arrival now = *arrival;
@@ -277,7 +276,7 @@ static double foreseen_wait_s(World *world, int64_t target, const Arrival *arriv
         return larger(fifo_work_left(&models->workers, now_s), load_left_s(models, arrival->model, now_s));
     }
     world->ahead.count = 0;
-    if (target) find_ahead(world, target, arrival);
+    if (pool->target) find_ahead(world, pool->target, arrival);
     int64_t count = world->ahead.count;
     if (pool->settings.kind == STREAM_POOL) {
         StreamOutcome outcome = {0};
