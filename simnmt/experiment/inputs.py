@@ -117,6 +117,11 @@ class _Reader:
     """Returns the path in the document to a part of the scenario as a site sees it."""
     workload: str = ""
 
+    def name_of(self, network: str) -> str:
+        """Return the name of a network in notes, with the site that states it."""
+        location = self.key(("networks", network))
+        return network if location[0] == "networks" else f"{network} at {location[1]}"
+
     def of(self, workload: str) -> _Reader:
         return replace(self, workload=workload)
 
@@ -126,7 +131,7 @@ class _Reader:
     def networks(self) -> dict[str, Network]:
         """Read the links of all networks."""
         return {
-            name: load_network(part, self.base, name, partial(self.naming, "networks", name), self.cache.get)
+            name: load_network(part, self.base, self.name_of(name), partial(self.naming, "networks", name), self.cache.get)
             for name, part in self.scenario.networks.items()
         }
 
@@ -393,23 +398,26 @@ def check_criteria(plan: RunPlan, document: Document | None = None) -> None:
     deployable policy would not know.
     """
     scenario = plan.scenario
-    criteria: list[tuple[Location, Metric, bool]] = [(("objective",), objective_metric(scenario.objective), False)]
+    workloads = list(scenario.workloads)
+    criteria: list[tuple[Location, Metric, list[str]]] = [(("objective",), objective_metric(scenario.objective), [])]
+    criteria += [(("slo", name), metric(name), workloads) for name in scenario.slo or {}]
     criteria += [
-        (("slo", name), requirement.metric, True)
-        for name, requirement in zip(scenario.slo or {}, scenario.requirements, strict=True)
+        (("workloads", workload, "slo", name), metric(name), [workload])
+        for workload, part in scenario.workloads.items()
+        for name in part.slo or {}
     ]
-    criteria += [(("metrics", number), metric(name), False) for number, name in enumerate(scenario.metrics)]
+    criteria += [(("metrics", number), metric(name), []) for number, name in enumerate(scenario.metrics)]
     deployable = [name for name, policy in scenario.policies.items() if not policy.knows_truth]
-    for location, known, is_limited in criteria:
-        for policy in [None, *(deployable if is_limited or known.label else [])]:
-            if (error := _fault(plan, known, policy)) is not None:
+    for location, known, limited in criteria:
+        for policy in [None, *(deployable if limited or known.label else [])]:
+            if (error := _fault(plan, known, policy, limited or workloads)) is not None:
                 raise (document or Document(None)).error(location, error.what, remedy=error.remedy, key=True)
 
 
 def check_assertion(plan: RunPlan, assertion: Assertion) -> None:
     """Raise `InputError` for an assertion on a metric that the run will not know, of the named policy or of any."""
     policies = [assertion.policy] if assertion.policy is not None else list(plan.scenario.policies)
-    faults = [_fault(plan, assertion.requirement.metric, policy) for policy in policies]
+    faults = [_fault(plan, assertion.requirement.metric, policy, plan.cases) for policy in policies]
     if faults[0] is not None and None not in faults:
         raise InputError(f"{assertion}: {faults[0].what}", remedy=faults[0].remedy)
 
@@ -423,8 +431,8 @@ def with_metrics(plan: RunPlan, assertions: Iterable[Assertion]) -> RunPlan:
     return replace(plan, scenario=scenario.model_copy(update={"metrics": [*scenario.metrics, *added]}))
 
 
-def _fault(plan: RunPlan, known: Metric, policy: str | None) -> InputError | None:
-    """Return why a run would not know a metric, of a policy or whatever the policy; None if it would know it."""
+def _fault(plan: RunPlan, known: Metric, policy: str | None, workloads: Iterable[str]) -> InputError | None:
+    """Return why a run would not know a metric of these workloads, of a policy or whatever the policy; None if it would."""
     scenario, name = plan.scenario, f"{known.name} is not known"
     try:
         known.check_requests(scenario.requests - scenario.warm_up_requests)
@@ -432,7 +440,7 @@ def _fault(plan: RunPlan, known: Metric, policy: str | None) -> InputError | Non
         return error
     if policy is None:
         return None
-    for case in plan.cases.values():
+    for case in map(plan.cases.__getitem__, workloads):
         if known.label and (unknown := unknown_spending(scenario, case, known.column)) is not None:
             return InputError(f"{name}: {unknown[0]}", remedy=unknown[1])
         if known.name == "deadline_met_share" and scenario.workloads[case.name].deadline_ms is None:

@@ -150,8 +150,6 @@ Model = Annotated[
 
 DeviceName = Annotated[str, StringConstraints(max_length=30, pattern=r"^[a-z][a-z0-9_]*$")]
 """Name that is part of column names, such as `cloud_load`."""
-ALL = "all"
-"""In results, the site or the workload of the sum over all."""
 END_NODE = "end_node"
 """Name of the device of which every end node has one."""
 ClockKind = Literal["pace", "spread", "time"]
@@ -583,8 +581,8 @@ class ScenarioConfiguration(Configuration):
         return _requirements(self.slo)
 
     def requirements_of(self, workload: str) -> tuple[Requirement, ...]:
-        """Return the requirements of a workload's service level, which is the scenario's if it has none."""
-        slo = self.workloads[workload].slo
+        """Return the requirements of a workload's service level, or of `all`; the scenario's if it has none."""
+        slo = self.workloads[workload].slo if workload in self.workloads else None
         return self.requirements if slo is None else _requirements(slo)
 
     @property

@@ -10,7 +10,8 @@ from simnmt.base.laws import DrawnNumber
 from simnmt.base.suggestions import did_you_mean
 from simnmt.network.configuration import MOST_MEAN_RTT_MS, links_of
 from simnmt.policies.baselines import FixedPolicy
-from simnmt.scenario.configuration import ALL, END_NODE, ScenarioConfiguration
+from simnmt.results.places import ALL
+from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import Location, format_location
 from simnmt.workload.arrivals import BackToBack, Clients
