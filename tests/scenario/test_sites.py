@@ -8,6 +8,7 @@ import pytest
 
 from simnmt.base.errors import InputError
 from simnmt.experiment.inputs import InputCache, read_inputs, read_sites
+from simnmt.experiment.notes import describe_drawn_lines
 from simnmt.network.series import TraceError
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.errors import ScenarioError
@@ -124,6 +125,37 @@ def test_sites_and_several_workloads_with_rates_share_devices(tmp_path: Path, ov
     assert source_of(tmp_path, *overrides).scenario.shares_devices is shares
 
 
+def test_a_star_is_a_key_at_every_site_that_has_the_part_or_inherits_it(tmp_path: Path) -> None:
+    profile = "sites.*.devices.gateway.profile=@cpu1-gru"
+    source = source_of(tmp_path, profile, "sites.*.networks.today.rtt_add_ms=3", "sites.*.end_nodes=7")
+    sites = source.scenario.sites
+    assert source.scenario.own_device("rome") is None
+    assert {source.scenario.own_device(name).profile for name in ("berlin", "branches")} == {"@cpu1-gru"}  # type: ignore[union-attr]
+    assert sites["branches"].devices["gateway"].workers == 2  # type: ignore[union-attr]
+    assert not sites["berlin"].devices, "it inherits the gateway of the scenario"
+    lines = {name: source.scenario.at(name).networks["today"] for name in sites}
+    assert [line.rtt_add_ms for line in lines.values()] == [3, 3, 3]
+    assert {site.end_nodes for site in sites.values()} == {7}
+
+
+def test_a_key_of_a_part_that_one_site_inherits_changes_a_copy_of_the_part(tmp_path: Path) -> None:
+    source = source_of(tmp_path, "devices.gateway.count=2", "sites.berlin.devices.gateway.profile=@cpu1-gru")
+    gateway = source.scenario.own_device("berlin")
+    assert gateway is not None and (gateway.profile, gateway.count) == ("@cpu1-gru", 2)
+    assert source.scenario.devices["gateway"].profile == "@tx2-bilstm"
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [["sites.*.devices.gatway.profile=@cpu1-gru"], ["sites={}", "sites.*.devices.gateway.profile=@cpu1-gru"]],
+)
+def test_a_star_that_meets_no_part_is_one_line_that_names_the_option(tmp_path: Path, overrides: list[str]) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        source_of(tmp_path, *overrides)
+    assert caught.value.path == f"--set {overrides[-1]}"
+    assert len(caught.value.lines) == 1
+
+
 def test_a_workload_is_judged_by_its_own_service_level(scenario: ScenarioConfiguration, tmp_path: Path) -> None:
     assert [scenario.criteria_of(name).good_within_s for name in scenario.workloads] == [None, 0.3]
     both = source_of(tmp_path, "slo={p99_ms: 900}").scenario
@@ -196,7 +228,21 @@ def test_the_inputs_of_sites_are_read_once_and_their_lines_scaled(tmp_path: Path
     assert means_s == pytest.approx([mean_ms / 1e3 for line in source.scenario.drawn_lines for mean_ms in line.mean_ms])
     assert [target.profile.name for target in branches.cases["de-en"].targets] == ["titan-xp-bilstm"] * 2
     assert list(berlin.cases) == ["de-en"]
-    assert len(reads) == len({*reads}) < 12
+    assert [links.link.rtt.name for links in branches.networks["today"]] == ["today at branches"] * 3
+    many = source_of(tmp_path, *(f"sites.berlin-{number}={{networks: {{today: {{rtt: '@cp1'}}}}}}" for number in range(100)))
+    once = len(reads)
+    plans = read_sites(many.scenario, tmp_path, many.document, Cache())
+    assert len(reads) == 2 * once == 2 * len({*reads}) < 20
+    assert plans[3].networks["today"][0].link.rtt.value is plans[99].networks["today"][0].link.rtt.value
+
+
+def test_what_sites_draw_is_noted(scenario: ScenarioConfiguration, tmp_path: Path) -> None:
+    (note,) = describe_drawn_lines(scenario)
+    (line,) = scenario.drawn_lines
+    means = note.rpartition(": ")[2].removesuffix(" ms.").split(", ")
+    assert [*map(float, means)] == pytest.approx(line.mean_ms, rel=1e-2)
+    (note,) = describe_drawn_lines(source_of(tmp_path, "sites.branches.count=1000").scenario)
+    assert len(note) < 200 and "1,000" in note
 
 
 def test_an_unfit_input_of_a_site_is_refused_at_the_key_of_the_site(tmp_path: Path) -> None:
