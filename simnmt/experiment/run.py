@@ -145,9 +145,15 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:
                 engine_reasons[policy] = reason
     first = [(unit, result) for unit, result in zip(units, results, strict=True) if unit.replication == 0]
     learnt = {unit.case.name: result.learnt for unit, result in first}
-    goal, roles = goal_of(scenario), roles_of(scenario)
+    roles = roles_of(scenario)
     recommendations = [
-        recommend(of_cell, numbers, roles, goal, _reason(scenario, cell.workload, learnt[cell.workload], of_cells[cell]))
+        recommend(
+            of_cell,
+            numbers,
+            roles,
+            goal_of(scenario, cell.workload),
+            _reason(scenario, cell.workload, learnt[cell.workload], of_cells[cell]),
+        )
         for cell, of_cell in by_cell(table).items()
     ]
     cautions = dict.fromkeys(record["caution"] for record in recommendations if record["caution"])
@@ -194,9 +200,9 @@ def places_of(scenario: ScenarioConfiguration) -> list[Place]:
     return [Place(ALL, *names) for names in product(scenario.workloads, scenario.networks, scenario.policies)]
 
 
-def goal_of(scenario: ScenarioConfiguration) -> Goal:
-    """Return the objective and the service level by which the policies of a scenario are judged."""
-    return Goal(scenario.objective, scenario.requirements)
+def goal_of(scenario: ScenarioConfiguration, workload: str) -> Goal:
+    """Return the objective and the service level by which the policies of a scenario are judged on a workload."""
+    return Goal(scenario.objective, scenario.requirements_of(workload))
 
 
 def roles_of(scenario: ScenarioConfiguration) -> Roles:

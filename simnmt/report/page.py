@@ -18,6 +18,7 @@ from simnmt.report.run_tables import (
     energy_table,
     fits_table,
     gaps_table,
+    model_table,
     parts_tables,
     plans_table,
     policies_table,
@@ -99,6 +100,7 @@ def _cell_section(index: int, cell: Cell, result: Run) -> Section:
     tables = [
         *parts_tables(result, cell.name, view.colours),
         batch_table(cell, view.rows),
+        model_table(cell, view.rows),
         energy_table(view.rows) if cell.energies else None,
     ]
     parts = []
