@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +17,7 @@ from simnmt.base.extension import Extended
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.accounts import unknown_spending
 from simnmt.experiment.cases import Case, DrawnProfiles, RunPlan, SitePlan
-from simnmt.experiment.targets import Conversion, Decoding, StreamedDevice, Target, streamed_device
+from simnmt.experiment.targets import Conversion, Decoding, HeldModel, StreamedDevice, Target, streamed_device
 from simnmt.network.configuration import Network, load_network
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.calibration_error import CalibrationDraws, lacking_samples
@@ -38,6 +38,8 @@ from simnmt.workload.length_table import LengthTable
 from simnmt.workload.length_units import Fertility, Side, convert_units, counting_remedy
 
 Part = TypeVar("Part")
+GIGABYTE = 10**9
+"""Bytes of a GB."""
 REPRESENTATIVE = 512
 """Pairs of lengths, evenly spaced among the sorted ones, for which a drawn profile's deviation from a plane counts."""
 
@@ -70,6 +72,7 @@ def read_inputs(
     cache = cache or InputCache()
     reader = _Reader(scenario, base, document, cache)
     cases = {name: reader.of(name).case() for name in scenario.workloads}
+    reader.check_memories(cases)
     drawn = {} if scenario.profile_uncertainty is None else {name: reader.of(name).draws(case) for name, case in cases.items()}
     return RunPlan(scenario, cases, reader.networks(), drawn)
 
@@ -83,6 +86,7 @@ def read_sites(
         views = [scenario.at(name, copy) for copy in range(1, site.count + 1)]
         readers = [_Reader(view, base, document, cache, partial(scenario.key_at, name)) for view in views]
         cases = {workload: readers[0].of(workload).case() for workload in views[0].workloads}
+        readers[0].check_memories(cases)
         lines = [reader.networks() for reader in readers]
         networks = {network: tuple(by_name[network] for by_name in lines) for network in views[0].networks}
         has_device = scenario.own_device(name) is not None
@@ -131,8 +135,21 @@ class _Reader:
             for name, part in self.scenario.networks.items()
         }
 
+    def check_memories(self, cases: Mapping[str, Case]) -> None:
+        """Raise `ScenarioError` for a device that evicts no model and whose models do not fit into memory together."""
+        for number, (device, part) in enumerate(self.scenario.devices.items()):
+            models = {case.targets[number].model for case in cases.values()}
+            size_gb = sum(model.size_bytes for model in models if model is not None) / GIGABYTE
+            if part.memory_gb is not None and part.evict == "never" and size_gb > part.memory_gb:
+                with self.naming("devices", device, "memory_gb"):
+                    remedy = f"give {size_gb:.3g} or more, or evict: lru"
+                    raise ScenarioError(f"{len(models)} models take {size_gb:.3g} GB, and none is evicted", remedy=remedy)
+
     def naming_profile(self, device: str) -> AbstractContextManager[None]:
-        per_workload = (self.workload,) if isinstance(self.scenario.devices[device].profile, dict) else ()
+        part = self.scenario.devices[device]
+        if part.models is not None:
+            return self.naming("devices", device, "models", self.workload)
+        per_workload = (self.workload,) if isinstance(part.profile, dict) else ()
         return self.naming("devices", device, "profile", *per_workload)
 
     def cost(self, device: str) -> CustomDevice | None:
@@ -234,11 +251,37 @@ class _Reader:
         used += ["step", "encoder", "overheads"] if part.batching is not None else []
         used += ["decoder"] if part.decoder is not None else []
         used += ["energy"] if measured.energy is not None else []
+        model = self.held_model(device, measured)
+        used += ["model_memory"] if model is not None and measured.model_memory is not None else []
         # The doubts are those of the profile as measured: after a move to another decoder it has no variants.
         doubts = profile_doubts(measured, tuple(used), beam=None if choice is None else choice.settings.beam)
         effects = tuple(dict.fromkeys(doubt.effect for doubt in doubts if doubt.effect))
         decoding, streaming = self.decoding(device, profile), self.streaming(device, profile, table)
-        return Target(device, profile, effects, choice, decoding, streaming, conversion, cost=cost)
+        return Target(device, profile, effects, choice, decoding, streaming, conversion, model=model, cost=cost)
+
+    def held_model(self, device: str, profile: DeviceProfile) -> HeldModel | None:
+        """Return the workload's model as a part of the memory of a box; None if all models are always in memory.
+
+        Raises `ScenarioError` if its size or its loading time is unknown, or if it does not fit.
+        """
+        part, model = self.scenario.devices[device], self.scenario.model_of(device, self.workload)
+        if model is None or part.memory_gb is None:
+            return None
+        block, place = profile.model_memory, ("devices", device, "models", self.workload)
+        stated = {"memory_gb": model.memory_gb, "load_s": model.load_s}
+        lacking = [key for key, value in stated.items() if value is None]
+        if lacking and block is None:
+            with self.naming(*place):
+                what = f"profile {profile.name} does not say how much memory its model takes and how long it loads"
+                example = ", ".join(f"{key}: {value}" for key, value in {"memory_gb": 1.2, "load_s": 3}.items())
+                raise ScenarioError(what, remedy=f"calibrate it anew, or give {{profile: ..., {example}}}")
+        size_bytes = block.resident_bytes if block and model.memory_gb is None else round((model.memory_gb or 0.0) * GIGABYTE)
+        load_s = block.load_s if block and model.load_s is None else model.load_s or 0.0
+        if size_bytes > part.memory_gb * GIGABYTE:
+            with self.naming("devices", device, "memory_gb"):
+                raise ScenarioError(f"the model of {self.workload} takes {size_bytes / GIGABYTE:.3g} GB")
+        name = f"profile {profile.name}" if model.multilingual else f"workload {self.workload}"
+        return HeldModel(name, size_bytes, load_s, block.kind if block and lacking else "given", part.evict == "never")
 
     def charged_profile(
         self, device: str, measured: DeviceProfile, conversion: Conversion | None, table: LengthTable

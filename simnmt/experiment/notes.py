@@ -86,7 +86,9 @@ def notes(plan: RunPlan, learnt: Mapping[str, Learnt], rows: Sequence[Row], engi
         "by_cell": {cell: _cell_facts(plan, cell, of_cell) for cell, of_cell in by_cell(rows).items()},
         "off_pace": f"{OFF_PACE:g}",
         "engines": engines,
-        "oracle": next((name for name, policy in scenario.policies.items() if batches and policy.knows_truth), None),
+        "oracle": next((name for name, policy in scenario.policies.items() if policy.knows_truth), None),
+        "batches": batches,
+        "loads": any(case.loads for case in cases),
     }
     paragraphs = re.split(r"\n\s*\n", _template().render(facts))
     return [" ".join(paragraph.split()) for paragraph in paragraphs if paragraph.strip()]

@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 
 from simnmt.base import random_streams
 from simnmt.batching.custom import CustomBatchingConfiguration
-from simnmt.devices import KINDS, Kind
+from simnmt.devices import KINDS, Kind, ModelFifo
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.devices.failures import Failures
+from simnmt.devices.models import Models
 from simnmt.experiment.accounts import down_times, link_faults, refuse_without_answers, unit_energy, with_faults
 from simnmt.experiment.cases import Case, Unit
 from simnmt.experiment.draws import Drawn, Learnt, draw, learn
+from simnmt.experiment.inputs import GIGABYTE
 from simnmt.experiment.policy_setup import set_up_policy, truths_by_source
 from simnmt.experiment.routes import estimate_age_s
 from simnmt.experiment.targets import Decoding
@@ -44,17 +46,30 @@ def devices(scenario: ScenarioConfiguration, workload: str) -> list[Device]:
             part.workers,
             None if part.batching is None else part.batching.size,
             part.sti is not None,
+            part.memory_gb is not None and part.evict != "never",
         )
         for name, part in scenario.devices.items()
     ]
 
 
+def _held_models(unit: Unit, number: int) -> ModelFifo | None:
+    """Return the boxes of a target that load the models of its requests; None if all models are always in memory."""
+    device = unit.scenario.devices[unit.case.targets[number].device]
+    models = [case.targets[number].model for case in (unit.case,)]
+    held = {model.name: model for model in models if model is not None and not model.stays}
+    if not held or not unit.case.queues or device.memory_gb is None:
+        return None
+    of_workload = tuple(0 if model is None else list(held).index(model.name) for model in models)
+    size_bytes, load_s = (tuple(getattr(model, key) for model in held.values()) for key in ("size_bytes", "load_s"))
+    return ModelFifo(Models(of_workload, size_bytes, load_s, round(device.memory_gb * GIGABYTE)))
+
+
 def kinds(unit: Unit, down: Mapping[str, Sequence[DownTimes]] | None = None) -> list[Kind]:
     """Return the boxes of every target; `down`: when the boxes of devices that fail are down."""
     scenario, boxes_of_targets = unit.scenario, list[Kind]()
-    for target in unit.case.targets:
+    for number, target in enumerate(unit.case.targets):
         device, boxes = scenario.devices[target.device], scenario.count_of(target.device, unit.case.name)
-        settings = target.streamed or (target.decoding if unit.case.batches else None)
+        settings = target.streamed or (target.decoding if unit.case.batches else None) or _held_models(unit, number)
         name = device.execution or ("fifo" if settings is None else settings.name)
         balancer = _balancer(unit, target.device, boxes) if boxes_of_targets else ByNode()
         kind = KINDS[name].of_device(boxes, device.workers, balancer, settings)
@@ -199,9 +214,10 @@ JUDGED = 2_000
 def judged_share(scenario: ScenarioConfiguration, case: Case) -> float | None:
     """Return the share of the requests whose decisions the simulation judges by foresight; None if misroutes stay unknown.
 
-    It is 0 if nothing waits and no device streams: the executions alone tell every misroute. In batches later arrivals matter.
+    It is 0 if nothing waits and no device streams: the executions alone tell every misroute. In batches later arrivals matter,
+    and where models are loaded, waits for memory are not foreseen.
     """
-    if case.batches:
+    if case.batches or case.loads:
         return None
     if case.streams:
         return 1.0 if scenario.foresee_misroutes else None

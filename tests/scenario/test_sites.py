@@ -134,6 +134,37 @@ def test_sites_and_several_workloads_with_rates_share_devices(tmp_path: Path, ov
     assert source_of(tmp_path, *overrides).scenario.shares_devices is shares
 
 
+def test_a_star_is_a_key_at_every_site_that_has_the_part_or_inherits_it(tmp_path: Path) -> None:
+    profile = "sites.*.devices.gateway.profile=@cpu1-gru"
+    source = source_of(tmp_path, profile, "sites.*.networks.today.rtt_add_ms=3", "sites.*.end_nodes=7")
+    sites = source.scenario.sites
+    assert source.scenario.own_device("rome") is None
+    assert {source.scenario.own_device(name).profile for name in ("berlin", "branches")} == {"@cpu1-gru"}  # type: ignore[union-attr]
+    assert sites["branches"].devices["gateway"].workers == 2  # type: ignore[union-attr]
+    assert not sites["berlin"].devices, "it inherits the gateway of the scenario"
+    lines = {name: source.scenario.at(name).networks["today"] for name in sites}
+    assert [line.rtt_add_ms for line in lines.values()] == [3, 3, 3]
+    assert {site.end_nodes for site in sites.values()} == {7}
+
+
+def test_a_key_of_a_part_that_one_site_inherits_changes_a_copy_of_the_part(tmp_path: Path) -> None:
+    source = source_of(tmp_path, "devices.gateway.count=2", "sites.berlin.devices.gateway.profile=@cpu1-gru")
+    gateway = source.scenario.own_device("berlin")
+    assert gateway is not None and (gateway.profile, gateway.count) == ("@cpu1-gru", 2)
+    assert source.scenario.devices["gateway"].profile == "@tx2-bilstm"
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [["sites.*.devices.gatway.profile=@cpu1-gru"], ["sites={}", "sites.*.devices.gateway.profile=@cpu1-gru"]],
+)
+def test_a_star_that_meets_no_part_is_one_line_that_names_the_option(tmp_path: Path, overrides: list[str]) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        source_of(tmp_path, *overrides)
+    assert caught.value.path == f"--set {overrides[-1]}"
+    assert len(caught.value.lines) == 1
+
+
 def test_a_workload_is_judged_by_its_own_service_level(scenario: ScenarioConfiguration, tmp_path: Path) -> None:
     assert [scenario.criteria_of(name).good_within_s for name in scenario.workloads] == [None, 0.3]
     both = source_of(tmp_path, "slo={p99_ms: 900}").scenario
