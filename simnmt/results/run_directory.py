@@ -136,7 +136,8 @@ def replications_document(replicated: Mapping[Place, Mapping[str, Sequence[float
 def write_rows(path: Path, rows: list[Row]) -> None:
     """Write the summary's rows as CSV, with an empty cell for an unknown number."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    names = dict.fromkeys(name for row in rows for name in row)
+    writer = csv.DictWriter(text, fieldnames=list(names), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     path.write_text(text.getvalue(), encoding="utf-8")

@@ -108,6 +108,15 @@ def test_the_first_device_and_networks_may_stand_at_the_sites_alone(tmp_path: Pa
     assert [list(again.scenario.devices), list(again.scenario.networks)] == [["gateway", "server"], ["today"]]
 
 
+def test_all_sites_may_lack_a_first_device(tmp_path: Path) -> None:
+    without = ["devices={server: {profile: '@titan-xp-bilstm'}}", "policies={all: {kind: cloud}}"]
+    source = source_of(tmp_path, *without, "sites={berlin: {devices: {gateway: null}}, rome: {devices: {gateway: null}}}")
+    scenario = source.scenario
+    assert list(scenario.devices) == ["gateway", "server"]
+    assert [scenario.own_device(site) for site in scenario.sites] == [None, None]
+    assert not any(plan.has_device for plan in read_sites(scenario, tmp_path))
+
+
 @pytest.mark.parametrize(
     ("overrides", "shares"),
     [
@@ -197,6 +206,8 @@ def test_a_workload_is_judged_by_its_own_service_level(scenario: ScenarioConfigu
         (["sites.berlin.networks.today.hops={region: {rtt: '@cp1'}}"], "sites.berlin.networks.today.hops.region"),
         (["sites.berlin.networks.today={}"], "sites.berlin.networks.today.rtt"),
         (["networks={}"], "sites.berlin.networks.today"),
+        (["devices={server: {profile: '@titan-xp-bilstm'}}", "sites={berlin: {}, rome: {}}"], "devices.server"),
+        (["devices={}", "sites={berlin: {}, rome: {}}"], "devices"),
         (["networks={}", "sites={}"], "networks"),
     ],
 )
