@@ -57,6 +57,7 @@ class Execution:
     __slots__ = ("begin_s", "begun", "box", "ended", "entry_s", "finish_s", "node", "report", "request", "restarts")
 
     def __init__(self, clock: Clock, request: int, node: int) -> None:
+        """`node`: the end node, or at a decider's own device the number of its box, by which `ByNode` chooses."""
         self.request, self.node, self.entry_s = request, node, clock.now
         self.begun = clock.event()
         self.ended = clock.event()
