@@ -255,7 +255,7 @@ class _Run:
                 _put(added[target], kind.row_columns(src_len, tgt_len, execution_s), rows, len(block))
             else:
                 assert tgt_len is not None
-                factor = kind.factors(src_len, tgt_len, execution_s)
+                factor = kind.factors(src_len, tgt_len, execution_s, None if block.model is None else block.model[rows])
                 _put(factors[target], [] if factor is None else [factor], rows, len(block))
                 settings.src_len, settings.tgt_len = (
                     memory.address(length, np.int64) for length in (block.src_len, block.tgt_len)
@@ -320,6 +320,8 @@ class _Run:
         elif isinstance(kind, ModelFifo):
             settings.kind, settings.workers, settings.models = c.MODEL_POOL, kind.workers, self._models(kind.models)
         elif isinstance(kind, Batched):
+            if kind.models is not None:
+                raise UncompiledError("batches of several models are in the reference alone")
             settings.kind, settings.cost = c.BATCH_POOL, _batch_cost(kind.batching, kind.cost, self._memory)
             settings.batching, settings.full_step_s = _batching_settings(kind.batching), kind.full_step_s
         elif isinstance(kind, Streamed):
