@@ -395,7 +395,8 @@ class BatchDevice:
         """
         (_, request, node), now_s = arrivals[-1], self._clock.now
         box = self._balancer.copy().choose(self.boxes, now_s, request, node)
-        return self.boxes[box].work_left(now_s) * self._full_step_s
+        wait_s = self.boxes[box].work_left(now_s) * self._full_step_s
+        return max(wait_s, self._loaders[box].left_s(self._model[request])) if self._loaders else wait_s
 
     def work_of(self, execution: Execution) -> float:
         """Return the steps of a request and one for its encoding; 0 if it was not done."""
