@@ -17,7 +17,19 @@ from simnmt.base.arrays import Floats
 from simnmt.batching import Batching, Encode
 from simnmt.batching.batcher import ModelBatcher
 from simnmt.batching.model_memory import ModelCopy
-from simnmt.devices.device import ARRIVES, BATCH_ACTS, FAILS, REACHES, Arrival, Balancer, ByNode, Clock, Execution, Kind
+from simnmt.devices.device import (
+    ARRIVES,
+    BATCH_ACTS,
+    FAILS,
+    REACHES,
+    Arrival,
+    Balancer,
+    ByNode,
+    Clock,
+    Execution,
+    Kind,
+    numbers,
+)
 from simnmt.devices.failures import MOST_RESTARTS, AvailableBoxes, Failures
 from simnmt.devices.models import ModelLoader, Models
 from simnmt.policies.views import StateView
@@ -318,12 +330,12 @@ class BatchDevice:
     def __init__(self, kind: Batched, clock: Clock, target: int, requests: Block, trail: Recorder, first_box: int) -> None:
         assert requests.tgt_len is not None
         self._clock, self._trail, self._balancer, self._full_step_s = clock, trail, kind.balancer.copy(), kind.full_step_s
-        self._src_len, self._tgt_len = requests.src_len.tolist(), requests.tgt_len.tolist()
+        self._src_len, self._tgt_len = numbers(requests.src_len), numbers(requests.tgt_len)
         factors = kind.factors(requests.src_len, requests.tgt_len, requests.execution_s[target], requests.model)
-        self._factor = None if factors is None else factors.tolist()
+        self._factor = None if factors is None else numbers(factors)
         self.boxes = [BatchBox(clock, kind, first_box + number, self._leaves) for number in range(kind.boxes)]
         models, boxes = kind.models, range(first_box, first_box + kind.boxes)
-        self._model = [] if models is None else models.of_requests(requests.model, len(requests)).tolist()
+        self._model = [] if models is None else numbers(models.of_requests(requests.model, len(requests)))
         self._loaders = [ModelLoader(clock, models, number) for number in boxes] if models is not None and models.loads else []
         self._copies: dict[int, ModelCopy] = {}
         """By request whose model is loaded."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from typing_extensions import Self
 
 from simnmt.batching.model_memory import Evict, ModelCopy, ModelMemory
-from simnmt.devices.device import LOADED, Arrival, Balancer, ByNode, Clock, Execution, Kind
+from simnmt.devices.device import LOADED, Arrival, Balancer, ByNode, Clock, Execution, Kind, numbers
 from simnmt.devices.fifo import FifoBox
 from simnmt.policies.views import StateView
 from simnmt.results.columns import MODEL_COLUMNS, Array, Recorder
@@ -148,8 +148,8 @@ class ModelFifoDevice:
 
     def __init__(self, kind: ModelFifo, clock: Clock, target: int, requests: Block, trail: Recorder, first_box: int) -> None:
         self._clock, self._trail, self._balancer = clock, trail, kind.balancer.copy()
-        self._model = kind.models.of_requests(requests.model, len(requests)).tolist()
-        self._execution_s = requests.execution_s[target].tolist()
+        self._model = numbers(kind.models.of_requests(requests.model, len(requests)))
+        self._execution_s = numbers(requests.execution_s[target])
         self.boxes = [ModelFifoBox(clock, kind, first_box + number) for number in range(kind.boxes)]
 
     def enter(self, execution: Execution) -> None:
