@@ -144,7 +144,8 @@ def _error(
     if not is_of_validator and not kind.endswith(("too_short", "too_long")):
         message = f"{message}, got {got}"
     remedy = did_you_mean(value, choices, "") or None
-    return document.error(location, message, remedy=remedy, key=fault["loc"][-1:] == ("[key]",))
+    at_key = fault["loc"][-1:] == ("[key]",) or context.get("at_key", False)
+    return document.error(location, message, remedy=remedy, key=at_key)
 
 
 def _kinds_with(model: type[BaseModel], document: Document, location: Location, code: UserCode) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from simnmt.base.errors import InputError
-from simnmt.experiment.inputs import InputCache, read_inputs, read_sites
+from simnmt.experiment.inputs import InputCache, read_sites
 from simnmt.experiment.notes import describe_drawn_lines
 from simnmt.network.series import TraceError
 from simnmt.scenario.configuration import ScenarioConfiguration
@@ -218,6 +218,28 @@ def test_a_fault_of_a_site_is_one_line_at_its_key(tmp_path: Path, overrides: lis
     assert len(caught.value.lines) == 1
 
 
+@pytest.mark.parametrize(
+    ("written", "wrong", "place"),
+    [
+        ("workloads: [de-en]", "workloads: [de-en, de-an]", "16:24: sites.berlin.workloads.1"),
+        ("share: 3", "share: 0", "15:12: sites.berlin.share"),
+        ("policies: {cnmt: {len_slope: 0.8}}", "policies: {cnmmt: {kind: cnmt}}", "18:16: sites.berlin.policies.cnmmt"),
+        ("policies: {cnmt: {len_slope: 0.8}}", "policies: {oracle: {kind: cnmt}}", "18:16: sites.berlin.policies.oracle"),
+        ('{today: {rtt: "@cp1", rtt_add_ms', '{todya: {rtt: "@cp1", rtt_add_ms', "17:16: sites.berlin.networks.todya"),
+        ("{devices: {gateway: null}}", "{devices: {server: null}}", "19:20: sites.rome.devices.server"),
+        ("count: 3", "count: 0", "21:12: sites.branches.count"),
+        ("branches:", "berlin:", "20:3: sites.berlin"),
+        ("dist: lognorm, s: 0.5", "dist: lognorm, s: -1", "23:50: sites.branches.networks.today.rtt_mean_ms"),
+    ],
+)
+def test_a_fault_of_a_site_is_refused_at_its_line_and_column(tmp_path: Path, written: str, wrong: str, place: str) -> None:
+    assert written in GOOD
+    (tmp_path / "s.yaml").write_text(GOOD.replace(written, wrong), encoding="utf-8")
+    with pytest.raises(ScenarioError) as caught:
+        open_source(tmp_path / "s.yaml")
+    assert caught.value.lines[0].startswith(f"{tmp_path / 's.yaml'}:{place}: ")
+
+
 def test_two_sites_of_one_name_are_refused_at_the_second(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(GOOD.replace("  rome: ", "  berlin: "), encoding="utf-8")
     with pytest.raises(ScenarioError) as caught:
@@ -265,10 +287,3 @@ def test_an_unfit_input_of_a_site_is_refused_at_the_key_of_the_site(tmp_path: Pa
     source = source_of(tmp_path, "sites.branches.devices.gateway.profile=@nosuch")
     with pytest.raises(InputError, match=r"sites.branches.devices.gateway.profile"):
         read_sites(source.scenario, tmp_path, source.document)
-
-
-@pytest.mark.parametrize(("overrides", "key"), [([], "sites"), (["sites={}", "share_devices=true"], "share_devices")])
-def test_sites_are_not_run_yet(tmp_path: Path, overrides: list[str], key: str) -> None:
-    source = source_of(tmp_path, *overrides)
-    with pytest.raises(ScenarioError, match=f": {key}: "):
-        read_inputs(source.scenario, tmp_path, source.document)
