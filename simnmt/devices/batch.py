@@ -89,12 +89,11 @@ class Batched:
         """Seconds of a step of a full batch for each sentence in it: by these an oracle counts the steps left at a box."""
         return self.cost.steps_at(self.batching.size)(0, 0) / self.batching.size
 
-    def factors(self, requests: Block, execution_s: Floats) -> Floats | None:
+    def factors(self, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64], execution_s: Floats) -> Floats | None:
         """Return by how much each request takes longer than usual; None if requests do not vary."""
         if not self.varies:
             return None
-        assert requests.tgt_len is not None
-        usual_s = self.cost.solo_s(requests.src_len, requests.tgt_len)
+        usual_s = self.cost.solo_s(src_len, tgt_len)
         return np.divide(execution_s, usual_s, out=np.ones(len(usual_s)), where=usual_s > 0.0)
 
     def device(self, clock: Clock, target: int, requests: Block, trail: Recorder, first_box: int) -> BatchDevice:
@@ -295,7 +294,7 @@ class BatchDevice:
         assert requests.tgt_len is not None
         self._clock, self._trail, self._balancer, self._full_step_s = clock, trail, kind.balancer.copy(), kind.full_step_s
         self._src_len, self._tgt_len = requests.src_len.tolist(), requests.tgt_len.tolist()
-        factors = kind.factors(requests, requests.execution_s[target])
+        factors = kind.factors(requests.src_len, requests.tgt_len, requests.execution_s[target])
         self._factor = None if factors is None else factors.tolist()
         self.boxes = [BatchBox(clock, kind, first_box + number, self._leaves) for number in range(kind.boxes)]
         self._failures, self._watched = kind.failures, set[int]()

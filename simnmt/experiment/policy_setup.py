@@ -84,9 +84,9 @@ def set_up_policy(
         shows_view=policy is not None and is_shown_view(policy),
     )
     if policy is None:
-        return PolicySetup(lambda block: LeastTotal(block.execution_s), beliefs)
+        return PolicySetup(lambda block: LeastTotal(block.execution_s), [beliefs])
     if isinstance(policy, Fixed):
-        return PolicySetup(lambda block: policy, beliefs)
+        return PolicySetup(lambda block: policy, [beliefs])
     if not isinstance(policy, CNmt):
         return _set_up_custom(unit, learnt, drawn, settings, policy, beliefs)
     informed = _informed(unit, drawn, policy, truths)
@@ -106,7 +106,7 @@ def set_up_policy(
 
     return PolicySetup(
         lambda block: informed(block).prepare(block.src_len),
-        beliefs,
+        [beliefs],
         expected_for if any(beliefs.views) else None,
         plan_beyond_for if knows_states else None,
         policy.predict,
@@ -154,7 +154,7 @@ def _set_up_custom(
     def expected_for(block: Block) -> list[Floats]:
         return _expected(unit, learnt.planes, block.src_len, tgt_len_of(block.src_len))
 
-    return PolicySetup(decide_for, beliefs, expected_for if any(beliefs.views) else None, predicted_tgt_len=predict)
+    return PolicySetup(decide_for, [beliefs], expected_for if any(beliefs.views) else None, predicted_tgt_len=predict)
 
 
 def _views(unit: Unit, learnt: Learnt, estimation: Estimation) -> tuple[Callable[[], BacklogView | BatchView] | None, ...]:

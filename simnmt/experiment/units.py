@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from simnmt.base import random_streams
 from simnmt.batching.custom import CustomBatchingConfiguration
-from simnmt.devices import KINDS, Fifo, Kind
+from simnmt.devices import KINDS, Kind
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.devices.failures import Failures
 from simnmt.experiment.accounts import down_times, link_faults, refuse_without_answers, unit_energy, with_faults
@@ -213,16 +213,8 @@ class UnitWorld:
         self._unit, self._drawn = unit, drawn
         self._down = down_times(unit)
         local, *others = kinds(unit, self._down)
-        first, device = next(iter(unit.scenario.devices.items()))
         self._world = World(
-            drawn.requests,
-            others,
-            deciders=unit.scenario.count_of(first, unit.case.name),
-            workers=device.workers,
-            route=drawn.route,
-            clients=drawn.clients,
-            local=None if type(local) is Fifo else local,
-            faults=link_faults(unit, drawn.routes),
+            drawn.requests, others, [local], route=drawn.route, clients=drawn.clients, faults=link_faults(unit, drawn.routes)
         )
 
     def trail(self, setup: PolicySetup, share: float = 0.0) -> Trail:

@@ -91,7 +91,7 @@ class LiveDecider:
         self._uncounted = 1 - end_tokens(case.profiles[0].length_unit.end_of_sentence)[0]
         """Tokens of a source that the scenario's lengths do not count: the end of the sentence, or none."""
         self._setup: PolicySetup = set_up_policy(unit, learn(unit), None, settings, estimate=estimate)
-        self._decider = Decider(0, len(case.targets), self._setup.beliefs)
+        self._decider = Decider(0, len(case.targets), self._setup.beliefs[0])
         self._prepared: dict[int, tuple[Prepared, float | None]] = {}
 
     @property
@@ -114,7 +114,7 @@ class LiveDecider:
         decider.add_views(delay_s, prepared, 0, now_s)
         for target in unreachable:
             delay_s[target] = UNREACHABLE_S
-        shown = decider.view(delay_s, now_s, nan) if self._setup.beliefs.shows_view else delay_s
+        shown = decider.view(delay_s, now_s, nan) if decider.beliefs.shows_view else delay_s
         target = prepared.decide(0, shown)
         estimate = decider.estimates[-1]
         if target in unreachable:

@@ -25,7 +25,6 @@ from simnmt.base import VERSION, random_streams
 from simnmt.base.arrays import Floats
 from simnmt.base.errors import InputError, SimnmtError
 from simnmt.calibrate import processor_use
-from simnmt.devices import Fifo
 from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.units import kinds, run_unit
 from simnmt.live.decider import deployable_policy, live_unit, replayed_targets
@@ -468,8 +467,7 @@ def structural_figures(run: LiveRun, others: Sequence[LiveRun]) -> Figures:
         )
         beliefs = Beliefs(lambda decider, target: TransferEstimate(0.0))
         local, *remote = kinds(unit)
-        world = World(columns, remote, local=None if type(local) is Fifo else local)
-        trail = simulate(world, PolicySetup(decide_for, beliefs))
+        trail = simulate(World(columns, remote, [local]), PolicySetup(decide_for, [beliefs]))
         alone_s = np.choose(target, execution_s)
         done_s = (
             alone_s if trail.execution_s is None else np.where(np.isnan(trail.execution_s[:]), alone_s, trail.execution_s[:])

@@ -109,10 +109,17 @@ class BatchAccount:
         }
 
     def merged(self, others: Iterable[BatchAccount]) -> BatchAccount:
-        """Return the sum of this account and others of the same batch size."""
+        """Return the sum of this account and others, as of boxes of the largest batch size."""
         accounts = (self, *others)
-        summed = (column.name for column in fields(self) if column.name != "size")
-        return replace(self, **{name: sum(getattr(other, name) for other in accounts) for name in summed})
+        size = max(account.size for account in accounts)
+
+        def total(name: str) -> Any:
+            values = (getattr(account, name) for account in accounts)
+            if name not in ("steps", "step_s"):
+                return sum(values)
+            return sum(np.pad(column, (0, size + 1 - len(column))) for column in values)
+
+        return replace(self, size=size, **{field.name: total(field.name) for field in fields(self) if field.name != "size"})
 
     def as_json(self) -> dict[str, Any]:
         """Return the account for summary.json."""
@@ -245,6 +252,21 @@ class BoxesAccount:
 
 BoxesUntil = Callable[[float], BoxesAccount]
 """Returns the totals of a device's boxes if the run ended at this moment, in seconds."""
+
+
+def merged_until(untils: Sequence[BoxesUntil]) -> BoxesUntil:
+    """Return the function that sums up the totals of several groups of boxes."""
+
+    def until(end_s: float) -> BoxesAccount:
+        accounts = [of_group(end_s) for of_group in untils]
+
+        def total(name: str) -> Any:
+            values = [getattr(account, name) for account in accounts]
+            return max(values) if name in ("peak_buffer_bytes", "peak_shard_bytes", "working_bytes") else sum(values)
+
+        return BoxesAccount(**{field.name: total(field.name) for field in fields(BoxesAccount)})
+
+    return until if len(untils) > 1 else untils[0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

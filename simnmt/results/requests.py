@@ -8,7 +8,7 @@ the true execution and transfer times.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from operator import itemgetter
@@ -19,7 +19,15 @@ from numpy.typing import NDArray
 
 from simnmt.base.arrays import Floats
 from simnmt.results.columns import COLUMNS, Array
-from simnmt.results.device_accounts import BatchAccount, BoxesUntil, FaultAccount, Log, RunEnergy, StreamAccount
+from simnmt.results.device_accounts import (
+    BatchAccount,
+    BoxesUntil,
+    FaultAccount,
+    Log,
+    RunEnergy,
+    StreamAccount,
+    merged_until,
+)
 from simnmt.results.live_log import OUTCOMES
 
 DONE, FALLBACK, LOST = (OUTCOMES.index(outcome) for outcome in ("done", "fallback", "lost"))
@@ -126,8 +134,10 @@ class Trail:
     them."""
     faults: FaultAccount | None = None
     batches: tuple[BatchAccount | None, ...] = ()
+    """By target, of all boxes that batch; the largest batch size counts as full. None for a target without such boxes."""
     streamed: tuple[BoxesUntil | None, ...] = ()
-    """Totals of each streamed target's boxes, as the world returns them; None for other targets. Empty if no target streams."""
+    """By target, the totals of all boxes that stream, as the world returns them; None for a target without such boxes. Empty if
+    no target streams."""
     streams: tuple[StreamAccount | None, ...] = ()
     energy: RunEnergy | None = None
     engine: Engine = "reference"
@@ -140,12 +150,16 @@ class Trail:
         return self.columns.get(name)
 
     @classmethod
-    def recorded(cls, columns: Mapping[str, Array], accounts: tuple[BatchAccount | BoxesUntil | None, ...]) -> Trail:
-        """Return the trail of a run from its columns; `accounts`: of each target's boxes."""
-        batches = tuple(account if isinstance(account, BatchAccount) else None for account in accounts)
-        streamed = tuple(None if isinstance(account, BatchAccount) else account for account in accounts)
+    def recorded(cls, columns: Mapping[str, Array], accounts: Sequence[Sequence[BatchAccount | BoxesUntil | None]]) -> Trail:
+        """Return the trail of a run from its columns; `accounts`: by target, of each group of boxes."""
+        batches, streamed = list[BatchAccount | None](), list[BoxesUntil | None]()
+        for of_target in accounts:
+            of_batches = [account for account in of_target if isinstance(account, BatchAccount)]
+            untils = [account for account in of_target if account is not None and not isinstance(account, BatchAccount)]
+            batches.append(of_batches[0].merged(of_batches[1:]) if of_batches else None)
+            streamed.append(merged_until(untils) if untils else None)
         known = {**columns, "decided_s": columns["arrival_s"]}
-        return cls(known, batches=batches if any(batches) else (), streamed=streamed if any(streamed) else ())
+        return cls(known, batches=tuple(batches) if any(batches) else (), streamed=tuple(streamed) if any(streamed) else ())
 
     def with_columns(self, **columns: Array | None) -> Trail:
         """Return the trail with other columns; None leaves one out."""

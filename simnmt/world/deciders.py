@@ -87,9 +87,11 @@ def checked_target(target: Any, targets: int) -> int:
 class Decider:
     """What a device that decides knows of its targets."""
 
-    def __init__(self, number: int, targets: int, beliefs: Beliefs, device_state: StateView | None = None) -> None:
-        """`device_state`: the state of its own device, if that has states."""
-        self.number = number
+    def __init__(
+        self, number: int, targets: int, beliefs: Beliefs, device_state: StateView | None = None, group: int = 0
+    ) -> None:
+        """`number`, `group`: of its own device, in its group; `device_state`: the state of that device, if it has states."""
+        self.number, self.group, self.beliefs = number, group, beliefs
         self.estimates = [TransferEstimate(0.0)] + [beliefs.estimate(number, target) for target in range(1, targets)]
         """Per target; the first, which needs no transfer, stays at 0."""
         self.delay_s = [estimate.value_s for estimate in self.estimates]

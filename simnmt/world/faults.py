@@ -108,12 +108,15 @@ class FaultyLinks:
     def _waste(self, execution: Execution | None, target: int) -> None:
         """Count an execution that answers no request."""
         if execution is not None:
-            self._work_of(target)[execution.box] += self._world.devices[target].work_of(execution)
+            self._work_of(target)[execution.box] += self._world.devices[target][0].work_of(execution)
 
     def _work_of(self, target: int) -> Any:
         if not self._extra_work:
-            self._extra_work = [np.zeros(len(device.boxes)) for device in self._world.devices]
+            self._extra_work = [np.zeros(len(boxes)) for boxes in self._boxes()]
         return self._extra_work[target]
+
+    def _boxes(self) -> list[list[Any]]:
+        return [[box for device in devices for box in device.boxes] for devices in self._world.devices]
 
     def _links(self, request: int, target: int) -> list[DownTimes]:
         """Return the links from the decider of a request to a target."""
@@ -132,7 +135,5 @@ class FaultyLinks:
 
     def account(self) -> FaultAccount:
         """Return the account of the faults of the run."""
-        work = [
-            self._work_of(target) + [box.wasted_s for box in device.boxes] for target, device in enumerate(self._world.devices)
-        ]
+        work = [self._work_of(target) + [box.wasted_s for box in boxes] for target, boxes in enumerate(self._boxes())]
         return FaultAccount(self._failed_executions, tuple(work))

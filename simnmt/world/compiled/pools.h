@@ -147,7 +147,7 @@ static void arm(World *world, Pool *pool, int64_t box) {
     if (batch->next_s == INFINITY || batch->next_s == batch->armed_s) return;
     if (!batch->until && !batch->is_joining) note_moment(world, batch->next_s); /* a wait for company may end sooner */
     batch->armed_s = batch->next_s;
-    clock_push(world->memory, &world->clock, (Entry){batch->next_s, order_of(BATCH_ACTS, (pool->target << 32) + box), pool});
+    clock_push(world->memory, &world->clock, (Entry){batch->next_s, order_of(BATCH_ACTS, ((pool - world->pools) << 32) + box), pool});
 }
 
 static void batch_acts(World *world, Pool *pool, int64_t box, double now_s) {
@@ -173,7 +173,7 @@ static void batch_acts(World *world, Pool *pool, int64_t box, double now_s) {
 /* The request of an event has reached its target. */
 static inline void reaches(World *world, RequestEvent *event) {
     int64_t box = 0;
-    Pool *pool = world->pools + event->target;
+    Pool *pool = pool_of(world, event->decider, event->target);
     const Arrival *arrival = &event->arrival;
     if (pool->settings.kind == BATCH_POOL) {
         box = chosen_box(world, pool, arrival, &pool->next, 0);
@@ -210,8 +210,7 @@ static void find_ahead(World *world, int64_t target, const Arrival *arrival) {
 
 /* Return the seconds of an arrival at a target beyond execution alone, after the requests on their way; at boxes that batch a
  * guess, by the steps that are left now. */
-static double foreseen_wait_s(World *world, int64_t target, const Arrival *arrival, double now_s) {
-    Pool *pool = world->pools + target;
+static double foreseen_wait_s(World *world, Pool *pool, const Arrival *arrival, double now_s) {
     int64_t box = 0, trial = ++world->trial, next = pool->next;
     if (pool->settings.kind == BATCH_POOL) {
         Arrival now = *arrival;
@@ -219,7 +218,7 @@ static double foreseen_wait_s(World *world, int64_t target, const Arrival *arriv
         return (double)steps_left(pool->batches + chosen_box(world, pool, &now, &next, 0), now_s) * pool->settings.full_step_s;
     }
     world->ahead.count = 0;
-    if (target) find_ahead(world, target, arrival);
+    if (pool->target) find_ahead(world, pool->target, arrival);
     int64_t count = world->ahead.count;
     if (pool->settings.kind == STREAM_POOL) {
         StreamOutcome outcome = {0};

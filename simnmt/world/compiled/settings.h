@@ -47,7 +47,7 @@ typedef struct {
     int64_t *counts;
 } StreamBox;
 
-/* The boxes of a target; of target 0 only if they are not first in, first out. */
+/* The boxes of a target, or of a group of deciders. */
 typedef struct {
     int64_t kind, boxes, workers, balancer, drawn;
     const int16_t *const *choices; /* by drawn box and request */
@@ -69,6 +69,15 @@ typedef struct {
     double initial_s, weight, quantile;
     int64_t window, kind;
 } EstimateSettings;
+
+/* Consecutive deciders, their own devices, and what a policy lets them know. */
+typedef struct {
+    PoolSettings pool; /* a box for each of them */
+    int64_t true_transfer, true_backlog, shows_view;
+    const int64_t *parallel;                     /* by target, of its view of the backlog; 0: no such view */
+    const BatchViewSettings *const *batch_views; /* by target; NULL: no view of a batch */
+    const StreamSettings *const *plan_views;     /* by target; NULL: no view of a state */
+} DeciderGroup;
 
 /* The RTT or the bandwidth of a link over time; a constant has one sample. */
 typedef struct {
@@ -126,17 +135,14 @@ typedef struct {
 
 /* All settings of a run, and the columns that it fills, by request. */
 typedef struct {
-    int64_t targets, deciders, workers, discipline, judged_limit, true_transfer, true_backlog, is_local;
-    const PoolSettings *pools;                  /* by target */
+    int64_t targets, group_count, deciders, discipline, judged_limit;
+    const DeciderGroup *groups;                 /* of the deciders, in their order */
+    const PoolSettings *pools;                  /* by target 1 and following */
     const EstimateSettings *estimates;          /* by decider and target 1 and following */
-    const int64_t *parallel;                    /* by target, of its view of the backlog; 0: no such view */
-    const BatchViewSettings *const *batch_views; /* by target; NULL: no view of a batch */
-    const StreamSettings *const *plan_views;    /* by target; NULL: no view of a state */
     const Routes *routes;                       /* NULL: the columns hold the times of links */
     const Clients *clients;                     /* of a closed loop */
     void *decide;                               /* int64_t (*)(int64_t in_block); below 0: stop */
     double *shown;                              /* what it decides on: see `called` */
-    int64_t shows_view;
     int64_t events_a_look, pause_after_ms; /* see `is_pause_due` */
     double *arrival_s, *queue_s, *estimate_s, *measured_at_s, *decision_regret_s, *execution_s, *first_token_s, *stall_s;
     int8_t *target, *state, *deadline_missed;
@@ -148,6 +154,7 @@ typedef struct {
     int64_t first, count, choice, chosen;
     const double *arrival_s, *access_s;
     int32_t *node;
+    const int32_t *decider; /* NULL: by node */
     const int64_t *src_len, *tgt_len;
     const double *const *execution_s;
     double *const *uplink_s, *const *downlink_s;                      /* by target, from 1 on; filled where links are looked up */

@@ -5,6 +5,11 @@
 #include "routes.h"
 #include "traffic.h"
 
+static void begin_pool(World *world, Pool *pool, int64_t target, const PoolSettings *settings) {
+    if (settings->stream != NULL && settings->stream->columns > world->most_added) world->most_added = settings->stream->columns;
+    pool_begin(world->memory, pool, target, settings);
+}
+
 static World *world_new(Memory *memory, const WorldSettings *settings) {
     World *world = zeroed(memory, 1, sizeof(World));
     int64_t targets = settings->targets;
@@ -15,14 +20,15 @@ static World *world_new(Memory *memory, const WorldSettings *settings) {
     world->waits_s = zeroed(memory, targets, sizeof(double));
     world->totals_s = zeroed(memory, targets, sizeof(double));
     world->deciders = zeroed(memory, settings->deciders, sizeof(Decider));
-    for (int64_t number = 0; number < settings->deciders; number++) decider_begin(world, world->deciders + number, number);
-    world->pools = zeroed(memory, targets, sizeof(Pool));
-    for (int64_t target = !settings->is_local; target < targets; target++) {
-        const StreamSettings *stream = settings->pools[target].stream;
-        if (stream != NULL && stream->columns > world->most_added) world->most_added = stream->columns;
-        pool_begin(memory, world->pools + target, target, settings->pools + target);
+    world->pool_count = settings->group_count + targets - 1;
+    world->pools = zeroed(memory, world->pool_count, sizeof(Pool));
+    world->remote = world->pools + settings->group_count - 1;
+    for (int64_t number = 0, group = 0; group < settings->group_count; group++) {
+        const PoolSettings *pool = &settings->groups[group].pool;
+        if (pool->kind != FIFO_POOL) begin_pool(world, world->pools + group, 0, pool);
+        for (int64_t in_group = 0; in_group < pool->boxes; in_group++) decider_begin(world, number++, group, in_group);
     }
-    world->only_heard = !settings->true_transfer && !settings->true_backlog && !world->has_views;
+    for (int64_t target = 1; target < targets; target++) begin_pool(world, world->remote + target, target, settings->pools + target - 1);
     world->added = zeroed(memory, targets * world->most_added, sizeof(double));
     return world;
 }
@@ -83,8 +89,8 @@ static void run_to_end(World *world) {
     for (int was_holding = 1; was_holding;) {
         if (!run_until(world, INFINITY, INT64_MAX)) return;
         was_holding = 0;
-        for (int64_t target = !settings->is_local; target < settings->targets; target++)
-            if (world->pools[target].settings.kind == BATCH_POOL) was_holding |= close_pool(world, world->pools + target);
+        for (Pool *pool = world->pools; pool < world->pools + world->pool_count; pool++)
+            if (pool->settings.kind == BATCH_POOL) was_holding |= close_pool(world, pool);
         if (was_holding && is_pause_due(world)) return;
     }
 }
@@ -118,13 +124,13 @@ static void serve_alone(World *world, const Block *block, int64_t in_block, doub
     settings->arrival_s[request] = now_s;
     if (settings->judged_limit) settings->decision_regret_s[request] = world->totals_s[target] - least_s;
     double transfer_s = transfer_of(block, target, in_block);
-    Pool *pool = world->pools + target;
+    Pool *pool = pool_of(world, decider, target);
     PlanView *plan = target ? decider->views[target].plan : NULL;
     int64_t believed = plan == NULL ? 0 : plan_view_sent(plan, request, estimated_entry_s(decider, target, now_s));
-    if (pool->settings.kind == STREAM_POOL) {
+    if (pool != NULL && pool->settings.kind == STREAM_POOL) {
         int64_t box;
         Arrival arrival;
-        set_arrival(world, block, in_block, target, now_s, &arrival);
+        set_arrival(world, decider, block, in_block, pool, now_s, &arrival);
         StreamOutcome outcome = enter_stream(world, pool, &arrival, &box);
         now_s = outcome.finish_s + access_s + (target ? block->downlink_s[target][in_block] : 0.0);
         if (plan != NULL) plan_view_reported(plan, request, believed, outcome.state, now_s - access_s - transfer_s / 2);

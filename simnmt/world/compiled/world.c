@@ -83,14 +83,15 @@ SIMNMT_EXPORT int64_t simnmt_world_decode(const Decoding *decoding, Account *cop
     return reason;
 }
 
-/* Copy the account of a box that batches; its arrays are those of the world, until it is freed. */
-SIMNMT_EXPORT void simnmt_world_account(const World *world, int64_t target, int64_t box, Account *copy) {
-    *copy = world->pools[target].batches[box].account;
+/* Copy the account of a box that batches; its arrays are those of the world, until it is freed. `pool`: the groups of deciders, then
+ * the targets from 1 on. */
+SIMNMT_EXPORT void simnmt_world_account(const World *world, int64_t pool, int64_t box, Account *copy) {
+    *copy = world->pools[pool].batches[box].account;
 }
 
 /* Copy a box that streams; its counts are those of the world, until it is freed. */
-SIMNMT_EXPORT void simnmt_world_stream(const World *world, int64_t target, int64_t box, StreamBox *copy) {
-    *copy = world->pools[target].streams[box];
+SIMNMT_EXPORT void simnmt_world_stream(const World *world, int64_t pool, int64_t box, StreamBox *copy) {
+    *copy = world->pools[pool].streams[box];
 }
 
 SIMNMT_EXPORT void simnmt_world_free(World *world) { memory_free(world->memory); }

@@ -17,8 +17,11 @@ typedef struct {
 } Views;
 
 typedef struct {
-    int64_t number;
-    FifoBox device;
+    const DeciderGroup *group;
+    int64_t number;              /* in its group, as that of its own box */
+    struct Pool *pool;           /* of the boxes of its group; NULL: first in, first out */
+    FifoBox device;              /* without a pool */
+    int only_heard, has_views;   /* whether it knows what it has heard and no more; whether it has any views */
     Clock answers;               /* only the next decision needs an answer, so that none is on the clock of the world */
     TransferEstimate *estimates; /* by target, as the following; that of target 0 stays at 0 */
     double *delay_s, *reported_wait_s;
@@ -28,7 +31,7 @@ typedef struct {
 /* A request as it enters a pool. */
 typedef struct {
     double entry_s, execution_s, factor;
-    int64_t request, node, src_len, tgt_len;
+    int64_t request, node, src_len, tgt_len; /* `node`: at a decider's own device, the number of its box */
     const double *added;
 } Arrival;
 
@@ -45,7 +48,7 @@ typedef struct RequestEvent {
     struct RequestEvent *next; /* of the unused ones */
 } RequestEvent;
 
-typedef struct {
+typedef struct Pool {
     PoolSettings settings;
     int64_t target;
     int64_t next; /* of the balancer that takes boxes in turn */
@@ -65,9 +68,8 @@ typedef struct {
     WorldSettings settings;
     Clock clock;
     Decider *deciders;
-    int has_views;                        /* whether the deciders have any */
-    int only_heard;                       /* whether a policy knows what its decider has heard and no more */
-    Pool *pools;                          /* by target */
+    Pool *pools, *remote;                 /* of the groups of deciders and of the targets from 1 on; `remote + target`: of a target */
+    int64_t pool_count;
     double *delay_s, *waits_s, *totals_s; /* by target, of one decision */
     int64_t waits_of;                     /* the request that `waits_s` is of */
     double now_s;                         /* back to back */
@@ -87,7 +89,13 @@ static inline int64_t node_of(const Block *block, int64_t in_block) { return blo
 
 /* Return the decider of a request. A division costs as much as the rest of a decision. */
 static inline Decider *decider_of(const World *world, const Block *block, int64_t in_block) {
-    return world->settings.deciders == 1 ? world->deciders : world->deciders + node_of(block, in_block) % world->settings.deciders;
+    if (world->settings.deciders == 1) return world->deciders;
+    return world->deciders + (block->decider == NULL ? node_of(block, in_block) % world->settings.deciders : block->decider[in_block]);
+}
+
+/* Return the boxes of a target for a decider; NULL at its own first-in first-out device. */
+static inline Pool *pool_of(const World *world, const Decider *decider, int64_t target) {
+    return target ? world->remote + target : decider->pool;
 }
 
 static inline void note_moment(World *world, double at_s) {
