@@ -206,7 +206,9 @@ _DERIVED: dict[str, Callable[[Truth, Trail], Array]] = {
     "node": lambda truth, _: _known(truth.node),
     "src_len": lambda truth, _: truth.src_len.astype(np.int32),
     "tgt_len": lambda truth, _: _known(truth.tgt_len).astype(np.int32),
-    "tgt_len_predicted": lambda truth, trail: _known(trail.tgt_len_by_src_len)[truth.src_len],
+    "tgt_len_predicted": lambda truth, trail: (
+        _known(trail.tgt_len_by_src_len)[truth.src_len] if trail.tgt_len_predicted is None else trail.tgt_len_predicted
+    ),
     "t_exe_s": _execution_s,
     "t_tx_s": _transfer_s,
     "latency_s": lambda truth, trail: trail.queue_s + _execution_s(truth, trail) + _transfer_s(truth, trail),
