@@ -247,22 +247,20 @@ def groups_of(sites: Sequence[str], workloads: Sequence[str]) -> list[tuple[str,
     return groups + [(ALL, workload) for workload in workloads if len(workloads) > 1]
 
 
-def result_groups(unit: Unit, mix: Mix | None) -> list[Group]:
-    """Return the groups of a unit's requests that have a row of results."""
-    if mix is None:
-        count = unit.scenario.count_of(next(iter(unit.scenario.devices)), unit.case.name)
-        return [Group(ALL, unit.case.name, (0,), slice(0, count))]
-    groups = []
-    sites = list(dict.fromkeys(part.unit.site_name for part in mix.parts))
-    workloads = list(dict.fromkeys(part.unit.case.name for part in mix.parts))
+def result_groups(unit: Unit) -> list[Group]:
+    """Return the groups of a unit's requests that have a row of results; the first is of all."""
+    if not unit.parts:
+        return [Group(ALL, unit.case.name, (0,), slice(0, unit.boxes_of(next(iter(unit.scenario.devices)))))]
+    deciders, groups = _deciders(unit.parts), []
+    sites = list(dict.fromkeys(part.site_name for part in unit.parts))
+    workloads = list(dict.fromkeys(part.case.name for part in unit.parts))
     for site, workload in groups_of(sites, workloads):
         parts = tuple(
             number
-            for number, part in enumerate(mix.parts)
-            if site in (ALL, part.unit.site_name) and workload in (ALL, part.unit.case.name)
+            for number, part in enumerate(unit.parts)
+            if site in (ALL, part.site_name) and (workload in (ALL, part.case.name))
         )
-        there = [of_site for of_site in mix.deciders if {*parts} & {*of_site.parts}]
-        own = [of_site for of_site in there if mix.parts[of_site.parts[0]].unit.has_own_device]
+        own = [one for one in deciders if {*parts} & {*one.parts} and unit.parts[one.parts[0]].has_own_device]
         boxes = slice(own[0].first, own[-1].first + own[-1].count) if own else slice(0, 0)
         groups.append(Group(site, workload, parts, boxes))
     return groups

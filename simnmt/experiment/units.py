@@ -7,7 +7,7 @@ need with full batches.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isnan
 from typing import Any
@@ -59,6 +59,12 @@ def devices(scenario: ScenarioConfiguration, workload: str) -> list[Device]:
         )
         for name, part in scenario.devices.items()
     ]
+
+
+def devices_of(unit: Unit, group: Group) -> list[Device]:
+    """Return the devices that the requests of a group meet; their own ones are those of its sites."""
+    first, *others = devices(unit.scenario, unit.case.name)
+    return [replace(first, servers=max(group.boxes.stop - group.boxes.start, 1)), *others]
 
 
 def kinds(unit: Unit, down: Mapping[str, Sequence[DownTimes]] | None = None) -> list[Kind]:
@@ -138,10 +144,10 @@ class UnitResult:
     """The result of one unit."""
 
     numbers: dict[Place, Numbers]
-    best_offloaded_share: float
-    """Share of requests whose execution plus transfer is truly least on another device than the first."""
-    mean_transfer_s: float
-    """To the last device, of all requests: of those that a policy offloads, it would depend on when the policy offloads."""
+    offloading: dict[tuple[str, str], tuple[float, float]]
+    """By site and workload of each row of results: the share of requests whose execution plus transfer is truly least on
+    another device than the first, and the mean transfer time to the last device, of all requests: of those that a policy
+    offloads, it would depend on when the policy offloads."""
     learnt: Learnt
     """Of the first part of a mix."""
     learnts: dict[tuple[str, str], Learnt]
@@ -165,7 +171,7 @@ def run_unit(unit: Unit) -> UnitResult:
     mix = draw_mix(unit, learnts) if unit.parts else None
     drawn = draw(unit, learnts[0]) if mix is None else mix.drawn
     world = UnitWorld(unit, drawn, mix)
-    groups = result_groups(unit, mix)
+    groups = result_groups(unit)
     # Misroutes of runs with drawn profiles are shown nowhere.
     share = None if unit.calibrated is not None else judged_share(scenario, case)
     cut = scenario.warm_up_requests
@@ -190,8 +196,10 @@ def run_unit(unit: Unit) -> UnitResult:
     last = len(case.targets) - 1
     return UnitResult(
         numbers=numbers,
-        best_offloaded_share=drawn.truth.best_offloaded_share,
-        mean_transfer_s=float(np.mean([(trail.truth or drawn.truth).transfer_s[last].mean() for trail in trails.values()])),
+        offloading={
+            (group.site, group.workload): _offloading(drawn.truth, trails.values(), last, mix.rows_of(group) if mix else ...)
+            for group in groups
+        },
         learnt=learnts[0],
         learnts={(part.site_name, part.case.name): learnt for part, learnt in zip(_parts(unit), learnts, strict=True)},
         gap_totals_s=gap_totals_s,
@@ -200,6 +208,11 @@ def run_unit(unit: Unit) -> UnitResult:
         trails=trails if unit.is_kept else {},
         rows={(group.site, group.workload): mix.rows_of(group) for group in groups} if mix and unit.is_kept else {},
     )
+
+
+def _offloading(truth: Truth, trails: Iterable[Trail], last: int, rows: Any) -> tuple[float, float]:
+    transfer_s = float(np.mean([(trail.truth or truth).transfer_s[last][rows].mean() for trail in trails]))
+    return float(np.mean(truth.best_target[rows] != 0)), transfer_s
 
 
 def _parts(unit: Unit) -> tuple[Unit, ...]:
@@ -370,15 +383,13 @@ class UnitWorld:
         judged = unit.calibrated is None and judged_share(unit.scenario, unit.case) is not None
         lost = decision_regret_s(drawn.truth, trail) if judged else None
         lost = lost[counted] if lost is not None and (cut or mix) else lost
-        first, *others = devices(unit.scenario, unit.case.name)
-        own = replace(first, servers=max(group.boxes.stop - group.boxes.start, 1))
         extra_work = () if trail.faults is None else [work / _per_counted(unit, cut) for work in trail.faults.extra_work]
         if mix is not None and extra_work:
             extra_work = [extra_work[0][group.boxes], *extra_work[1:]]
         numbers = measure(
             log if mix is None else _own_boxes_from(log, group.boxes.start),
             lost,
-            [own, *others],
+            devices_of(unit, group),
             unit.case.arrivals.discipline,
             batched,
             trail.streams,

@@ -110,11 +110,6 @@ class Requests:
             least_s = np.minimum(least_s, total_s)
         return best
 
-    @property
-    def best_offloaded_share(self) -> float:
-        """Share of requests whose best target is another one than the first."""
-        return np.count_nonzero(self.best_target) / len(self)
-
 
 Block = Requests
 Truth = Requests
