@@ -59,7 +59,7 @@ def target_costs(unit: Unit) -> list[TargetCosts]:
 
 
 def _mean_costs(unit: Unit) -> list[TargetCosts]:
-    """Return the costs of a mix by target. The power of own devices is unknown where they do not all draw as much to execute."""
+    """Return the costs of a mix by target. The power of own devices is unknown if some draw more than others to execute."""
     parts = [part for part in unit.parts if part.has_own_device] or [unit.parts[0]]
     of_parts = [target_costs(part) for part in parts]
     requests = [part.scenario.requests * (1.0 if part.site is None else part.site.share) for part in parts]
