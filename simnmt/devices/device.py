@@ -22,9 +22,10 @@ from simnmt.results.columns import Recorder
 from simnmt.results.device_accounts import BatchAccount, BoxesUntil
 from simnmt.results.requests import Block
 
-COMPLETES, REACHES, ANSWERED, ARRIVES, ASKS, BATCH_ACTS, FAILS = range(1, 8)
-"""Kinds of event, in the order in which those of one moment happen: an execution completes, a request reaches its target, an
-answer is received, a request reaches its decider, a client asks, a box that batches acts, a box fails or a wait ends."""
+COMPLETES, LOADED, REACHES, ANSWERED, ARRIVES, ASKS, BATCH_ACTS, FAILS = range(1, 9)
+"""Kinds of event, in the order in which those of one moment happen: an execution completes, a model is loaded, a request
+reaches its target, an answer is received, a request reaches its decider, a client asks, a box that batches acts, a box fails or
+a wait ends."""
 
 
 class _Until(float):

@@ -30,6 +30,8 @@ from simnmt.world.faults import Faults
 Rows = slice | NDArray[np.int64]
 AVAILABILITY = "_availability"
 """Suffix of the column with the share of the run for which the boxes of a device were up."""
+LEFT_OUT_TIMES, LEFT_OUT_S = "_left_out_times", "_left_out_s"
+"""Suffixes of the columns with the times and the seconds that a device was left out; see `FaultAccount.left_out`."""
 
 
 def box_powers(scenario: ScenarioConfiguration, case: Case) -> dict[str, BoxPower | None]:
@@ -139,7 +141,7 @@ def link_faults(unit: Unit, lines: Sequence[Line]) -> Faults | None:
                     down[number] = DownTimes(outage_spans(link.outages, key, link.rtt, begin_s))
             # Links are dealt to the end nodes of their site: of several sites, each end node has its own entry.
             of_hop += [down[node % len(down)] for node in range(line.nodes)] if len(lines) > 1 else down
-    return Faults(outages, None if late is None else late.timeout_ms / 1e3)
+    return Faults(outages) if late is None else Faults(outages, late.timeout_ms / 1e3, late.leave_out)
 
 
 def down_times(unit: Unit) -> dict[str, list[DownTimes]]:
@@ -166,12 +168,20 @@ def refuse_without_answers(unit: Unit, policy: str, outcome: Array | None, cut: 
         )
 
 
-def with_faults(numbers: Numbers, trail: Trail, down: Mapping[str, Sequence[DownTimes]], counted: Rows) -> Numbers:
+def with_faults(
+    numbers: Numbers, trail: Trail, devices: Sequence[str], down: Mapping[str, Sequence[DownTimes]], counted: Rows
+) -> Numbers:
     """Return the numbers of the answered requests with those that only faults have; the same numbers without faults.
 
     Lost requests count in the total as the mean of the others, so that a policy does not gain by losing requests; they are
-    never in time. Loads are parts of the work that a device can do while its boxes are up. `counted`: the requests after the
-    warm-up.
+    never in time. Loads are parts of the work that a device can do while its boxes are up.
+
+    Args:
+        numbers: of the answered requests.
+        trail: of the run.
+        devices: in the order of the targets.
+        down: when the boxes of each device that fails are down.
+        counted: the requests after the warm-up.
     """
     if trail.faults is None or trail.outcome is None:
         return numbers
@@ -183,6 +193,8 @@ def with_faults(numbers: Numbers, trail: Trail, down: Mapping[str, Sequence[Down
         "fallback_share": float((outcome == FALLBACK).mean()),
         "failed_executions_per_request": trail.faults.failed_executions / len(trail.outcome),
     }
+    for device, (times, seconds) in list(zip(devices, trail.faults.left_out, strict=False))[1:]:
+        numbers |= {device + LEFT_OUT_TIMES: times, device + LEFT_OUT_S: seconds}
     divisors = {"total_latency_s": answered_share, "offered_rps": answered_share}
     for device, boxes in down.items():
         up_share = 1.0 - sum(box.down_s(makespan_s) for box in boxes) / len(boxes) / makespan_s

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from simnmt.base.suggestions import format_list
 from simnmt.devices.streaming_configuration import MEGABYTE
-from simnmt.experiment.accounts import AVAILABILITY, box_powers
+from simnmt.experiment.accounts import AVAILABILITY, LEFT_OUT_S, LEFT_OUT_TIMES, box_powers
 from simnmt.experiment.cases import Case, RunPlan
 from simnmt.experiment.draws import Learnt
 from simnmt.experiment.inputs import outside_share
@@ -75,7 +75,7 @@ def notes(plan: RunPlan, learnt: Mapping[str, Learnt], rows: Sequence[Row], engi
             for name, part in scenario.devices.items()
             if part.failures is not None and name + AVAILABILITY in rows[0]
         },
-        "messages": [*_lost_requests(rows), *_doubts(plan)],
+        "messages": [*_lost_requests(rows), *_left_out_devices(rows), *_doubts(plan)],
         "links": dict.fromkeys(
             link for network in networks for link in (network.link, *itertools.chain(*network.hops.values()))
         ),
@@ -108,6 +108,18 @@ def _lost_requests(rows: Sequence[Row]) -> Iterator[str]:
                 f"{workload} on {network}: requests are lost ({format_list(losing, 'and')}); latencies are over the answered "
                 "ones, so a policy that loses more may look faster"
             )
+
+
+def _left_out_devices(rows: Sequence[Row]) -> Iterator[str]:
+    for (workload, network), of_cell in by_cell(rows).items():
+        for device in (name.removesuffix(LEFT_OUT_S) for name in of_cell[0] if name.endswith(LEFT_OUT_S)):
+            times = [
+                f"{row['policy']} {digits(row[device + LEFT_OUT_TIMES])} times, {duration(row[device + LEFT_OUT_S])}"
+                for row in of_cell
+                if row[device + LEFT_OUT_S]
+            ]
+            if times:
+                yield f"{workload} on {network}: {device} was left out after a failure (in a run: {'; '.join(times)})"
 
 
 def describe_sources(plan: RunPlan) -> str:

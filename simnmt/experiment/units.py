@@ -399,7 +399,7 @@ class UnitWorld:
         )
         # As if all requests were like those that count, so that totals of replications with different cuts are of as many.
         numbers["total_latency_s"] = known(numbers["total_latency_s"]) * (count / (count - left_out))
-        numbers = with_faults(numbers, trail, self._down, counted)
+        numbers = with_faults(numbers, trail, list(unit.scenario.devices), self._down, counted)
         if trail.energy is not None:
             numbers |= trail.energy.numbers() if isinstance(rows, slice) else trail.energy.of_some(log).numbers()
         numbers |= {"rtt_pace_s": drawn.pace_s, "warm_up_requests": float(left_out)}

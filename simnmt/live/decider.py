@@ -25,10 +25,6 @@ from simnmt.results.requests import Requests
 from simnmt.world.deciders import Decider, Prepared
 from simnmt.world.inputs import PolicySetup
 
-UNREACHABLE_S = 1e6
-"""Delay of a target that does not answer: no policy that compares delays chooses it."""
-
-
 _LOG = logging.getLogger("simnmt.live")
 
 
@@ -110,15 +106,11 @@ class LiveDecider:
         """
         prepared, tgt_len = self._prepared.get(src_len) or self._prepare(src_len)
         decider = self._decider
-        delay_s = list(decider.delay_s)
+        decider.unreachable, delay_s = unreachable, list(decider.delay_s)
         decider.add_views(delay_s, prepared, 0, now_s)
-        for target in unreachable:
-            delay_s[target] = UNREACHABLE_S
         shown = decider.view(delay_s, now_s, nan) if decider.beliefs.shows_view else delay_s
-        target = prepared.decide(0, shown)
+        target = decider.answering(prepared.decide(0, shown))
         estimate = decider.estimates[-1]
-        if target in unreachable:
-            target = next((number for number in range(len(delay_s)) if number not in unreachable), 0)
         sent_as = decider.announce(prepared, target, request, 0, now_s)
         _LOG.debug("request %d of %d tokens: to target %d; delays %s s", request, src_len, target, delay_s)
         return Decision(target, tuple(delay_s), tgt_len, estimate.value_s, estimate.measured_at_s, sent_as)

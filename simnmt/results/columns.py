@@ -84,6 +84,16 @@ COLUMNS = {
             "energy_j",
         ),
         RequestColumn(
+            "load_wait_s", "f8", "s",
+            "only if a device loads models: part of the queueing time, from the arrival at the box until the model of the "
+            "request is loaded",
+            "load_wait_s", "on_request",
+        ),
+        RequestColumn(
+            "model_load", "?", "", "likewise: true if its model was not in memory and was loaded for it", "model_load",
+            "on_request",
+        ),
+        RequestColumn(
             "decision_regret_s", "f8", "s",
             "by how much the chosen device takes longer than the best one, as foreseen at the decision",
             "", "on_request", nan,
@@ -98,6 +108,7 @@ COLUMNS = {
         RequestColumn("deadline_missed", "?", "", "likewise: true if it missed its deadline", "deadline_missed", "on_request"),
     )
 }  # fmt: skip
+MODEL_COLUMNS = ("load_wait_s", "model_load")
 STREAMED_COLUMNS = ("state", "stall_s", "deadline_missed")
 
 

@@ -338,12 +338,14 @@ def stream_columns(device: str, account: StreamAccount | None, makespan_s: float
 
 @dataclass(frozen=True, slots=True)
 class FaultAccount:
-    """The faults of one run under one policy: the executions that answered no request."""
+    """The faults of one run under one policy: the executions that answered no request, and the devices that were left out."""
 
     failed_executions: int
     extra_work: tuple[Floats, ...]
     """By target and box, the work of executions that answered no request: seconds, or target tokens with the end of the
     sentence if the target batches."""
+    left_out: tuple[tuple[float, float], ...] = ()
+    """By target, the times and the seconds that deciders left it out, in the mean over the deciders; empty if they do not."""
 
 
 HEADS = {

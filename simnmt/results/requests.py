@@ -67,6 +67,8 @@ class Requests:
     """From the end node to each target and back, at the moment on the traces that belongs to the request."""
     rtt_time_s: Array | None = None
     """That moment, on the trace of the link to the last target."""
+    model: Array | None = None
+    """Number of the workload that it is of, by which boxes of several models know its model; None: 0 for all."""
 
     def __len__(self) -> int:
         return len(self.src_len)
@@ -84,11 +86,14 @@ class Requests:
 
     def _changed(self, change: Callable[[Array], Array], arrival_s: Array | None, first: int = 0) -> Requests:
         """Return the columns that the world reads, each changed; the times of arrival are given."""
-        node, access_s, tgt_len = (None if one is None else change(one) for one in (self.node, self.access_s, self.tgt_len))
+        node, access_s, tgt_len, model = (
+            None if one is None else change(one) for one in (self.node, self.access_s, self.tgt_len, self.model)
+        )
         execution_s, uplink_s, downlink_s = (
             tuple(map(change, columns)) for columns in (self.execution_s, self.uplink_s, self.downlink_s)
         )
-        return Requests(change(self.src_len), execution_s, uplink_s, downlink_s, arrival_s, node, access_s, first, tgt_len)
+        times_s = execution_s, uplink_s, downlink_s, arrival_s
+        return Requests(change(self.src_len), *times_s, node, access_s, first, tgt_len, model=model)
 
     @property
     def all(self) -> slice:

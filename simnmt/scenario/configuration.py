@@ -153,7 +153,7 @@ class DeviceConfiguration(Configuration):
     @field_validator("execution")
     @classmethod
     def _is_a_known_kind(cls, name: str | None) -> str | None:
-        by_key = {"batch": "batching", "stream": "sti"}
+        by_key = {"batch": "batching", "stream": "sti", "models": "models"}
         if name in by_key:
             raise ValueError(f"give {by_key[name]} in place of the execution kind {name}")
         if name is not None and name not in EXECUTION_KINDS:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.errors import InputError
-from simnmt.devices import Fifo
+from simnmt.devices import Fifo, ModelFifo
 from simnmt.devices.device import ByNode, LeastLoadedOfDrawn
 from simnmt.network.link import MovingRoute
 from simnmt.policies.decision import Decide, Fixed, LeastTotal
@@ -49,6 +49,9 @@ def check_world(world: World, policy: PolicySetup) -> None:
             f"target {target} takes a step for each token, but the requests have no tgt_len",
             "give their target lengths",
         )
+        if isinstance(kind, ModelFifo):
+            fits = requests.model is None or _is_between(requests.model, len(kind.models.of_workload))
+            _require(fits, f"models of requests that target {target} does not have", "number them from 0")
         if isinstance(kind.balancer, LeastLoadedOfDrawn):
             fits = len(kind.balancer.choices) == count and _is_between(kind.balancer.choices, kind.boxes)
             fault = f"drawn boxes of target {target} are not its boxes 0 to {kind.boxes - 1}"
@@ -121,7 +124,7 @@ def _refuse_first(block: Block, faulty: NDArray[np.bool_], fault: str, remedy: s
 
 def _columns(requests: Requests, has_links: bool, only: int | None = None) -> Iterator[tuple[str, Any]]:
     """Yield the columns that a run reads, with their names; `only`: the target whose times are read, if not all are."""
-    for name in ("src_len", "tgt_len", "arrival_s", "node", "access_s"):
+    for name in ("src_len", "tgt_len", "arrival_s", "node", "access_s", "model"):
         if (column := getattr(requests, name)) is not None:
             yield name, column
     for target, column in enumerate(requests.execution_s):

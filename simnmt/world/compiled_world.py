@@ -19,9 +19,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from simnmt.base.arrays import Floats
 from simnmt.batching import Batching
-from simnmt.devices import Batched, Fifo, Kind, Streamed
+from simnmt.devices import Batched, Fifo, Kind, ModelFifo, Streamed
 from simnmt.devices.batch import Decoded, checked_sentences
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
+from simnmt.devices.models import Models
 from simnmt.devices.stream import ROUNDING, StreamBox, boxes_until, engaged_s
 from simnmt.network.link import Hop, MovingRoute
 from simnmt.network.series import Series
@@ -221,6 +222,7 @@ class _Run:
         settings.node = memory.address(block.node if self._node is None else self._node, np.int32)
         decider = None if self._world.decider is None else self._world.decider[block.first : block.first + len(block)]
         settings.decider = memory.address(decider, np.int32)
+        settings.model = memory.address(block.model, np.int64)
         self._set_device_columns(settings, block, decider)
         if self._policy.plan_beyond_for is not None:
             settings.beyond = memory.tables(self._policy.plan_beyond_for(block))
@@ -315,6 +317,8 @@ class _Run:
             settings.workers = kind.workers
             if isinstance(balancer, LeastWork):
                 settings.kind = c.LEAST_WORK_POOL
+        elif isinstance(kind, ModelFifo):
+            settings.kind, settings.workers, settings.models = c.MODEL_POOL, kind.workers, self._models(kind.models)
         elif isinstance(kind, Batched):
             settings.kind, settings.cost = c.BATCH_POOL, _batch_cost(kind.batching, kind.cost, self._memory)
             settings.batching, settings.full_step_s = _batching_settings(kind.batching), kind.full_step_s
@@ -328,6 +332,15 @@ class _Run:
             settings.drawn = balancer.choices.shape[1]
             settings.choices = self._memory.addresses(list(balancer.choices.T), np.int16)
         return settings
+
+    def _models(self, models: Models) -> int:
+        """Return the address of a target's models."""
+        settings = c.ModelSettings(len(models.size_bytes), models.memory_bytes, models.evict == "never")
+        settings.of_workload, settings.size_bytes = (
+            self._memory.address(np.array(column), np.int64) for column in (models.of_workload, models.size_bytes)
+        )
+        settings.load_s = self._memory.address(np.array(models.load_s))
+        return self._memory.structure(settings)
 
     def _stream(self, kind: Streamed) -> int:
         """Return the address of a target's plans."""

@@ -63,7 +63,8 @@ class Simulation:
         self._clients = world.clients
         self.clock = Clock()
         self.count, self.targets = count, 1 + len(world.kinds)
-        self.prepared, self._route, self._requests, self._local = prepared, route, requests, world.local
+        self.prepared, self._route, self._requests = prepared, route, requests
+        self.local, self.kinds = world.local, world.kinds
         self._judged = round(judged_share * 2**32)
         self.execution_s = [column.tolist() for column in requests.execution_s]
         self.uplink_s, self.downlink_s = ([[0.0] * count for _ in range(self.targets)] for _ in range(2))
@@ -153,7 +154,7 @@ class Simulation:
             on_access_s = access_s[request] if self._route is None else sum(self._look_up(request, now_s))
             decider = self.decider_of(request)
             self.trail["arrival_s"][request] = self._decided_s[request] = now_s
-            target = self._decide(decider, request, judges)
+            target = self.decide(decider, request, judges)
             up_s, down_s = self.uplink_s[target][request], self.downlink_s[target][request]
             plan = decider.plans.get(target) if target else None
             if plan is not None:
@@ -185,15 +186,14 @@ class Simulation:
     def request(self, request: int) -> Process:
         """Decide on a request, send it, let it execute, and hear of its answer."""
         decider = self.decider_of(request)
-        target = self._decide(decider, request, self._is_judged(request))
-        if not target:
-            if self.faulty is not None:
-                self.trail["transfer_s"][request] = 0.0
-            yield from self.execute_here(request, decider)
-        elif self.faulty is not None:
-            yield from self.faulty.send(request, decider, target)
-        else:
+        if self.faulty is not None:
+            yield from self.faulty.request(request, decider, self._is_judged(request))
+            return
+        target = self.decide(decider, request, self._is_judged(request))
+        if target:
             yield from self.send(request, decider, target, self.announce(request, decider, target))
+        else:
+            yield from self.execute_here(request, decider)
 
     def send(self, request: int, decider: Decider, target: int, sent_as: int) -> Process:
         """Send a request to a remote target, and let its decider measure the transfer when the answer is received."""
@@ -228,7 +228,7 @@ class Simulation:
 
     def _see(self, execution: Execution, decider: Decider, sent_as: int) -> Process:
         """Let a decider see its own device take up a request; if that batches, it sees the request done."""
-        yield execution.ended if self._local[decider.group].reports_at_end else execution.begun
+        yield execution.ended if self.local[decider.group].reports_at_end else execution.begun
         yield self.clock.moment(self.clock.now, ANSWERED, execution.request)
         wait_s = execution.begin_s - execution.entry_s
         decider.hear(0, execution.request, 0.0, self.clock.now, wait_s, sent_as, execution.report)
@@ -254,11 +254,12 @@ class Simulation:
         decider's own device that of its box."""
         return (self.devices[target][0], self.node[request]) if target else (self.devices[0][decider.group], decider.number)
 
-    def _decide(self, decider: Decider, request: int, judges: bool) -> int:
+    def decide(self, decider: Decider, request: int, judges: bool) -> int:
         """Return the target of a request, and record what the decision was based on."""
         now_s, trail = self._decided_s[request], self.trail
         totals_s = self._totals_s(decider, request, now_s) if judges else ()
-        target = checked_target(self.prepared.decide(request, self._delays(decider, request, now_s)), self.targets)
+        chosen = checked_target(self.prepared.decide(request, self._delays(decider, request, now_s)), self.targets)
+        target = decider.answering(chosen)
         last = decider.estimates[-1]
         trail["target"][request], trail["estimate_s"][request] = target, last.value_s
         trail["measured_at_s"][request] = last.measured_at_s
@@ -273,7 +274,7 @@ class Simulation:
     def _delays(self, decider: Decider, request: int, now_s: float) -> DecisionInput:
         """Return the delay of each target beside execution, as far as the policy may know it, or the view with it."""
         beliefs = decider.beliefs
-        if beliefs.only_heard:
+        if beliefs.only_heard and not decider.unreachable:
             return decider.delay_s
         delay_s = self._transfers_s(request, now_s) if beliefs.true_transfer else list(decider.delay_s)
         if beliefs.true_backlog:

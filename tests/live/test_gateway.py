@@ -46,7 +46,7 @@ FRENCH = dataclasses.replace(FRONT, source="fr")
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simnmt.live.gateway.PAUSES_S", (0.05,))
+    monkeypatch.setattr("simnmt.policies.health.PAUSES_S", (0.05,))
 
 
 @pytest.fixture(scope="module")

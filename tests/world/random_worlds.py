@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from simnmt.devices import Batched, Fifo, Streamed
+from simnmt.devices import Batched, Fifo, ModelFifo, Streamed
 from simnmt.devices.device import ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
+from simnmt.devices.models import Models
 from simnmt.network.link import Hop, Link, MovingRoute
 from simnmt.network.series import BandwidthSeries, RttSeries
 from simnmt.policies import (
@@ -138,7 +139,29 @@ def moving_route(
     return MovingRoute(access, tuple(hop() for _ in range(targets - 1)), token_bytes, *lengths, moments_s, halves_s)
 
 
-SPECIAL = {"plain": (), "batches": ("batches",), "streams": ("streams",), "all": ("batches", "streams")}
+WORKLOADS = 3
+"""Workloads of the requests of a world whose boxes hold several models."""
+
+
+@st.composite
+def model_specs(draw: Draw) -> ModelFifo:
+    """Boxes of as many models as workloads or fewer, with memory for one, some or all of them; loads may take no time."""
+    of_workload = tuple(draw(st.integers(0, WORKLOADS - 1)) for _ in range(WORKLOADS))
+    sizes = tuple(draw(st.integers(1, 3)) for _ in range(WORKLOADS))
+    evict = draw(st.sampled_from(["lru", "lru", "lru", "never"]))
+    needed = sum(sizes) if evict == "never" else max(sizes)
+    load_s = tuple(draw(st.sampled_from([0.0, 0.125, 0.25, 1.0, 2.5, 0.3])) for _ in range(WORKLOADS))
+    models = Models(of_workload, sizes, load_s, needed + draw(st.integers(0, 3)), evict)
+    return ModelFifo(models, workers=draw(st.integers(1, 2)))
+
+
+SPECIAL = {
+    "plain": (),
+    "batches": ("batches",),
+    "streams": ("streams",),
+    "models": ("models",),
+    "all": ("batches", "streams", "models"),
+}
 """Kinds of boxes that a world may have, beside first-in first-out ones."""
 
 
@@ -163,6 +186,7 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
     of_kind: dict[str, st.SearchStrategy[Any]] = {
         "batches": st.builds(Batched, batchings(), costs(), st.booleans()),
         "streams": streamed_specs(),
+        "models": model_specs(),
     }
     any_spec = st.one_of(st.none(), *(of_kind[kind] for kind in kinds_of_boxes))
     local_specs, specs = [draw(any_spec) for _ in groups], [draw(any_spec) for _ in balancers]
@@ -190,6 +214,8 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
         "access_s": seconds(random, grid, count, 0.5) if not queues and draw(st.booleans()) else None,
         "tgt_len": random.integers(0, 12, count) if batches or streams else None,
     }
+    if "models" in kinds_of_boxes and draw(st.booleans()):
+        columns["model"] = random.integers(0, WORKLOADS, count)
     if batches or streams:
         columns["src_len"] = random.integers(0, 16, count)
     route = None

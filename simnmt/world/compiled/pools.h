@@ -10,6 +10,12 @@ static void begin_batch_boxes(Memory *memory, Pool *self) {
         batch_box_begin(memory, self->batches + box, &self->settings.batching, self->settings.cost);
 }
 
+static void begin_model_boxes(Memory *memory, Pool *self) {
+    self->models = zeroed(memory, self->settings.boxes, sizeof(ModelBox));
+    for (int64_t box = 0; box < self->settings.boxes; box++)
+        model_box_begin(memory, self->models + box, self->settings.models, self->settings.workers);
+}
+
 static void begin_stream_boxes(Memory *memory, Pool *self) {
     self->streams = zeroed(memory, self->settings.boxes, sizeof(StreamBox));
     self->trial_streams = zeroed(memory, self->settings.boxes, sizeof(StreamBox));
@@ -31,6 +37,8 @@ static void pool_begin(Memory *memory, Pool *self, int64_t target, const PoolSet
         begin_batch_boxes(memory, self);
     else if (settings->kind == STREAM_POOL)
         begin_stream_boxes(memory, self);
+    else if (settings->kind == MODEL_POOL)
+        begin_model_boxes(memory, self);
     else if (settings->kind == LEAST_WORK_POOL)
         least_work_begin(memory, &self->least_work, settings->boxes, settings->workers);
     else
@@ -60,6 +68,7 @@ static StreamBox *stream_of(Pool *pool, int64_t box, int64_t trial) {
 /* Return the work left at a box at a moment; balancers compare it. */
 static double work_left(World *world, Pool *pool, int64_t box, double now_s, int64_t trial) {
     if (pool->settings.kind == BATCH_POOL) return (double)steps_left(pool->batches + box, now_s);
+    if (pool->settings.kind == MODEL_POOL) return fifo_work_left(&pool->models[box].workers, now_s);
     if (pool->settings.kind == STREAM_POOL) return larger(0.0, stream_of(pool, box, trial)->free_s - now_s);
     return fifo_work_left(box_of(world, pool, box, trial), now_s);
 }
@@ -170,6 +179,47 @@ static void batch_acts(World *world, Pool *pool, int64_t box, double now_s) {
     arm(world, pool, box);
 }
 
+/* Let the first load of a box begin, if one waits and all before it have ended. */
+static void begin_load(World *world, Pool *pool, int64_t box, double now_s) {
+    double ends_s = load_begin(pool->models + box, now_s);
+    clock_push(world->memory, &world->clock, (Entry){ends_s, order_of(LOADED, ((pool - world->pools) << 32) + box), pool});
+}
+
+/* Execute a request whose model is loaded from now on. */
+static void execute_loaded(World *world, Pool *pool, int64_t box, ModelCopy *copy, RequestEvent *event, double now_s) {
+    const Arrival *arrival = &event->arrival;
+    double start_s = fifo_serve(world->memory, &pool->models[box].workers, now_s, arrival->execution_s);
+    double finish_s = start_s + arrival->execution_s;
+    copy->ended_s = larger(copy->ended_s, finish_s);
+    world->settings.load_wait_s[arrival->request] = now_s - arrival->entry_s;
+    answer(world, event, start_s, finish_s, box, start_s, 0, 0);
+}
+
+static void enter_models(World *world, Pool *pool, RequestEvent *event) {
+    const Arrival *arrival = &event->arrival;
+    double now_s = arrival->entry_s;
+    int64_t box = chosen_box(world, pool, arrival, &pool->next, 0);
+    ModelBox *models = pool->models + box;
+    int is_hit;
+    ModelCopy *copy = model_enter(world->memory, models, arrival->model, &is_hit);
+    world->settings.model_load[arrival->request] = !is_hit;
+    if (!is_hit && models->loads.count == 1) begin_load(world, pool, box, now_s);
+    if (copy->is_loaded)
+        execute_loaded(world, pool, box, copy, event, now_s);
+    else
+        APPEND(world->memory, copy->waiting, event);
+}
+
+/* A model has been loaded: the requests that wait for it are ready in the order in which they entered. */
+static void model_loaded(World *world, Pool *pool, int64_t box, double now_s) {
+    ModelBox *models = pool->models + box;
+    ModelCopy *copy = loads_take(&models->loads);
+    copy->is_loaded = 1;
+    for (int64_t number = 0; number < copy->waiting.count; number++) execute_loaded(world, pool, box, copy, copy->waiting.items[number], now_s);
+    copy->waiting.count = 0;
+    if (models->loads.count) begin_load(world, pool, box, now_s);
+}
+
 /* The request of an event has reached its target. */
 static inline void reaches(World *world, RequestEvent *event) {
     int64_t box = 0;
@@ -183,6 +233,8 @@ static inline void reaches(World *world, RequestEvent *event) {
     } else if (pool->settings.kind == STREAM_POOL) {
         StreamOutcome outcome = enter_stream(world, pool, arrival, &box);
         answer(world, event, outcome.begin_s, outcome.finish_s, box, outcome.begin_s, (int32_t)outcome.state, 0);
+    } else if (pool->settings.kind == MODEL_POOL) {
+        enter_models(world, pool, event);
     } else {
         double start_s = enter_fifo(world, pool, arrival, &pool->next, &box, 0);
         answer(world, event, start_s, start_s + arrival->execution_s, box, start_s, 0, 0);
@@ -208,14 +260,20 @@ static void find_ahead(World *world, int64_t target, const Arrival *arrival) {
     if (world->ahead.count) qsort(world->ahead.items, (size_t)world->ahead.count, sizeof(Arrival), compare_arrivals);
 }
 
-/* Return the seconds of an arrival at a target beyond execution alone, after the requests on their way; at boxes that batch a
- * guess, by the steps that are left now. */
+/* Return the seconds of an arrival at a target beyond execution alone, after the requests on their way; at boxes that batch or
+ * load models a guess, by the steps or the loads that are left now. */
 static double foreseen_wait_s(World *world, Pool *pool, const Arrival *arrival, double now_s) {
     int64_t box = 0, trial = ++world->trial, next = pool->next;
     if (pool->settings.kind == BATCH_POOL) {
         Arrival now = *arrival;
         now.entry_s = now_s;
         return (double)steps_left(pool->batches + chosen_box(world, pool, &now, &next, 0), now_s) * pool->settings.full_step_s;
+    }
+    if (pool->settings.kind == MODEL_POOL) {
+        Arrival now = *arrival;
+        now.entry_s = now_s;
+        const ModelBox *models = pool->models + chosen_box(world, pool, &now, &next, 0);
+        return larger(fifo_work_left(&models->workers, now_s), load_left_s(models, arrival->model, now_s));
     }
     world->ahead.count = 0;
     if (pool->target) find_ahead(world, pool->target, arrival);

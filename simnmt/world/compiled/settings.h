@@ -7,7 +7,7 @@
 
 enum { BACK_TO_BACK, OPEN_LOOP, CLOSED_LOOP };                    /* disciplines */
 enum { ALWAYS, LEAST_TOTAL, CALLED };                             /* choices */
-enum { FIFO_POOL, LEAST_WORK_POOL, BATCH_POOL, STREAM_POOL };     /* kinds of boxes */
+enum { FIFO_POOL, LEAST_WORK_POOL, MODEL_POOL, BATCH_POOL, STREAM_POOL }; /* kinds of boxes */
 enum { BY_NODE, IN_TURN, LEAST_LOADED_OF_DRAWN, LEAST_WORK };     /* balancers */
 enum { WEIGHTED, QUANTILE };                                      /* estimates */
 enum { DONE, NO_MEMORY, PAUSED, STOPPED };                        /* how a call of Python ends */
@@ -47,6 +47,13 @@ typedef struct {
     int64_t *counts;
 } StreamBox;
 
+/* The models of a target, and the memory of each of its boxes; bytes and seconds by model. */
+typedef struct {
+    int64_t models, memory_bytes, keeps_all;
+    const int64_t *of_workload, *size_bytes;
+    const double *load_s;
+} ModelSettings;
+
 /* The boxes of a target, or of a group of deciders. */
 typedef struct {
     int64_t kind, boxes, workers, balancer, drawn;
@@ -55,6 +62,7 @@ typedef struct {
     Batching batching;
     double full_step_s; /* of a full batch, for each sentence in it */
     const StreamSettings *stream;
+    const ModelSettings *models;
 } PoolSettings;
 
 /* What all views of a target's batches have in common. */
@@ -144,8 +152,8 @@ typedef struct {
     void *decide;                               /* int64_t (*)(int64_t in_block); below 0: stop */
     double *shown;                              /* what it decides on: see `called` */
     int64_t events_a_look, pause_after_ms; /* see `is_pause_due` */
-    double *arrival_s, *queue_s, *estimate_s, *measured_at_s, *decision_regret_s, *execution_s, *first_token_s, *stall_s;
-    int8_t *target, *state, *deadline_missed;
+    double *arrival_s, *queue_s, *estimate_s, *measured_at_s, *decision_regret_s, *execution_s, *first_token_s, *stall_s, *load_wait_s;
+    int8_t *target, *state, *deadline_missed, *model_load;
     int16_t *server;
 } WorldSettings;
 
@@ -155,7 +163,7 @@ typedef struct {
     const double *arrival_s, *access_s;
     int32_t *node;
     const int32_t *decider; /* NULL: by node */
-    const int64_t *src_len, *tgt_len;
+    const int64_t *src_len, *tgt_len, *model;
     const double *const *execution_s;
     double *const *uplink_s, *const *downlink_s;                      /* by target, from 1 on; filled where links are looked up */
     const double *const *weighed_s, *const *expected, *const *factor; /* by target */

@@ -76,6 +76,8 @@ static int run_until(World *world, double moment_s, int64_t order) {
             handle(world, world->block, number, entry.at_s);
         else if (kind == ASKS)
             ask(world, number, entry.at_s);
+        else if (kind == LOADED)
+            model_loaded(world, entry.event, number & 0xFFFFFFFF, entry.at_s);
         else
             batch_acts(world, entry.event, number & 0xFFFFFFFF, entry.at_s);
         if (is_pause_due(world)) return 0;
@@ -85,7 +87,6 @@ static int run_until(World *world, double moment_s, int64_t order) {
 
 /* Run until no event is left and nobody waits for company, or a pause is due. */
 static void run_to_end(World *world) {
-    const WorldSettings *settings = &world->settings;
     for (int was_holding = 1; was_holding;) {
         if (!run_until(world, INFINITY, INT64_MAX)) return;
         was_holding = 0;

@@ -26,6 +26,8 @@ static inline void set_arrival(World *world, const Decider *decider, const Block
         arrival->tgt_len = block->tgt_len[in_block];
     } else if (kind == STREAM_POOL) {
         arrival->added = added_of(world, block, in_block, pool);
+    } else if (kind == MODEL_POOL) {
+        arrival->model = pool->settings.models->of_workload[block->model == NULL ? 0 : block->model[in_block]];
     }
 }
 

@@ -7,6 +7,7 @@
 #include "batch_box.h"
 #include "clock.h"
 #include "estimates.h"
+#include "models.h"
 #include "views.h"
 
 /* What a decider expects of a target beyond the plane; NULL where it has no such view. */
@@ -31,7 +32,7 @@ typedef struct {
 /* A request as it enters a pool. */
 typedef struct {
     double entry_s, execution_s, factor;
-    int64_t request, node, src_len, tgt_len; /* `node`: at a decider's own device, the number of its box */
+    int64_t request, node, src_len, tgt_len, model; /* `node`: at a decider's own device, the number of its box */
     const double *added;
 } Arrival;
 
@@ -54,6 +55,7 @@ typedef struct Pool {
     int64_t next; /* of the balancer that takes boxes in turn */
     LeastWorkPool least_work;
     FifoBox *boxes;
+    ModelBox *models;
     StreamBox *streams;
     BatchBox *batches;
     /* Copies to foresee waits, each valid in one trial. */
