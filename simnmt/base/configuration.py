@@ -29,9 +29,10 @@ def end_tokens(counted: EndOfSentence) -> tuple[int, int]:
     return int(counted in ("source", "both")), int(counted in ("target", "both"))
 
 
-def misfit(key: str, what: str) -> PydanticCustomError:
-    """Return the fault of a key that does not fit the keys beside it; without a key, of all of them."""
-    return PydanticCustomError("misfit", "{what}", {"what": what, "location": (key,) if key else ()})
+def misfit(key: str | tuple[str, ...], what: str) -> PydanticCustomError:
+    """Return the fault of a key, or of the keys on the path to it, that does not fit others; without a key, of all of them."""
+    location = key if isinstance(key, tuple) else (key,) if key else ()
+    return PydanticCustomError("misfit", "{what}", {"what": what, "location": location})
 
 
 def message_of(fault: Mapping[str, Any]) -> str:

@@ -13,11 +13,12 @@ import numpy as np
 
 from simnmt.base import random_streams
 from simnmt.base.errors import InputError
+from simnmt.base.extension import Extended
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.accounts import unknown_spending
-from simnmt.experiment.cases import Case, DrawnProfiles, RunPlan
+from simnmt.experiment.cases import Case, DrawnProfiles, RunPlan, SitePlan
 from simnmt.experiment.targets import Conversion, Decoding, StreamedDevice, Target, streamed_device
-from simnmt.network.configuration import load_network
+from simnmt.network.configuration import Network, load_network
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.calibration_error import CalibrationDraws, lacking_samples
 from simnmt.profile.custom import CustomDevice, profile_of_cost
@@ -63,18 +64,30 @@ def read_inputs(
     Raises the rooms' own `InputError`s: `CorpusError`, `TraceError`, `ProfileError`. With a `document`, errors without a line
     in their own file name the key of the scenario and its place. `cache`: of files that were read for other scenarios.
     """
+    if scenario.sites or scenario.share_devices:
+        key = ("sites",) if scenario.sites else ("share_devices",)
+        raise (document or Document(None)).error(key, "this version reads sites and shared devices, and does not run them")
     cache = cache or InputCache()
-    networks = {
-        name: cache.get(
-            (name, part.model_dump_json(warnings=False), base),
-            partial(load_network, part, base, name, partial(_name_key_in_errors, document, "networks", name)),
-        )
-        for name, part in scenario.networks.items()
-    }
-    readers = {name: _CaseReader(scenario, name, base, document, cache) for name in scenario.workloads}
-    cases = {name: reader.case() for name, reader in readers.items()}
-    drawn = {} if scenario.profile_uncertainty is None else {name: readers[name].draws(case) for name, case in cases.items()}
-    return RunPlan(scenario, cases, networks, drawn)
+    reader = _Reader(scenario, base, document, cache)
+    cases = {name: reader.of(name).case() for name in scenario.workloads}
+    drawn = {} if scenario.profile_uncertainty is None else {name: reader.of(name).draws(case) for name, case in cases.items()}
+    return RunPlan(scenario, cases, reader.networks(), drawn)
+
+
+def read_sites(
+    scenario: ScenarioConfiguration, base: Path, document: Document | None = None, cache: InputCache | None = None
+) -> tuple[SitePlan, ...]:
+    """Read the inputs of each site, each file once; the arguments and the errors are those of `read_inputs`."""
+    cache, plans = cache or InputCache(), list[SitePlan]()
+    for name, site in scenario.sites.items():
+        views = [scenario.at(name, copy) for copy in range(1, site.count + 1)]
+        readers = [_Reader(view, base, document, cache, partial(scenario.key_at, name)) for view in views]
+        cases = {workload: readers[0].of(workload).case() for workload in views[0].workloads}
+        lines = [reader.networks() for reader in readers]
+        networks = {network: tuple(by_name[network] for by_name in lines) for network in views[0].networks}
+        has_device = scenario.own_device(name) is not None
+        plans.append(SitePlan(name, views[0], cases, networks, site.share, has_device))
+    return tuple(plans)
 
 
 @contextmanager
@@ -91,15 +104,27 @@ def _name_key_in_errors(document: Document | None, *location: str | int) -> Iter
 
 
 @dataclass(frozen=True, slots=True)
-class _CaseReader:
+class _Reader:
     scenario: ScenarioConfiguration
-    workload: str
     base: Path
     document: Document | None
     cache: InputCache
+    key: Callable[[Location], Location] = lambda location: location
+    """Returns the path in the document to a part of the scenario as a site sees it."""
+    workload: str = ""
+
+    def of(self, workload: str) -> _Reader:
+        return replace(self, workload=workload)
 
     def naming(self, *location: str | int) -> AbstractContextManager[None]:
-        return _name_key_in_errors(self.document, *location)
+        return _name_key_in_errors(self.document, *self.key(location))
+
+    def networks(self) -> dict[str, Network]:
+        """Read the links of all networks."""
+        return {
+            name: load_network(part, self.base, name, partial(self.naming, "networks", name), self.cache.get)
+            for name, part in self.scenario.networks.items()
+        }
 
     def naming_profile(self, device: str) -> AbstractContextManager[None]:
         per_workload = (self.workload,) if isinstance(self.scenario.devices[device].profile, dict) else ()
@@ -147,7 +172,10 @@ class _CaseReader:
             table.split(scenario.fit.share, scenario.seed)  # refuses a corpus too small to split, here where its key is known
         targets = tuple(self.target(device, profile, table, stated) for device, profile in measured.items())
         with self.naming("workloads", name, "arrivals"):
-            arrivals = scenario.workloads[name].arrivals.process(base)
+            given = scenario.workloads[name].arrivals
+            written = type(given), given.model_dump_json(warnings=False), base
+            read = partial(given.process, base)
+            arrivals = read() if isinstance(given, Extended) else self.cache.get(written, read)
         return Case(name, table, targets, arrivals, () if warning is None else (warning,))
 
     def draws(self, case: Case) -> DrawnProfiles:

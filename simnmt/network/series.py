@@ -169,6 +169,14 @@ class RttSeries(Series):
         note = f"every RTT times {factor:.4g} for a mean of {mean_s * 1e3:.6g} ms"
         return replace(self, value=self.value * factor, source=f"{self.source}; {note}" if self.source else note)
 
+    def shifted(self, add_s: float) -> RttSeries:
+        """Return the series with `add_s` added to every RTT. Raises `TraceError` if one would not stay above 0."""
+        least_s = float(self.value.min())
+        if least_s + add_s <= 0.0:
+            raise TraceError(f"{add_s * 1e3:+.6g} ms leaves nothing of the least RTT, {least_s * 1e3:.6g} ms")
+        note = f"{add_s * 1e3:+.6g} ms on every RTT"
+        return replace(self, value=self.value + add_s, source=f"{self.source}; {note}" if self.source else note)
+
 
 def constant_rtt(rtt_s: float, name: str = "constant") -> RttSeries:
     """Return the series of a network whose RTT never changes."""

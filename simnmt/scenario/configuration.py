@@ -6,23 +6,37 @@ devices, the fit, the service level, and prediction intervals.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from math import ceil
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, Discriminator, Field, StringConstraints, Tag, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    StringConstraints,
+    Tag,
+    field_validator,
+    model_validator,
+)
 
 from simnmt.base.configuration import Configuration, InputFile, misfit
 from simnmt.base.errors import InputError
 from simnmt.base.extension import Extensible, Parameters, installed_kinds
+from simnmt.base.laws import DrawnNumber
+from simnmt.base.random_streams import stream
+from simnmt.base.suggestions import did_you_mean
 from simnmt.batching.configuration import BatchingConfiguration
 from simnmt.batching.custom import custom_batching
 from simnmt.devices import KINDS as EXECUTION_KINDS
 from simnmt.devices.failures import FailureConfiguration, LateAnswers
 from simnmt.devices.streaming_configuration import StreamingConfiguration
-from simnmt.network.configuration import LinkConfiguration, NetworkConfiguration, links_of
+from simnmt.network.configuration import Key, LinkConfiguration, NetworkConfiguration, links_of, with_drawn_means
 from simnmt.network.link import OverheadConfiguration
 from simnmt.policies import KINDS, PolicyConfiguration
+from simnmt.policies.baselines import FixedPolicy
 from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.policies.custom import custom_policy
 from simnmt.policies.decision import Estimation
@@ -30,6 +44,7 @@ from simnmt.profile.custom import GIVEN, CustomDevice, custom_device
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.power import PowerConfiguration
 from simnmt.results.metrics import LEAST_LIMIT, SPENDINGS, Criteria, Metric, Requirement, metric, objective_metric
+from simnmt.scenario.errors import Location
 from simnmt.workload.arrivals import BackToBack
 from simnmt.workload.configuration import WorkloadConfiguration
 
@@ -39,6 +54,10 @@ def requirement(name: str, limit: float) -> Requirement:
     if isinstance(limit, bool) != (name == "stable"):
         raise InputError(f"takes {'true' if name == 'stable' else 'one number'}")
     return Requirement.of(metric(name), float(limit))
+
+
+def _requirements(level: Mapping[str, float] | None) -> tuple[Requirement, ...]:
+    return tuple(requirement(name, limit) for name, limit in (level or {}).items())
 
 
 def _checked_level(level: Mapping[str, float]) -> Mapping[str, float]:
@@ -101,6 +120,8 @@ ProfileConfiguration = Annotated[
 
 DeviceName = Annotated[str, StringConstraints(max_length=30, pattern=r"^[a-z][a-z0-9_]*$")]
 """Name that is part of column names, such as `cloud_load`."""
+ALL = "all"
+"""In results, the site or the workload of the sum over all."""
 END_NODE = "end_node"
 """Name of the device of which every end node has one."""
 ClockKind = Literal["pace", "spread", "time"]
@@ -176,6 +197,77 @@ Policy = Annotated[
 ]
 
 
+def _kinds_by_name(policies: Any) -> Any:
+    """Accept `policies: {edge: {}}` and `{edge: null}` as kind `edge`."""
+    if not isinstance(policies, dict):
+        return policies
+    known = (*KINDS, *installed_kinds("simnmt.policies"))
+    given = {name: {} if policy is None else policy for name, policy in policies.items()}
+    return {
+        name: {"kind": name, **policy} if isinstance(policy, dict) and "kind" not in policy and name in known else policy
+        for name, policy in given.items()
+    }
+
+
+Policies = Annotated[dict[Name, Policy], BeforeValidator(_kinds_by_name)]
+"""Policies by name; one that is named after its kind needs no `kind`."""
+
+
+class ServedWorkload(WorkloadConfiguration):
+    """A workload with the service level that it should meet."""
+
+    slo: ServiceLevel | None = None
+    """Service level of this workload, in place of the scenario's."""
+
+
+class SiteConfiguration(Configuration):
+    """A place with end nodes, its line, and its first device; what it leaves out is the scenario's."""
+
+    count: Annotated[int, Field(ge=1, le=10_000)] = 1
+    """Sites like this one; each draws the laws of its `rtt_mean_ms`. Their results are shown together."""
+    share: Annotated[float, Field(gt=0.0, le=1e9)] = 1.0
+    """Weight of its part of the requests of each of its workloads; with a `count`, the weight of each site."""
+    end_nodes: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """End nodes at this site; left out: the workload's."""
+    workloads: Annotated[list[Name], Field(min_length=1)] | None = None
+    """Names of the workloads that are requested here; left out: all."""
+    networks: dict[Name, NetworkConfiguration] = Field(default={})
+    """The lines of this site by the names of the scenario's networks, each in place of the whole network of that name."""
+    devices: dict[DeviceName, DeviceConfiguration | None] = Field(default={})
+    """The first device at this site, such as `{gateway: {profile: "@x"}}`; `{gateway: null}`: it has none, and all of its
+    requests go to the first device behind. The devices behind are those of all sites."""
+    policies: Policies = Field(default={})
+    """How this site chooses targets, by the names of the scenario's policies."""
+
+
+Site = Annotated[
+    SiteConfiguration,
+    BeforeValidator(lambda site: {} if site is None else site, json_schema_input_type=SiteConfiguration | None),
+]
+
+
+class SingleSite(NamedTuple):
+    """One of the sites of a scenario, with each of `count` sites for itself."""
+
+    name: str
+    """`berlin`, or `branches-3`."""
+    site: str
+    """Name under which it is declared."""
+    copy: int
+    """Its number of `count`, from 1."""
+    share: float
+
+
+class DrawnLine(NamedTuple):
+    """The mean RTTs of one link at the sites of one name."""
+
+    site: str
+    network: str
+    link: Key
+    mean_ms: list[float]
+    """Of each of `count` sites."""
+
+
 class FitConfiguration(Configuration):
     """What policies learn from before the run; no request of the run is used for it."""
 
@@ -199,6 +291,22 @@ class ProfileUncertainty(Configuration):
         if self.profiles < least:
             raise misfit("profiles", f"too few for a confidence of {self.confidence:g} (give {least} or more)")
         return self
+
+
+def _with_parts_of_sites(key: str, known: dict[str, Any], sites: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the parts of a scenario under a key, with those that all sites have and it has not, as the first site has them."""
+    added: dict[str, Any] = {}
+    for site, parts in sites.items():
+        for name in [name for name in parts if name not in known]:
+            lacking = next((other for other, others in sites.items() if name not in others), None)
+            if lacking is not None:
+                what = f"neither the scenario nor site {lacking} has this name ({did_you_mean(name, known)})"
+                raise misfit(("sites", site, key, name), what)
+            if added.get(name) is None:
+                added[name] = parts[name]
+    if any(part is None for part in added.values()) or not (known or added):
+        raise misfit(key, "there is none")
+    return {**added, **known}
 
 
 class ScenarioConfiguration(Configuration):
@@ -225,18 +333,24 @@ class ScenarioConfiguration(Configuration):
     """Metrics that are measured beside those of every summary, such as `p97.5_ms`."""
     warm_up_requests: Annotated[int, Field(ge=0)] = 0
     """Requests at the beginning of each replication that count in no number of the summary."""
-    workloads: Annotated[dict[Name, WorkloadConfiguration], Field(min_length=1)]
+    workloads: Annotated[dict[Name, ServedWorkload], Field(min_length=1)]
     """What is translated: lengths, arrivals and end nodes, by name."""
-    networks: Annotated[dict[Name, NetworkConfiguration], Field(min_length=1)]
-    """Links between the devices, by name."""
-    devices: Annotated[dict[DeviceName, DeviceConfiguration], Field(min_length=1, max_length=100)]
+    networks: dict[Name, NetworkConfiguration]
+    """Links between the devices, by name. They may stand at the sites alone."""
+    devices: Annotated[dict[DeviceName, DeviceConfiguration], Field(max_length=100)]
     """Where requests are translated, nearest first. The first device decides: the end nodes' own if it is named `end_node`,
-    else the gateway to which end nodes are attached."""
+    else the gateway to which end nodes are attached. It may stand at the sites alone."""
+    sites: dict[Name, Site] = Field(default={})
+    """Places from which requests come, each with its own line and its own first device; they share the devices behind. Left
+    out: one place."""
+    share_devices: bool | None = None
+    """Whether requests of all workloads meet at the same devices, in one run; otherwise each workload has all devices to
+    itself. Left out: they do if there are sites, or several workloads that all have arrivals at a rate."""
     late_answers: LateAnswers | None = None
     """What the first device does about requests whose answers do not come, such as `{timeout_ms: 500}`. Left out: it waits."""
     fit: FitConfiguration = FitConfiguration()
     """What the policies learn from."""
-    policies: Annotated[dict[Name, Policy], Field(min_length=1)]
+    policies: Annotated[Policies, Field(min_length=1)]
     """How targets are chosen, by name; a policy named after its kind needs no `kind`."""
     gap_analysis: bool = False
     """Also run the first C-NMT policy with one source of loss after another replaced by the truth (CNMT-19)."""
@@ -250,17 +364,24 @@ class ScenarioConfiguration(Configuration):
 
     @model_validator(mode="before")
     @classmethod
-    def _kinds_by_name(cls, content: Any) -> Any:
-        """Accept `policies: {edge: {}}` and `{edge: null}` as kind `edge`."""
-        if not isinstance(content, dict) or not isinstance(content.get("policies"), dict):
-            return content
-        policies = {}
-        for name, policy in content["policies"].items():
-            policy = {} if policy is None else policy
-            if isinstance(policy, dict) and "kind" not in policy and name in (*KINDS, *installed_kinds("simnmt.policies")):
-                policy = {"kind": name, **policy}
-            policies[name] = policy
-        return {**content, "policies": policies}
+    def _needs_no_part_that_sites_have(cls, content: Any) -> Any:
+        return {"networks": {}, "devices": {}, **content} if isinstance(content, dict) and content.get("sites") else content
+
+    @model_validator(mode="after")
+    def _has_parts_of_sites(self) -> ScenarioConfiguration:
+        """Return the scenario with the networks and the first device that stand at the sites alone."""
+        networks = _with_parts_of_sites("networks", self.networks, {name: site.networks for name, site in self.sites.items()})
+        devices = _with_parts_of_sites("devices", self.devices, {name: site.devices for name, site in self.sites.items()})
+        first, *behind = devices
+        for name, site in self.sites.items():
+            for device, settings in site.devices.items():
+                if device != first:
+                    what = f"the sites share this device; each may only have another {first}, the first device"
+                    raise misfit(("sites", name, "devices", device), what)
+                if settings is None and not behind:
+                    what = "no device is left to which requests of this site could go"
+                    raise misfit(("sites", name, "devices", device), what)
+        return self.model_copy(update={"networks": networks, "devices": devices}) if self.sites else self
 
     @model_validator(mode="after")
     def _leaves_requests(self) -> ScenarioConfiguration:
@@ -280,21 +401,115 @@ class ScenarioConfiguration(Configuration):
         # Without pydantic's warning that an extension is no member of a union of shipped kinds.
         return self.model_dump(mode="json", warnings=False)
 
+    def at(self, site: str, copy: int = 1) -> ScenarioConfiguration:
+        """Return the scenario as a site sees it: its workloads with its end nodes, its networks, first device and policies.
+
+        Policies of a site without a first device send everything to the device behind. In place of the first device there is
+        then a stand-in with the profile of that one (`own_device` is None).
+
+        Args:
+            site: name under which it is declared.
+            copy: its number of `count`, from 1, by which it draws the laws of `rtt_mean_ms`.
+
+        Example:
+            >>> scenario.at("berlin").networks["today"].rtt_mean_ms  # doctest: +SKIP
+            20.0
+        """
+        part = self.sites[site]
+        end_nodes = {} if part.end_nodes is None else {"end_nodes": part.end_nodes}
+        draw = partial(self._drawn_mean_ms, site, copy)
+        policies, device = {**self.policies, **part.policies}, self.own_device(site)
+        if device is None:
+            behind = list(self.devices)[1]
+            device = DeviceConfiguration.model_construct(profile=self.devices[behind].profile, outside_range_share=1.0)
+            policies = dict.fromkeys(self.policies, FixedPolicy(kind="fixed", device=behind))
+        return self.model_copy(
+            update={
+                "workloads": {name: self.workloads[name].model_copy(update=end_nodes) for name in self.workloads_at(site)},
+                "networks": {
+                    name: with_drawn_means(network, draw) for name, network in {**self.networks, **part.networks}.items()
+                },
+                "devices": {**self.devices, next(iter(self.devices)): device},
+                "policies": policies,
+                "sites": {},
+            }
+        )
+
+    def own_device(self, site: str) -> DeviceConfiguration | None:
+        """Return the first device at a site; None if it has none."""
+        first = next(iter(self.devices))
+        return self.sites[site].devices.get(first, self.devices[first])
+
+    def key_at(self, site: str, location: Location) -> Location:
+        """Return the path to a part of the scenario as a site sees it: below the site, if it states this part."""
+        key, *names = location
+        is_own = key in ("networks", "devices", "policies") and names and names[0] in getattr(self.sites[site], str(key))
+        return ("sites", site, *location) if is_own else location
+
+    def workloads_at(self, site: str) -> list[str]:
+        """Return the names of the workloads that are requested at a site, in the scenario's order."""
+        names = self.sites[site].workloads
+        return [name for name in self.workloads if names is None or name in names]
+
+    @property
+    def single_sites(self) -> Iterator[SingleSite]:
+        """The sites with each of `count` for itself, in the order of the scenario; none without `sites`."""
+        for name, site in self.sites.items():
+            for copy in range(1, site.count + 1):
+                yield SingleSite(name if site.count == 1 else f"{name}-{copy}", name, copy, site.share)
+
+    def _drawn_mean_ms(self, site: str, copy: int, link: Key, law: DrawnNumber) -> float:
+        # By the link, and not by the network: a far site is far on every network that the scenario compares.
+        return law.draw(stream(self.seed, copy, "/".join(map(str, ("rtt_mean_ms", site, *link)))))
+
+    @property
+    def drawn_lines(self) -> Iterator[DrawnLine]:
+        """What each site draws by the laws of `rtt_mean_ms`, in the order of the scenario."""
+        for name, site in self.sites.items():
+            for network, line in {**self.networks, **site.networks}.items():
+                for link, part in links_of(line):
+                    if isinstance(law := part.rtt_mean_ms, DrawnNumber):
+                        copies = range(1, site.count + 1)
+                        yield DrawnLine(name, network, link, [self._drawn_mean_ms(name, copy, link, law) for copy in copies])
+
+    def nodes_of(self, workload: str) -> int:
+        """Return the end nodes of a workload, at all sites."""
+        nodes = self.workloads[workload].end_nodes
+        at = [site for name, site in self.sites.items() if workload in self.workloads_at(name)]
+        return sum(site.count * (site.end_nodes or nodes) for site in at) if self.sites else nodes
+
+    @property
+    def shares_devices(self) -> bool:
+        """Whether requests of all workloads meet at the same devices, in one run."""
+        if self.share_devices is not None:
+            return self.share_devices
+        return bool(self.sites) or (len(self.workloads) > 1 and all(map(self.is_open, self.workloads)))
+
+    def is_open(self, workload: str) -> bool:
+        """Return whether the requests of a workload arrive whatever the answers."""
+        return getattr(self.workloads[workload].arrivals, "discipline", "open") == "open"
+
     @property
     def _links(self) -> list[LinkConfiguration]:
-        return [link for network in self.networks.values() for _, link in links_of(network)]
+        networks = [*self.networks.values(), *(network for site in self.sites.values() for network in site.networks.values())]
+        return [link for network in networks for _, link in links_of(network)]
+
+    @property
+    def _all_devices(self) -> list[DeviceConfiguration]:
+        at_sites = (device for site in self.sites.values() for device in site.devices.values())
+        return [*self.devices.values(), *(device for device in at_sites if device is not None)]
 
     @property
     def has_prices(self) -> bool:
         """Whether it gives a price of a device or of a link."""
-        prices = [link.price_per_gb for link in self._links] + [device.price_per_hour for device in self.devices.values()]
+        prices = [link.price_per_gb for link in self._links] + [device.price_per_hour for device in self._all_devices]
         return any(price is not None for price in prices)
 
     @property
     def has_costs(self) -> bool:
         """Whether it gives the power of a device, the energy of a byte, or a price."""
         links = any(link.joules_per_byte is not None for link in self._links)
-        return self.has_prices or links or any(device.power is not None for device in self.devices.values())
+        return self.has_prices or links or any(device.power is not None for device in self._all_devices)
 
     def profile_of(self, device: str, workload_name: str) -> str | CustomDevice:
         """Return the profile that a device uses for a workload, as named in the file, or as a user brings it."""
@@ -304,12 +519,18 @@ class ScenarioConfiguration(Configuration):
     @property
     def requirements(self) -> tuple[Requirement, ...]:
         """The requirements of the service level."""
-        return tuple(requirement(name, limit) for name, limit in (self.slo or {}).items())
+        return _requirements(self.slo)
+
+    def requirements_of(self, workload: str) -> tuple[Requirement, ...]:
+        """Return the requirements of a workload's service level, which is the scenario's if it has none."""
+        slo = self.workloads[workload].slo
+        return self.requirements if slo is None else _requirements(slo)
 
     @property
     def measured_metrics(self) -> tuple[Metric, ...]:
         """The metrics by which the run is judged: of the objective, the service level, and further ones."""
-        required = [one.metric for one in self.requirements]
+        levels = [self.requirements, *(_requirements(workload.slo) for workload in self.workloads.values())]
+        required = [one.metric for level in levels for one in level]
         return tuple(dict.fromkeys((objective_metric(self.objective), *required, *map(metric, self.metrics))))
 
     def criteria_of(self, workload_name: str) -> Criteria:
@@ -320,7 +541,9 @@ class ScenarioConfiguration(Configuration):
         """
         deadline_ms = self.workloads[workload_name].deadline_ms
         limits_s = [
-            one.limit / 1e3 for one in self.requirements if one.metric.sample == "latency" and one.metric.quantile is not None
+            one.limit / 1e3
+            for one in self.requirements_of(workload_name)
+            if one.metric.sample == "latency" and one.metric.quantile is not None
         ]
         deadline_s = None if deadline_ms is None else deadline_ms / 1e3
         good_within_s = min(limits_s if deadline_s is None else [deadline_s], default=None)
@@ -341,7 +564,7 @@ class ScenarioConfiguration(Configuration):
     @property
     def has_faults(self) -> bool:
         """True if links or devices fail, or late answers are not waited for."""
-        fails = any(device.failures is not None for device in self.devices.values())
+        fails = any(device.failures is not None for device in self._all_devices)
         return self.late_answers is not None or fails or any(link.outages is not None for link in self._links)
 
     @property
