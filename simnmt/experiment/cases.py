@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
+from simnmt.base.errors import InputError
 from simnmt.experiment.targets import Target
 from simnmt.network.configuration import Network
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.results.requests import Engine
-from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
+from simnmt.scenario.configuration import ALL, END_NODE, ScenarioConfiguration
 from simnmt.workload.arrivals import ArrivalProcess
 from simnmt.workload.length_table import LengthTable
-
-ALL = "all"
-"""Name of all sites, or of all workloads, in results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,26 @@ class RunPlan:
     """Profiles within the error of their calibration by workload; empty if the scenario asks for none."""
     sites: tuple[SitePlan, ...] = ()
     """The sites of a scenario that has some; `cases` and `networks` are then those of the first site that has them."""
+
+    @property
+    def is_mixed(self) -> bool:
+        """True if requests of several workloads or sites meet at the same devices."""
+        return self.scenario.shares_devices and (bool(self.sites) or len(self.cases) > 1)
+
+
+def requests_by_workload(plan: RunPlan) -> dict[str, int]:
+    """Divide the requests of a scenario by the mean rates of its workloads, so that all end at about the same time.
+
+    Raises `InputError` if they leave none for a workload.
+    """
+    rates_rps = [case.arrivals.mean_rate_rps or 1.0 for case in plan.cases.values()]
+    ends = np.rint(np.cumsum(rates_rps) / sum(rates_rps) * plan.scenario.requests).astype(int)
+    counts = dict(zip(plan.cases, np.diff(ends, prepend=0).tolist(), strict=True))
+    for name, count in counts.items():
+        if not count:
+            what = f"{plan.scenario.requests:,} requests leave none for workload {name}, by its rate"
+            raise InputError(what, remedy="give more requests")
+    return counts
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base import random_streams
-from simnmt.base.errors import InputError
-from simnmt.experiment.cases import ALL, RunPlan, SitePlan, Unit
+from simnmt.experiment.cases import RunPlan, SitePlan, Unit, requests_by_workload
 from simnmt.experiment.draws import (
     ACTIVE_SHARE_STREAM,
     Columns,
@@ -34,7 +33,7 @@ from simnmt.experiment.routes import Line
 from simnmt.policies.decision import Decide, Fixed, LeastTotal
 from simnmt.results.columns import Array
 from simnmt.results.requests import Block, Requests
-from simnmt.scenario.configuration import END_NODE
+from simnmt.scenario.configuration import ALL, END_NODE
 from simnmt.world.inputs import PolicySetup
 
 Numbers = NDArray[np.int64]
@@ -46,7 +45,7 @@ def mixed_units(plan: RunPlan, template: Unit) -> Unit:
     """Return the mix of a plan on the network and in the replication of a unit."""
     scenario, network = plan.scenario, template.network
     alone = SitePlan(ALL, scenario, plan.cases, {name: (links,) for name, links in plan.networks.items()})
-    counts = _requests_by_workload(plan)
+    counts = requests_by_workload(plan)
     parts = tuple(
         replace(
             template,
@@ -58,26 +57,9 @@ def mixed_units(plan: RunPlan, template: Unit) -> Unit:
         for site in plan.sites or (alone,)
         for name, case in site.cases.items()
     )
-    first = parts[0]
+    first = next((part for part in parts if part.has_own_device), parts[0])
     whole = first.scenario.model_copy(update={"requests": scenario.requests})
     return replace(template, scenario=whole, case=first.case, links=first.links, parts=parts)
-
-
-def _requests_by_workload(plan: RunPlan) -> dict[str, int]:
-    """Divide the requests of a scenario by the mean rates of its workloads, so that all end at about the same time."""
-    rates_rps = []
-    for name, case in plan.cases.items():
-        if (rate_rps := case.arrivals.mean_rate_rps) is None and len(plan.cases) > 1:
-            remedy = "give arrivals with a rate_rps or a mean_rate_rps, or share_devices: false"
-            raise InputError(f"the arrivals of workload {name} state no mean rate, which divides the requests", remedy=remedy)
-        rates_rps.append(rate_rps or 1.0)
-    ends = np.rint(np.cumsum(rates_rps) / sum(rates_rps) * plan.scenario.requests).astype(int)
-    counts = dict(zip(plan.cases, np.diff(ends, prepend=0).tolist(), strict=True))
-    for name, count in counts.items():
-        if not count:
-            what = f"{plan.scenario.requests:,} requests leave none for workload {name}, whose rate is the least"
-            raise InputError(what, remedy="give more requests")
-    return counts
 
 
 @dataclass(frozen=True, slots=True)

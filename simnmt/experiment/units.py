@@ -29,7 +29,7 @@ from simnmt.experiment.accounts import (
     unit_energy,
     with_faults,
 )
-from simnmt.experiment.cases import ALL, Case, Unit
+from simnmt.experiment.cases import Case, Unit
 from simnmt.experiment.draws import Drawn, Learnt, draw, learn
 from simnmt.experiment.mix import Group, Mix, MixedSetup, draw_mix, result_groups
 from simnmt.experiment.policy_setup import Truths, set_up_policy, truths_by_source
@@ -41,7 +41,7 @@ from simnmt.results.device_accounts import BatchAccount, Log, StreamAccount
 from simnmt.results.metrics import Criteria
 from simnmt.results.requests import Columns, Engine, RequestLog, Trail, Truth, decision_regret_s, were_answered
 from simnmt.results.summary import Device, Numbers, Place, known, measure
-from simnmt.scenario.configuration import ScenarioConfiguration
+from simnmt.scenario.configuration import ALL, ScenarioConfiguration
 from simnmt.world.engine import decode_all, simulate
 from simnmt.world.inputs import PolicySetup, World
 from simnmt.world.structures import library

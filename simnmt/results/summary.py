@@ -236,7 +236,7 @@ WITH_INTERVAL = ("total_latency_s", "regret_s")
 def rows(runs: Runs, requests: int, *, metrics: Sequence[Metric] = ()) -> list[Row]:
     """Return one row per workload, network and policy: means over the replications, in the order of the runs.
 
-    `requests`: issued in each run, unless its numbers have others. `metrics`: those that were measured beside the standard ones.
+    `requests`: issued in each run, unless numbers have others. `metrics`: those that were measured beside the standard ones.
     Other numbers than those and `WITH_INTERVAL` have no interval, which would take most of the time of a sweep's table.
     """
     with_interval = {*WITH_INTERVAL, *columns_of(metrics)}
