@@ -387,17 +387,16 @@ def _meet_lines(
     node_share = columns.pop("node_share")
     copy_of = np.searchsorted(ends[:-1], node_share, side="right")
     columns["node_share"] = np.clip((node_share - begins[copy_of]) / (ends - begins)[copy_of], 0.0, np.nextafter(1.0, 0.0))
-    own_devices = _OwnDevices(units[numbers[0]])
-    by_copy = np.argsort(copy_of, kind="stable")
-    edges = np.searchsorted(copy_of[by_copy], np.arange(len(copies) + 1))
+    own_devices = _OwnDevices(units[numbers[0]], columns)
+    by_copy = np.argsort(copy_of.astype(np.int16 if len(copies) < 2**15 else np.int32), kind="stable")
+    edges = np.concatenate(([0], np.cumsum(np.bincount(copy_of, minlength=len(copies)))))
+    read = [name for name in columns if name != "execution_s"]
     met: Columns = {}
     for number, (at, copy) in enumerate(copies):
         rows = by_copy[edges[number] : edges[number + 1]]
-        unit, block = units[numbers[at]], {name: column[..., rows] for name, column in columns.items()}
-        own = own_devices.columns(unit, rows, block)
-        block |= own
-        own |= columns_on_links(lines[at][copy].routes, unit.nodes, issued_s[rows], block)
-        for name, column in own.items():
+        unit, block = units[numbers[at]], {name: columns[name][rows] for name in read}
+        own_devices.enter(unit, rows, block)
+        for name, column in columns_on_links(lines[at][copy].routes, unit.nodes, issued_s[rows], block).items():
             if name not in met:
                 met[name] = np.zeros((*column.shape[:-1], len(issued_s)), column.dtype)
             met[name][..., rows] = column
@@ -409,42 +408,37 @@ def _meet_lines(
 class _OwnDevices:
     """The deciders' own devices at the sites of one workload, where they differ from that of the first site."""
 
-    def __init__(self, first: Unit) -> None:
-        self._first, self._size = first, first.scenario.requests
+    def __init__(self, first: Unit, columns: Columns) -> None:
+        """`columns`: of all requests, whose times at own devices are changed where they differ."""
+        self._first, self._columns, self._size = first, columns, first.scenario.requests
         self._name = next(iter(first.scenario.devices))
-        self._noise: Array | None = None
-        self._shares: Array | None = None
+        self._drawn: tuple[Array, Array] | None = None
         self._overheads: list[tuple[Any, Array]] = []
 
-    def columns(self, unit: Unit, rows: Numbers, block: Columns) -> Columns:
-        """Return the times of execution, and the half overheads of the decider, of the requests at a site."""
-        first, name = self._first, self._name
-        if not unit.has_own_device:
-            return {"execution_s": np.concatenate(([np.full(len(rows), NO_DEVICE_S)], block["execution_s"][1:]))}
+    def enter(self, unit: Unit, rows: Numbers, block: Columns) -> None:
+        """Let some requests enter the devices of a site; `block`: their columns, in which half overheads are changed."""
+        first, name, execution_s = self._first, self._name, self._columns["execution_s"][0]
         ours, theirs = unit.scenario.devices[name], first.scenario.devices[name]
-        columns: Columns = {"execution_s": block["execution_s"]}
-        if ours != theirs or not first.has_own_device:
-            if self._noise is None:
-                self._noise = random_streams.standard_normal(*first.stream(f"execution {name}"), self._size)
-                self._shares = random_streams.uniform(*first.stream(ACTIVE_SHARE_STREAM), self._size)
-            shares = self._shares
-            assert shares is not None
-            more_s = more_s_per_tgt_token(unit.case, len(rows), lambda count: shares[rows])[0]
-            target = unit.case.targets[0]
-            own_s = target.execution_s(block["src_len"], block["tgt_len"], self._noise[rows], more_s)
-            columns["execution_s"] = np.concatenate(([own_s], block["execution_s"][1:]))
-        if ours.overhead is not None:
-            columns["half_overhead_s 0"] = self._overhead_s(ours.overhead)[rows] / 2.0
-        elif "half_overhead_s 0" in block:
-            columns["half_overhead_s 0"] = np.zeros(len(rows))
-        return columns
+        if ours.overhead != theirs.overhead:
+            half_s = np.zeros(len(rows)) if ours.overhead is None else self._overhead_s(ours.overhead)[rows] / 2.0
+            block["half_overhead_s 0"] = half_s
+        if not unit.has_own_device:
+            execution_s[rows] = NO_DEVICE_S
+            return
+        if ours == theirs and first.has_own_device:
+            return
+        if self._drawn is None:
+            noise = random_streams.standard_normal(*first.stream(f"execution {name}"), self._size)
+            self._drawn = noise, random_streams.uniform(*first.stream(ACTIVE_SHARE_STREAM), self._size)
+        noise, shares = (column[rows] for column in self._drawn)
+        more_s = more_s_per_tgt_token(unit.case, len(rows), lambda count: shares)[0]
+        execution_s[rows] = unit.case.targets[0].execution_s(block["src_len"], block["tgt_len"], noise, more_s)
 
     def _overhead_s(self, overhead: Any) -> Array:
         for known, column in self._overheads:
             if known == overhead:
                 return column
-        key = self._first.stream(f"overhead {self._name}")
-        column = random_streams.draw(*key, self._size, overhead.draw_s)
+        column = random_streams.draw(*self._first.stream(f"overhead {self._name}"), self._size, overhead.draw_s)
         self._overheads.append((overhead, column))
         return column
 

@@ -169,7 +169,8 @@ class Trail:
     def in_order(self, order: NDArray[np.int64]) -> Trail:
         """Return the trail, which is in the order of the decisions, in the order of issue; `order`: numbers of the requests as
         decided."""
-        position = np.argsort(order)
+        position = np.empty_like(order)
+        position[order] = np.arange(len(order))
         return replace(self, columns={name: column[position] for name, column in self.columns.items()})
 
 
