@@ -27,6 +27,7 @@ from simnmt.results import comparison
 from simnmt.results import run as results
 from simnmt.results import run_directory as files
 from simnmt.results.metrics import Assertion
+from simnmt.results.places import CellName
 from simnmt.results.requests import Engine
 from simnmt.scenario.document import Override, overrides_of_call, read_document
 from simnmt.scenario.source import Source, open_source
@@ -130,9 +131,9 @@ class Run(results.Run):
         """
         from simnmt.report.page import NOT_RECORDED, run_panels
 
-        cells = [cell for cell in self.drawn_cells if workload in (None, cell.workload) and network in (None, cell.network)]
+        cells = [cell for cell in self.drawn_cells if cell.name.matches(workload, network)]
         if not cells:
-            known = ", ".join(f"{cell.workload} on {cell.network}" for cell in self.drawn_cells)
+            known = ", ".join(str(cell.name) for cell in self.drawn_cells)
             raise InputError(f"figure {name}: no results of that workload and network", remedy=f"this run has: {known}")
         panels = {panel.name: panel for panel in run_panels(self, cells[0])}
         if name not in panels:
@@ -163,13 +164,12 @@ class Comparison(comparison.Comparison):
         """
         from simnmt.report.study_pages import change_chart
 
-        rows = [row for row in self.changes if workload in (None, row["workload"]) and network in (None, row["network"])]
+        rows = [row for row in self.changes if CellName.of(row).matches(workload, network)]
         if not rows:
-            known = ", ".join(dict.fromkeys(f"{row['workload']} on {row['network']}" for row in self.changes)) or "nothing"
+            known = ", ".join(dict.fromkeys(str(CellName.of(row)) for row in self.changes)) or "nothing"
             what = "figure: no changes on that workload and network"
             raise InputError(what, remedy=f"the runs have in common: {known}")
-        place = rows[0]["workload"], rows[0]["network"]
-        shown = [row for row in rows if (row["workload"], row["network"]) == place]
+        shown = [row for row in rows if CellName.of(row) == CellName.of(rows[0])]
         return _plotly_figure(change_chart(shown, self.names[1:]))
 
 
@@ -524,7 +524,7 @@ def sweep(
 
 
 def load_sweep(directory: str | os.PathLike[str]) -> pd.DataFrame:
-    """Return the table of a finished sweep, a row for each point, workload, network and policy; `attrs["keys"]` are swept.
+    """Return the table of a finished sweep, a row for each point, cell and policy; `attrs["keys"]` are swept.
 
     Raises `InputError` for a folder without such a table.
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from simnmt.report.run_tables import energy_table, gaps_table, policies_table, recommendations_table
 from simnmt.report.table import Table
 from simnmt.report.words import gap_words, verdicts
+from simnmt.results.places import CellName, by_cell
 from simnmt.results.run import Run, format_sources
 from simnmt.results.statistics import prediction_sentences
-from simnmt.results.summary import by_cell, warm_up_notes
+from simnmt.results.summary import warm_up_notes
 
 MOST_IN_SENTENCES = 4
 """Most cells whose recommendations are printed as sentences; more cells become a table."""
@@ -36,7 +37,7 @@ def _parts(result: Run) -> Iterator[list[str]]:
     marked = "< recommended" if any(map(policies.chosen, policies.rows)) else ""
     yield [policies.to_text(), marked, policies.note, *warm_up_notes(result.summary_rows)]
     predictions = [
-        f"{row['workload']} on {row['network']}, {row['policy']}: {'; '.join(sentences)}"
+        f"{CellName.of(row)}, {row['policy']}: {'; '.join(sentences)}"
         for row in result.summary_rows
         if (sentences := prediction_sentences(row))
     ]

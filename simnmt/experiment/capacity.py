@@ -29,6 +29,7 @@ from simnmt.experiment.trial import (
     draw_profiles,
     judge_certainty,
 )
+from simnmt.results.places import Place
 from simnmt.results.statistics import Estimate, over_replications
 from simnmt.results.summary import Row
 
@@ -52,8 +53,9 @@ SURE_STEPS = 13
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """The capacity of one workload on one network under one policy; a rate of 0 if no rate keeps the level."""
+    """The capacity at a place; a rate of 0 if no rate keeps the level."""
 
+    site: str
     workload: str
     network: str
     policy: str
@@ -67,7 +69,7 @@ class Capacity:
 
     def document(self) -> Row:
         """Return the capacity as JSON."""
-        shown = ("workload", "network", "policy", "rate_rps", "low", "high", "roots")
+        shown = (*Place._fields, "rate_rps", "low", "high", "roots")
         return {name: getattr(self, name) for name in shown} | self.outcome.document()
 
 
@@ -100,7 +102,7 @@ class Capacities:
     def document(self) -> Row:
         """Return the capacities as JSON."""
         best = self.best.document()
-        shown = ("rate_rps", "low", "high", "binding", "resource", "policy", "workload", "network")
+        shown = ("rate_rps", "low", "high", "binding", "resource", "policy", "site", "workload", "network")
         return {
             "name": self.name,
             "level": self.level,
@@ -188,7 +190,7 @@ def _capacity(site: Site, roots: Sequence[float], trials: Sequence[Trial]) -> Ca
     rate = over_replications(roots, positive=True) if roots else Estimate(0.0, None, None)
     low = None if rate.low is None else rate.low * (1.0 - TOLERANCE)
     high = None if rate.high is None else rate.high * (1.0 + TOLERANCE)
-    return Capacity(site.workload, site.network, site.policy, rate.mean, low, high, roots, outcome)
+    return Capacity(*site.place, rate.mean, low, high, roots, outcome)
 
 
 def find_root(site: Site, replication: int, start_rps: float) -> tuple[float, list[Trial]]:

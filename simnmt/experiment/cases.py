@@ -10,8 +10,9 @@ from simnmt.base.errors import InputError
 from simnmt.experiment.targets import Target
 from simnmt.network.configuration import Network
 from simnmt.profile.device_profile import DeviceProfile
+from simnmt.results.places import ALL
 from simnmt.results.requests import Engine
-from simnmt.scenario.configuration import ALL, END_NODE, ScenarioConfiguration
+from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
 from simnmt.workload.arrivals import ArrivalProcess
 from simnmt.workload.length_table import LengthTable
 

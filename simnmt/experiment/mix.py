@@ -33,7 +33,8 @@ from simnmt.experiment.routes import Line
 from simnmt.policies.decision import Decide, Fixed, LeastTotal
 from simnmt.results.columns import Array
 from simnmt.results.requests import Block, Requests
-from simnmt.scenario.configuration import ALL, END_NODE
+from simnmt.results.places import ALL
+from simnmt.scenario.configuration import END_NODE
 from simnmt.world.inputs import PolicySetup
 
 Numbers = NDArray[np.int64]

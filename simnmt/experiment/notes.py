@@ -19,8 +19,9 @@ from simnmt.experiment.targets import Target
 from simnmt.profile.execution_fit import PlaneFit
 from simnmt.profile.profile_variant import as_calibrated
 from simnmt.results.number_text import digits, duration
+from simnmt.results.places import ALL, CellName, by_cell
 from simnmt.results.run import format_sources, shown_kind
-from simnmt.results.summary import Row, by_cell, warm_up_notes
+from simnmt.results.summary import Row, warm_up_notes
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.source import describe_separate_runs
 from simnmt.workload.configuration import SyntheticLengths
@@ -82,7 +83,7 @@ def notes(plan: RunPlan, learnt: Mapping[str, Learnt], rows: Sequence[Row], engi
         "lines": list(warm_up_notes(rows)),
         "has_energy": scenario.has_costs or any(power for _, power in powers),
         "without_power": list(dict.fromkeys(name for name, power in powers if power is None)),
-        "by_place": {place: _place_facts(plan, place, of_cell) for place, of_cell in by_cell(rows).items()},
+        "by_cell": {cell: _cell_facts(plan, cell, of_cell) for cell, of_cell in by_cell(rows).items()},
         "off_pace": f"{OFF_PACE:g}",
         "engines": engines,
         "oracle": next((name for name, policy in scenario.policies.items() if batches and policy.knows_truth), None),
@@ -101,11 +102,11 @@ def warnings(plan: RunPlan, rows: Sequence[Row]) -> list[str]:
 
 
 def _lost_requests(rows: Sequence[Row]) -> Iterator[str]:
-    for (workload, network), of_cell in by_cell(rows).items():
+    for cell, of_cell in by_cell(rows).items():
         losing = [f"{row['policy']} {digits(100 * row['lost_share'])} %" for row in of_cell if row.get("lost_share")]
         if losing:
             yield (
-                f"{workload} on {network}: requests are lost ({format_list(losing, 'and')}); latencies are over the answered "
+                f"{cell}: requests are lost ({format_list(losing, 'and')}); latencies are over the answered "
                 "ones, so a policy that loses more may look faster"
             )
 
@@ -181,21 +182,21 @@ def _unmeasured_batch_costs(target: Target) -> list[str]:
     return [part for part, is_known in parts.items() if not is_known]
 
 
-def _place_facts(plan: RunPlan, place: tuple[str, str], of_cell: Sequence[Row]) -> Row:
+def _cell_facts(plan: RunPlan, cell: CellName, of_cell: Sequence[Row]) -> Row:
     """Return the pace of the RTT clock where no policy moves it, the policies that are off it, and the overloaded ones.
 
     `lap_s`: of the RTT series if requests arrive by themselves for a shorter time, `issuing_s`; else None.
     """
-    scenario, rate_rps, lap_s = plan.scenario, of_cell[0]["offered_rps"], plan.networks[place[1]].link.rtt.duration_s
+    scenario, rate_rps, lap_s = plan.scenario, of_cell[0]["offered_rps"], plan.networks[cell.network].link.rtt.duration_s
     issuing_s = scenario.requests / rate_rps if rate_rps else lap_s
-    is_short = plan.cases[place[0]].arrivals.discipline == "open" and issuing_s < lap_s
+    is_short = plan.cases[cell.workload].arrivals.discipline == "open" and issuing_s < lap_s
     pace_s = of_cell[0]["rtt_pace_s"]
     ratios = {row["policy"]: pace_s * row["throughput_rps"] for row in of_cell if pace_s and row["throughput_rps"] > 0.0}
     return {
         "pace_s": pace_s,
         "issuing_s": issuing_s,
         "lap_s": lap_s if is_short else None,
-        "clock": scenario.clock_of(*place),
+        "clock": scenario.clock_of(cell.workload, cell.network),
         "off": [policy for policy, ratio in ratios.items() if not 1.0 / OFF_PACE <= ratio <= OFF_PACE],
         "overloaded": [f"{row['policy']} ({row['unstable']})" for row in of_cell if row.get("unstable")],
     }
@@ -221,6 +222,7 @@ def fits(case: Case, learnt: Learnt) -> Iterator[Row]:
     lengths = learnt.lengths
     keys = ("len_slope", "len_offset", "pairs_r2", "pairs_mse", "means_r2", "means_mse")
     yield {
+        "site": ALL,
         "workload": case.name,
         "of": "target length over source length",
         "kind": "fitted on the corpus's fit pairs",
@@ -229,6 +231,7 @@ def fits(case: Case, learnt: Learnt) -> Iterator[Row]:
     }
     for target, plane, fit in zip(case.targets, learnt.planes, learnt.plane_fits, strict=True):
         row: dict[str, Any] = {
+            "site": ALL,
             "workload": case.name,
             "of": f"execution time on the {target.device}",
             "profile": target.profile.name,

@@ -14,6 +14,7 @@ from simnmt.experiment.processes import answers_of, worthwhile_processes
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import UnitResult, devices, expected_s, judged_share, run_unit
 from simnmt.policies.cnmt import CNmtPolicy
+from simnmt.results.places import ALL, CellName, Place, by_cell
 from simnmt.results.recommendation import Goal, Roles, describe_precision, next_replications, recommend
 from simnmt.results.requests import Engine, Misroutes, RequestLog
 from simnmt.results.run import Cell, Run
@@ -27,7 +28,7 @@ from simnmt.results.statistics import (
     over_replications,
     with_predictions,
 )
-from simnmt.results.summary import Numbers, Place, Row, Runs, by_cell, comparisons, replicated, rows, with_regret
+from simnmt.results.summary import Numbers, Row, Runs, comparisons, replicated, rows, with_regret
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.workload.arrivals import BackToBack
 from simnmt.world.structures import library
@@ -133,11 +134,11 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:
         if getattr(policy, view) != blind
     ]
     baselines = [name for name in scenario.policies if name not in cnmt or cnmt[name] in plain]
-    by_place: dict[tuple[str, str], list[UnitResult]] = {}
+    of_cells: dict[CellName, list[UnitResult]] = {}
     engines: dict[str, set[str]] = {}
     engine_reasons: dict[str, str] = {}
     for unit, result in zip(units, results, strict=True):
-        by_place.setdefault((unit.case.name, unit.network), []).append(result)
+        of_cells.setdefault(CellName(ALL, unit.case.name, unit.network), []).append(result)
         for policy, (engine, reason) in result.engines.items():
             engines.setdefault(policy, set()).add(engine)
             if reason:
@@ -146,8 +147,8 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:
     learnt = {unit.case.name: result.learnt for unit, result in first}
     goal, roles = goal_of(scenario), roles_of(scenario)
     recommendations = [
-        recommend(of_cell, numbers, roles, goal, _reason(scenario, place[0], learnt[place[0]], by_place[place]))
-        for place, of_cell in by_cell(table).items()
+        recommend(of_cell, numbers, roles, goal, _reason(scenario, cell.workload, learnt[cell.workload], of_cells[cell]))
+        for cell, of_cell in by_cell(table).items()
     ]
     cautions = dict.fromkeys(record["caution"] for record in recommendations if record["caution"])
     return Run(
@@ -161,7 +162,7 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:
         notes=[*notes(plan, learnt, table, engine_reasons), *cautions],
         warnings=warnings(plan, table),
         scope=list(describe_scope(plan)),
-        gaps=_gaps(scenario, by_place),
+        gaps=_gaps(scenario, of_cells),
         replicated=replicated(numbers, scenario.measured_metrics),
         scenario=scenario.document(),
         engines={policy: ", ".join(sorted(names)) for policy, names in engines.items()},
@@ -180,14 +181,17 @@ def summarise(plan: RunPlan, runs: Runs) -> tuple[Runs, list[Row]]:
 
 
 def in_order(scenario: ScenarioConfiguration, units: Sequence[Unit], results: Sequence[UnitResult]) -> Runs:
-    """Return the numbers of each replication by workload, network and policy in the order of the scenario."""
-    runs: dict[Place, list[Numbers]] = {
-        place: [] for place in product(scenario.workloads, scenario.networks, scenario.policies)
-    }
+    """Return the numbers of each replication by place in the order of the scenario."""
+    runs: dict[Place, list[Numbers]] = {place: [] for place in places_of(scenario)}
     for _, result in sorted(zip(units, results, strict=True), key=lambda pair: pair[0].replication):
         for place, numbers in result.numbers.items():
             runs[place].append(numbers)
     return runs
+
+
+def places_of(scenario: ScenarioConfiguration) -> list[Place]:
+    """Return the places of a run in the order of its results."""
+    return [Place(ALL, *names) for names in product(scenario.workloads, scenario.networks, scenario.policies)]
 
 
 def goal_of(scenario: ScenarioConfiguration) -> Goal:
@@ -223,16 +227,16 @@ def _reason(scenario: ScenarioConfiguration, workload: str, learnt: Learnt, resu
     }
 
 
-def _gaps(scenario: ScenarioConfiguration, by_place: Mapping[tuple[str, str], list[UnitResult]]) -> list[Row]:
+def _gaps(scenario: ScenarioConfiguration, of_cells: Mapping[CellName, list[UnitResult]]) -> list[Row]:
     policy, gaps = scenario.analysed_policy, list[Row]()
     if policy is not None and scenario.gap_analysis:
-        for place, results in by_place.items():
+        for cell, results in of_cells.items():
             names = results[0].gap_totals_s
-            gaps += gap_rows(*place, policy, {name: [result.gap_totals_s[name] for result in results] for name in names})
+            gaps += gap_rows(Place(*cell, policy), {name: [result.gap_totals_s[name] for result in results] for name in names})
     return gaps
 
 
-def gap_rows(workload: str, network: str, policy: str, totals_s: Mapping[str, list[float]]) -> Iterator[Row]:
+def gap_rows(place: Place, totals_s: Mapping[str, list[float]]) -> Iterator[Row]:
     """Yield one row per variant: total latency, its paired change with a 95 % interval, and that change as a share of the gap.
 
     `totals_s`: by variant, the total latency of every replication. The gap is the change of `everything`; each change is the
@@ -244,9 +248,7 @@ def gap_rows(workload: str, network: str, policy: str, totals_s: Mapping[str, li
     for removed, totals in totals_s.items():
         change = change_percent(totals, as_it_is)
         yield {
-            "workload": workload,
-            "network": network,
-            "policy": policy,
+            **place._asdict(),
             "removed": removed,
             "replications": len(totals),
             **interval_columns("total_latency_s", over_replications(totals, positive=True)),
@@ -264,6 +266,7 @@ def cell_of(unit: Unit, result: UnitResult) -> Cell:
     line = cnmt.line(result.learnt.knowledge([]).lengths)
     known = judged_share(scenario, case) is not None and not result.live
     return Cell(
+        site=ALL,
         workload=case.name,
         network=unit.network,
         lengths=case.table,

@@ -21,6 +21,7 @@ from simnmt.experiment.units import SATURATION_SAMPLE, devices, run_unit, satura
 from simnmt.profile.blocks import ProfileError
 from simnmt.results.metrics import Assertion, Requirement
 from simnmt.results.number_text import digits, duration
+from simnmt.results.places import ALL, Place
 from simnmt.results.stability import judged_load
 from simnmt.results.summary import PARTS, Device, Numbers, Row, known
 from simnmt.scenario.document import Override
@@ -121,6 +122,11 @@ class Site:
     """The targets as they truly are, if they differ from those that the policy knows."""
 
     @property
+    def place(self) -> Place:
+        """The place of its results."""
+        return Place(ALL, self.workload, self.network, self.policy)
+
+    @property
     def case(self) -> Case:
         """The inputs of the workload."""
         return self.plan.cases[self.workload]
@@ -176,7 +182,7 @@ class Site:
         if self.boxes is not None:
             unit = replace(unit, case=replace(self.case, targets=self.boxes), calibrated=self.case)
         try:
-            numbers = run_unit(unit).numbers[self.workload, self.network, self.policy]
+            numbers = run_unit(unit).numbers[self.place]
         except NoAnswers:
             values = {requirement: inf if requirement.comparison == "<=" else 0.0 for requirement in self.level}
             loads = {device.name: 0.0 for device in self.devices}
@@ -366,8 +372,7 @@ def basis_of(plan: RunPlan, level: Level, trials: Sequence[tuple[Site, Trial]], 
     }
     plan = replace(plan, cases=cases)
     sources = "; ".join(filter(None, (describe_sources(plan), describe_separate_runs(plan.scenario))))
-    place = ("workload", "network", "policy")
-    rows = [{name: getattr(site, name) for name in place} | trial.numbers for site, trial in trials if trial.numbers]
+    rows = [site.place._asdict() | trial.numbers for site, trial in trials if trial.numbers]
     greatest_rps = max((trial.rate_rps for _, trial in trials), default=0.0)
     doubts = [*_doubts_of_length(plan, level, greatest_rps)]
     if replications < FEW_REPLICATIONS:

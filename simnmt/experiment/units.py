@@ -39,9 +39,10 @@ from simnmt.network.outages import DownTimes
 from simnmt.results.columns import Array
 from simnmt.results.device_accounts import BatchAccount, Log, StreamAccount
 from simnmt.results.metrics import Criteria
+from simnmt.results.places import ALL, Place
 from simnmt.results.requests import Columns, Engine, RequestLog, Trail, Truth, decision_regret_s, were_answered
-from simnmt.results.summary import Device, Numbers, Place, known, measure
-from simnmt.scenario.configuration import ALL, ScenarioConfiguration
+from simnmt.results.summary import Device, Numbers, known, measure
+from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.world.engine import decode_all, simulate
 from simnmt.world.inputs import PolicySetup, World
 from simnmt.world.structures import library
@@ -182,7 +183,7 @@ def run_unit(unit: Unit) -> UnitResult:
         trail = replace(trail, energy=unit_energy(unit, RequestLog.of(drawn.truth, trail).answered, trail))
         trails[name] = trail
         for group, measured in world.measured(trail, cut, groups):
-            numbers[group.site, group.workload, unit.network, name] = measured
+            numbers[Place(group.site, group.workload, unit.network, name)] = measured
             if settings.knows_truth or settings.single_device:
                 measured["mean_estimate_age_s"] = None  # it uses none
     gap_totals_s = dict[str, float]()

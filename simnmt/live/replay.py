@@ -34,6 +34,7 @@ from simnmt.live.server import outcome_of
 from simnmt.network.series import RttSeries
 from simnmt.results.live_log import LIVE_OUTCOMES
 from simnmt.results.number_text import duration, percent
+from simnmt.results.places import ALL, Place
 from simnmt.results.requests import FALLBACK, RequestLog, Requests, Trail, Truth, were_answered
 from simnmt.results.run import LiveMeasurement, Run
 from simnmt.results.stability import with_stability
@@ -350,7 +351,7 @@ def _result(unit: Unit, served: _Served, log: LoadLog, truth: Truth, trail: Trai
     }
     first = unit.replication == 0
     return UnitResult(
-        numbers={(unit.case.name, unit.network, served.policy): numbers},
+        numbers={Place(ALL, unit.case.name, unit.network, served.policy): numbers},
         best_offloaded_share=nan,
         mean_transfer_s=nan,
         learnt=learn(unit),
@@ -365,7 +366,7 @@ def _result(unit: Unit, served: _Served, log: LoadLog, truth: Truth, trail: Trai
 def _run_result(plan: RunPlan, settings: ReplaySettings, served: _Served, replays: Sequence[_Replay], begun: datetime) -> Run:
     scenario, first = plan.scenario, replays[0]
     case, devices = first.unit.case, _live_devices(first.unit)
-    place = case.name, first.unit.network, served.policy
+    place = Place(ALL, case.name, first.unit.network, served.policy)
     numbers = with_regret({place: [one.result.numbers[place] for one in replays]}, None)
     table = rows(numbers, scenario.requests, metrics=scenario.measured_metrics)
     judged = [device for device in devices if device.servers == 1]

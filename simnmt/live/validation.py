@@ -278,9 +278,9 @@ def validate(
     for replication, (network, links) in product(range(scenario.replications), plan.networks.items()):
         progress(f"simulating {network}, replication {replication + 1}")
         simulated = run_unit(replace(unit, network=network, links=links, replication=replication))
-        for (_, _, policy), numbers in simulated.numbers.items():
+        for place, numbers in simulated.numbers.items():
             columns = ("mean_latency_s", "p50_latency_s", "p95_latency_s", "offloaded_share")
-            predicted[network, policy, replication] = Figures(*(known(numbers[name]) for name in columns))
+            predicted[network, place.policy, replication] = Figures(*(known(numbers[name]) for name in columns))
     with TemporaryDirectory(prefix="simnmt-", ignore_cleanup_errors=True) as folder:
         settings = _engines(unit, Path(folder), engines or {})
         runs = run_precisely(_replayed(plan, unit, names, settings, Path(folder), any_model, progress))

@@ -61,11 +61,6 @@ class CellView:
     rows: Sequence[Row]
     colours: Mapping[str, int]
 
-    @property
-    def place(self) -> str:
-        """Workload and network."""
-        return f"{self.cell.workload}/{self.cell.network}"
-
     def row(self, policy: str) -> Row:
         """Return the row of a policy; empty if there is none."""
         return next((row for row in self.rows if row["policy"] == policy), {})
@@ -116,7 +111,7 @@ def latency(view: CellView) -> Panel:
     return Panel(
         "latency",
         "How long requests take",
-        f"Cumulative distribution of latency, one line per policy, {view.place}",
+        f"Cumulative distribution of latency, one line per policy, {view.cell.name}",
         draw,
         [Control("y", "Share axis", [("within", "all"), ("beyond", "slowest")])],
         caption="Share of requests answered within a time, per policy. A line may hide another.",
@@ -154,7 +149,7 @@ def parts(view: CellView) -> Panel:
     return Panel(
         "parts",
         "What the time is made of",
-        f"Mean waiting, execution and transfer time, one stacked bar per policy, {view.place}",
+        f"Mean waiting, execution and transfer time, one stacked bar per policy, {view.cell.name}",
         lambda: chart,
         caption="Mean waiting, execution and transfer, per policy, with the 95 % interval of their sum.",
     )
@@ -188,7 +183,7 @@ def timeline(view: CellView) -> Panel:
     return Panel(
         "timeline",
         "Backlog and utilisation",
-        f"Requests waiting, or share of workers busy, over the time of the run, one line per policy, {view.place}",
+        f"Requests waiting, or share of workers busy, over the time of the run, one line per policy, {view.cell.name}",
         draw,
         [
             Control("device", "At the", devices, str(names.index(busiest)) if busiest in names else ""),
@@ -229,7 +224,7 @@ def rtt(view: CellView) -> Panel:
     return Panel(
         "rtt",
         "The network, and what was believed of it",
-        f"Round-trip time in milliseconds over the time of the trace, with the transfer estimate over it, {view.place}",
+        f"Round-trip time in milliseconds over the time of the trace, with the transfer estimate over it, {view.cell.name}",
         lambda: Chart(marks, Axis(f"time on the trace, {unit}"), Axis("round trip, ms")),
         caption=f"Round-trip time of {series.name} ({series.kind}){link}{learns}.",
     )
@@ -300,7 +295,7 @@ def plane(view: CellView) -> Panel:
     return Panel(
         "plane",
         "Who sent what where",
-        f"Requests in the plane of source and target length, by the device they went to{line}, {view.place}",
+        f"Requests in the plane of source and target length, by the device they went to{line}, {view.cell.name}",
         draw,
         [Control("policy", "Policy", options, "" if estimating is None else str([*cell.logs].index(estimating)))],
         caption=f"{number(sampled.size, 0)} of {number(log.requests, 0)} requests by source length N and target length M, "

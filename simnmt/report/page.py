@@ -14,7 +14,6 @@ from simnmt.report.pipelines import planned_pipelines_svg
 from simnmt.report.run_tables import (
     batch_table,
     boxes,
-    cell_of,
     energy_table,
     fits_table,
     gaps_table,
@@ -25,6 +24,7 @@ from simnmt.report.run_tables import (
 )
 from simnmt.report.words import gap_words, verdicts, words
 from simnmt.results import Cell, Run
+from simnmt.results.places import CellName
 from simnmt.results.run import MOST_DRAWN, doubtful_profiles
 from simnmt.results.summary import Row
 
@@ -71,14 +71,14 @@ def _sampling(result: Run) -> list[str]:
 
 def _verdict_sections(result: Run) -> list[Section]:
     colours = policy_colours(result)
-    policies = {cell_of(record): record["policy"] for record in result.recommendations}
+    policies = {CellName.of(record): record["policy"] for record in result.recommendations}
     cards = []
     for verdict in verdicts(result):
-        policy = policies.get(cell_of(verdict))
+        policy = policies.get(CellName.of(verdict))
         text = [verdict[part] for part in ("sentence", "gap", "reason") if verdict[part]]
         colour = f"policy-{colours[policy]}" if policy else ""
         strong = f"deploy {policy}" if policy else ""
-        cards.append(Section(" on ".join(cell_of(verdict)), text=text, style="verdict", colour=colour, strong=strong))
+        cards.append(Section(str(CellName.of(verdict)), text=text, style="verdict", colour=colour, strong=strong))
     if len(cards) <= MOST_CARDS:
         return cards
     folded = Section("The reasons, for each workload and network", parts=cards, folded=True)
@@ -99,12 +99,12 @@ def _cell_section(index: int, cell: Cell, result: Run) -> Section:
         energy_table(view.rows) if cell.energies else None,
     ]
     parts = []
-    if gaps := [row for row in result.gaps if cell_of(row) == (cell.workload, cell.network)]:
+    if gaps := [row for row in result.gaps if CellName.of(row) == cell.name]:
         table = gaps_table(gaps)
         parts = [Section(table.title, tables=[table], notes=gap_words(gaps, view.rows))]
     parts += [Section(table.title, tables=[table]) for table in tables if table is not None]
     return Section(
-        f"{cell.workload} on {cell.network}",
+        str(cell.name),
         f"cell-{index}",
         panels=run_panels(result, cell),
         parts=[*parts, *_streaming_sections(cell, view.rows)],
@@ -172,8 +172,7 @@ def run_panels(result: Run, cell: Cell) -> list[Panel]:
 
 def view_of(result: Run, cell: Cell) -> CellView:
     """Return a cell with its rows and the colours of the policies."""
-    place = (cell.workload, cell.network)
-    rows = [row for row in result.summary_rows if cell_of(row) == place]
+    rows = [row for row in result.summary_rows if CellName.of(row) == cell.name]
     return CellView(cell, rows, policy_colours(result))
 
 

@@ -8,40 +8,35 @@ from functools import partial
 from typing import Any
 
 from simnmt.report.page_template import is_number, significant
-from simnmt.report.table import Column, Table, change, estimate, latency, read_value, share
+from simnmt.report.table import Column, Table, change, estimate, group_columns, latency, read_value, share
 from simnmt.report.words import gap_outcome, words
 from simnmt.results import Cell, Run
 from simnmt.results.device_accounts import HEADS, PlannedDevice, PlannedState
 from simnmt.results.number_text import digits
+from simnmt.results.places import CellName, Place
 from simnmt.results.recommendation import by_objective
 from simnmt.results.run import format_sources
 from simnmt.results.stability import LOAD_SUFFIX, device_names, is_overloaded
 from simnmt.results.summary import Device, Row, format_objective, objective_name
 
-PLACE = ("workload", "network")
 ALWAYS = ("p50", "p90", "p95", "p99", "p999")
 """Percentiles of every run; those beside them are shown, since somebody asked for them."""
 
 
-def cell_of(row: Row) -> tuple[str, str]:
-    """Return the workload and the network that a row belongs to."""
-    return row["workload"], row["network"]
-
-
 def policies_table(result: Run, colours: Mapping[str, int] | None = None) -> Table:
-    """Return the table of all policies, the best of each workload and network first. `colours`: of the policies on the page."""
-    changes = {(*cell_of(row), row["policy"], row["baseline"]): row for row in result.comparisons}
+    """Return the table of all policies, the best of each cell first. `colours`: of the policies on the page."""
+    changes = {(Place.of(row), row["baseline"]): row for row in result.comparisons}
     badges = recommendation_badges(result.recommendations)
     bounds = {record["oracle"] for record in result.recommendations}
     rows = []
     for row in by_objective(result.summary_rows, result.recommendations):
-        key = (*cell_of(row), row["policy"])
+        key = Place.of(row)
         rows.append(_steady(row) | {"key": key, "about": badges.get(key, "")})
 
     def vs(name: str) -> Column:
         # A bound is not bad to miss.
         style = {"outcome": None} if name in bounds else {}
-        return change(f"vs {name} %", lambda row: changes.get((*row["key"], name)), key=f"change_vs_{name}", **style)
+        return change(f"vs {name} %", lambda row: changes.get((row["key"], name)), key=f"change_vs_{name}", **style)
 
     def colour(row: Row) -> str:
         return f"policy-{colours[row['policy']]}" if colours else ""
@@ -60,8 +55,8 @@ def policies_table(result: Run, colours: Mapping[str, int] | None = None) -> Tab
         rows,
         "\n".join(words("policies", **_policies_facts(result))),
         id="policies",
-        groups=PLACE,
-        remarks={(cell.workload, cell.network): _origin(cell) for cell in result.cells},
+        groups=CellName._fields,
+        remarks={cell.name: _origin(cell) for cell in result.cells},
         chosen=lambda row: badges.get(row["key"]) == "recommended",
     )
 
@@ -165,23 +160,23 @@ def _origin(cell: Cell) -> str:
     return f"{format_sources(devices, [(cell.series.kind, cell.series.name)])}; lengths from {cell.lengths.name}"
 
 
-def recommendation_badges(recommendations: Sequence[Row]) -> dict[tuple[str, str, str], str]:
-    """Return the badges of policies in the table, by workload, network and policy."""
+def recommendation_badges(recommendations: Sequence[Row]) -> dict[Place, str]:
+    """Return the badges of policies in the table, by place."""
     badges = {}
     for record in recommendations:
-        place, policy = cell_of(record), record["policy"]
+        cell, policy = CellName.of(record), record["policy"]
         if policy is None or record["unstable"]:
             continue
-        badges[(*place, policy)] = "recommended"
-        badges |= {(*place, name): f"not distinguishable from {policy}" for name in record["indistinguishable"]}
-        badges |= {(*place, name): "loses requests" for name in record["lost_shares"] if name != policy}
-        badges |= {(*place, name): f"as good as {policy}" for name in record["as_good"]}
-        badges |= {(*place, name): "misses the service level" for name in record["slo_missed_by"] if name != policy}
+        badges[Place(*cell, policy)] = "recommended"
+        badges |= {Place(*cell, name): f"not distinguishable from {policy}" for name in record["indistinguishable"]}
+        badges |= {Place(*cell, name): "loses requests" for name in record["lost_shares"] if name != policy}
+        badges |= {Place(*cell, name): f"as good as {policy}" for name in record["as_good"]}
+        badges |= {Place(*cell, name): "misses the service level" for name in record["slo_missed_by"] if name != policy}
     return badges
 
 
 def recommendations_table(recommendations: Sequence[Row], colours: Mapping[str, int] | None = None) -> Table:
-    """Return the policy to deploy for each workload and network, with its paired change against the runner-up."""
+    """Return the policy to deploy in each cell, with its paired change against the runner-up."""
 
     def policy(record: Row) -> str:
         return (record["policy"] or "") + "*" * bool(record["unstable"]) + "!" * (record["slo_met"] is False)
@@ -191,8 +186,7 @@ def recommendations_table(recommendations: Sequence[Row], colours: Mapping[str, 
 
     margin = ("margin_low", "margin_high")
     columns = [
-        Column("workload", "workload", words=True),
-        Column("network", "network", words=True),
+        *group_columns(CellName._fields, recommendations),
         Column("deploy", policy, colour=lambda row: f"policy-{colours[row['policy']]}" if colours and row["policy"] else "",
                words=True),
         Column("not distinguishable", unclear, words=True),
@@ -214,7 +208,7 @@ def format_best(record: Row) -> str:
 
 
 def gaps_table(gaps: Sequence[Row]) -> Table:
-    """Return the causes of loss of one workload and network; shares are those of a gap that is beyond chance."""
+    """Return the causes of loss of one cell; shares are those of a gap that is beyond chance."""
     shared = any(row["removed"] == "everything" and gap_outcome(row) == "faster" for row in gaps)
     ends = ("low_percent", "high_percent")
     columns = [
@@ -231,7 +225,7 @@ def gaps_table(gaps: Sequence[Row]) -> Table:
         ),
         Column("share of the gap %", lambda row: row["share_of_gap_percent"] if shared else None, digits=0),
     ]
-    return Table(f"What wrong beliefs cost, {' on '.join(cell_of(gaps[0]))}", columns, gaps, id="gaps")
+    return Table(f"What wrong beliefs cost, {CellName.of(gaps[0])}", columns, gaps, id="gaps")
 
 
 def _small(key: str, form: str, scale: float = 1.0) -> Any:
@@ -339,7 +333,7 @@ def energy_table(rows: Sequence[Row]) -> Table | None:
     title = "Energy and money, modelled, per request and target token"
     note = "Powers and prices times simulated times, means over replications; requests share evenly what is drawn at all times."
     name = Column("policy", "policy", words=True)
-    return Table(title, [name, *columns], rows, note, id="energy", groups=PLACE) if columns else None
+    return Table(title, [name, *columns], rows, note, id="energy", groups=CellName._fields) if columns else None
 
 
 def fits_table(fits: Sequence[Row]) -> Table:
@@ -351,7 +345,7 @@ def fits_table(fits: Sequence[Row]) -> Table:
         return f"{significant(row['mse_ms2'])} ms²" if "mse_ms2" in row else "the profile's own plane, not fitted again"
 
     columns = [
-        Column("workload", "workload", words=True),
+        *group_columns(("site", "workload"), fits),
         Column("fit", "of", small="kind", words=True),
         Column("samples", "samples", digits=0),
         Column("R²", lambda row: share_explained(row.get("pairs_r2", row.get("r2")))),

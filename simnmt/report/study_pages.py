@@ -16,12 +16,13 @@ from simnmt.report.charts import SYMBOLS, Axis, Chart, Control, Mark, Panel, pla
 from simnmt.report.figures import policy_line
 from simnmt.report.page import colours_of
 from simnmt.report.page_template import Section, render_page
-from simnmt.report.run_tables import PLACE, cell_of, format_best
-from simnmt.report.table import Column, Table, change, estimate
+from simnmt.report.run_tables import format_best
+from simnmt.report.table import Column, Table, change, estimate, group_columns
 from simnmt.report.words import words
 from simnmt.results.comparison import NOTHING, Comparison, describe_value
 from simnmt.results.number_text import digits, format_interval, percent
-from simnmt.results.summary import Row, by_cell, format_objective, objective_name
+from simnmt.results.places import CellName, by_cell
+from simnmt.results.summary import Row, format_objective, objective_name
 from simnmt.results.sweep_table import BEST, BOUND, EQUAL, POINT, TABLE, TIED, SweepTable
 
 MOST_CHARACTERS = 400
@@ -68,16 +69,17 @@ def changes_table(comparison: Comparison) -> Table:
     if several:
         columns.insert(1, Column("run", "run", words=True))
     note = "\n".join(words("changes", first=first, unstable=any(row["unstable"] for row in rows)))
-    return Table(f"Change of the mean latency against {first}", columns, rows, note, id="changes", groups=PLACE)
+    return Table(f"Change of the mean latency against {first}", columns, rows, note, id="changes", groups=CellName._fields)
 
 
 def best_table(comparison: Comparison) -> Table:
     """Return the best policy of each run."""
+    keys = [column.key for column in group_columns(CellName._fields, comparison.best)]
     rows = [
-        (*place, *(_describe_best(by_run.get(name)) for name in comparison.names))
-        for place, by_run in comparison.best_by_place.items()
+        (*(getattr(cell, key) for key in keys), *(_describe_best(by_run.get(name)) for name in comparison.names))
+        for cell, by_run in comparison.best_by_cell.items()
     ]
-    return Table.of_texts("Best policy", [*PLACE, *comparison.names], rows, words=len(comparison.names) + 2, id="best")
+    return Table.of_texts("Best policy", [*keys, *comparison.names], rows, words=len(comparison.names) + len(keys), id="best")
 
 
 def _describe_best(record: Row | None) -> str:
@@ -112,14 +114,14 @@ def render_comparison(comparison: Comparison) -> str:
 
 
 def change_panel(comparison: Comparison) -> Panel:
-    """Return the figure of the changes: a row for each policy of a workload and network, a point with whiskers for each run."""
-    places = by_cell(comparison.changes)
-    control = Control("place", "Workload and network", [(str(at), " on ".join(place)) for at, place in enumerate(places)])
+    """Return the figure of the changes: a row for each policy of a cell, a point with whiskers for each run."""
+    cells = by_cell(comparison.changes)
+    control = Control("place", "Workload and network", [(str(at), str(cell)) for at, cell in enumerate(cells)])
     return Panel(
         "changes",
         "Change of the mean latency",
         f"Change of the mean latency of each policy against {comparison.names[0]}, percent, with 95 % intervals",
-        lambda at: change_chart([*places.values()][int(at)], comparison.names[1:]),
+        lambda at: change_chart([*cells.values()][int(at)], comparison.names[1:]),
         [control],
         caption="Left of zero a run is faster. Whiskers are 95 % intervals over replications.",
         across=True,
@@ -130,7 +132,7 @@ def change_chart(rows: Sequence[Row], runs: Sequence[str] = ()) -> Chart:
     """Draw a row for each policy, with a point and its whiskers for each run.
 
     Args:
-        rows: the changes on one workload and network, of `Comparison`.
+        rows: the changes in one cell, of `Comparison`.
         runs: names of all runs after the first, whose order gives the colours; empty: those of `rows`.
     """
     policies = list(dict.fromkeys(row["policy"] for row in rows))
@@ -163,11 +165,11 @@ def _short_key(key: str) -> str:
 
 
 def _cases(table: SweepTable, shown: str) -> dict[str, list[Row]]:
-    """Return the first cases of a figure over one key: rows by workload, network and the values of the other keys."""
+    """Return the first cases of a figure over one key: rows by cell and the values of the other keys."""
     cases: dict[str, list[Row]] = {}
     for row in table.rows:
         values = [f"{_short_key(key)} {_format_swept(row[key])}" for key in table.keys if key != shown]
-        cases.setdefault(", ".join([" on ".join(cell_of(row)), *values]), []).append(row)
+        cases.setdefault(", ".join([str(CellName.of(row)), *values]), []).append(row)
     return dict(list(cases.items())[:MOST_CASES])
 
 
@@ -244,11 +246,11 @@ def render_sweep(table: SweepTable) -> str:
 
 
 def points_table(table: SweepTable) -> Table:
-    """Return the best policy of each point, workload and network."""
+    """Return the best policy of each point in each cell."""
     colours = colours_of(row["policy"] for row in table.rows)
-    cells: dict[tuple[int, str, str], list[Row]] = {}
+    cells: dict[tuple[int, CellName], list[Row]] = {}
     for row in table.rows:
-        cells.setdefault((row[POINT], *cell_of(row)), []).append(row)
+        cells.setdefault((row[POINT], CellName.of(row)), []).append(row)
     rows = [_point_row(table.keys, of_cell) for of_cell in cells.values()]
 
     def swept(key: str) -> Column:
@@ -282,7 +284,7 @@ def _point_row(keys: Sequence[str], rows: Sequence[Row]) -> Row:
     numbers = next((row for row in rows if row["standing"] == BEST), {})
     return numbers | {
         **{key: rows[0][key] for key in (POINT, *keys)},
-        "place": " on ".join(cell_of(rows[0])),
+        "place": str(CellName.of(rows[0])),
         "best": best,
         "equal": ", ".join(by_standing.get(EQUAL, ())),
         "tied": ", ".join(by_standing.get(TIED, ())),
@@ -323,14 +325,15 @@ def _format_objective(plan: DeploymentPlan, candidate: Candidate) -> str:
 
 
 def capacities_table(capacities: Capacities) -> Table:
-    """Return the highest rate of every workload, network and policy."""
+    """Return the highest rate of every place."""
 
     def limit(row: Capacity) -> str:
         return str(row.outcome.binding) if row.rate_rps else f"missed at any rate: {_format_values(row.outcome)}"
 
     ends = ("low", "high")
     columns = [
-        *(Column(key, key, words=True) for key in (*PLACE, "policy")),
+        *group_columns(CellName._fields, capacities.rows),
+        Column("policy", "policy", words=True),
         Column("requests/s", lambda row: row.rate_rps or "none", interval=ends, rounded=True, interval_on_terminal=True),
         Column("at its limit", limit, words=True),
     ]

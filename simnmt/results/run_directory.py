@@ -22,9 +22,10 @@ from simnmt.base import files
 from simnmt.base.errors import InputError
 from simnmt.results.columns import Array, arrow_array
 from simnmt.results.device_accounts import BatchAccount
+from simnmt.results.places import Place, by_cell
 from simnmt.results.requests import Columns, RequestLog
 from simnmt.results.run import Cell, LiveMeasurement, Run
-from simnmt.results.summary import Device, Place, Row, by_cell
+from simnmt.results.summary import Device, Row
 
 MANIFEST, RESOLVED, INPUT = "manifest.json", "scenario.resolved.yaml", "scenario.input.yaml"
 SUMMARY, TABLE, REQUESTS, PAGE = "summary.json", "summary.csv", "requests.parquet", "report.html"
@@ -36,7 +37,6 @@ REPRODUCTION = "reproduction.json"
 OUTPUTS = frozenset({RESOLVED, INPUT, SUMMARY, TABLE, REQUESTS, PAGE})
 """Names that a manifest may list; another name could lead anywhere."""
 REMEDY = "run the scenario anew"
-_PLACE = ("workload", "network", "policy")
 _ELSEWHERE = "give another output folder"
 
 
@@ -130,7 +130,7 @@ def write_json(path: Path, content: Any) -> None:
 
 def replications_document(replicated: Mapping[Place, Mapping[str, Sequence[float | None]]]) -> list[Row]:
     """Return the numbers of each replication as the manifest has them."""
-    return [dict(zip(_PLACE, place, strict=True)) | {"values": dict(columns)} for place, columns in replicated.items()]
+    return [place._asdict() | {"values": dict(columns)} for place, columns in replicated.items()]
 
 
 def write_rows(path: Path, rows: list[Row]) -> None:
@@ -147,11 +147,11 @@ ROW_GROUP = 131_072
 
 
 def write_requests(path: Path, cells: Iterable[Cell]) -> None:
-    """Write one row per request of replication 0, row groups of one workload, network and policy each."""
+    """Write one row per request of replication 0, row groups of one cell and policy each."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    logs = {(cell.workload, cell.network, policy): log for cell in cells for policy, log in cell.logs.items()}
+    logs = {Place(*cell.name, policy): log for cell in cells for policy, log in cell.logs.items()}
     labels = [list(dict.fromkeys(names)) for names in zip(*logs, strict=True)]
 
     def repeated(at: int, name: str, count: int) -> Any:
@@ -162,7 +162,7 @@ def write_requests(path: Path, cells: Iterable[Cell]) -> None:
     with path.open("wb") as file, ExitStack() as stack:
         writer: Any = None
         for place, log in logs.items():
-            named = {key: repeated(at, place[at], len(log["target"])) for at, key in enumerate(_PLACE)}
+            named = {key: repeated(at, place[at], len(log["target"])) for at, key in enumerate(Place._fields)}
             table = pa.table(named | {name: arrow_array(values) for name, values in log.items()})
             if writer is None:
                 floats = [field.name for field in table.schema if pa.types.is_floating(field.type)]
@@ -233,10 +233,10 @@ def load_run(directory: Path, scenario: Row) -> Run:
         lists = ("rows", "comparisons", "fits", "recommendations", "gaps", "notes", "batches")
         if not (summary["rows"] and isinstance(summary["name"], str) and all(isinstance(summary[key], list) for key in lists)):
             raise TypeError
-        workloads = [workload for workload, _ in by_cell(summary["rows"])]
+        workloads = [cell.workload for cell in by_cell(summary["rows"])]
     with _read(directory / MANIFEST):
         devices = {name: tuple(Device(**device) for device in manifest[DEVICES][name]) for name in workloads}
-        replicated = {tuple(row[key] for key in _PLACE): dict(row["values"]) for row in manifest[REPLICATIONS]}
+        replicated = {Place.of(row): dict(row["values"]) for row in manifest[REPLICATIONS]}
         engines, engine_reasons = dict(manifest["engines"]), dict(manifest["engine_reasons"])
     with _read(directory / SUMMARY):
         copied = ("name", "seed", "comparisons", "fits", "recommendations", "gaps", "notes")
@@ -256,15 +256,14 @@ def load_run(directory: Path, scenario: Row) -> Run:
 
 
 def _stored_cells(directory: Path, devices: Mapping[str, tuple[Device, ...]], summary: Row) -> list[Cell]:
-    accounts = {
-        tuple(record[key] for key in (*_PLACE, "device")): BatchAccount.of_json(record) for record in summary["batches"]
-    }
+    accounts = {(Place.of(record), record["device"]): BatchAccount.of_json(record) for record in summary["batches"]}
     cells = []
-    for place, rows in by_cell(summary["rows"]).items():
-        logs = {row["policy"]: stored_log(directory / REQUESTS, (*place, row["policy"])) for row in rows}
-        batches = {name: tuple(accounts.get((*place, name, device.name)) for device in devices[place[0]]) for name in logs}
+    for cell, rows in by_cell(summary["rows"]).items():
+        of_cell = devices[cell.workload]
+        logs = {row["policy"]: stored_log(directory / REQUESTS, Place.of(row)) for row in rows}
+        batches = {name: tuple(accounts.get((Place(*cell, name), device.name)) for device in of_cell) for name in logs}
         batched = {name: of_devices for name, of_devices in batches.items() if any(of_devices)}
-        cells.append(Cell(*place, devices[place[0]], logs, batched))
+        cells.append(Cell(*cell, of_cell, logs, batched))
     return cells
 
 
@@ -273,18 +272,18 @@ def stored_log(path: Path, place: Place) -> RequestLog:
 
     @cache
     def opened() -> tuple[Any, list[int]]:
-        """Return the file, and the numbers of the policy's row groups: each is of one workload, network and policy."""
+        """Return the file, and the numbers of the policy's row groups: each is of one cell and policy."""
         import pyarrow.parquet as pq
 
         with _read(path):
             file = pq.ParquetFile(path)
-            at = [file.schema_arrow.get_field_index(key) for key in _PLACE]
+            at = [file.schema_arrow.get_field_index(key) for key in Place._fields]
             groups = map(file.metadata.row_group, range(file.num_row_groups))
             labels = [tuple(group.column(index).statistics.min for index in at) for group in groups]
             return file, [number for number, label in enumerate(labels) if label == place]
 
     def names() -> list[str]:
-        return [name for name in opened()[0].schema_arrow.names if name not in _PLACE]
+        return [name for name in opened()[0].schema_arrow.names if name not in Place._fields]
 
     def read(name: str) -> Array:
         if name not in names():

@@ -14,6 +14,7 @@ from simnmt.base.arrays import Floats
 from simnmt.results.device_accounts import BatchAccount, Log, StreamAccount, batch_columns, stream_columns
 from simnmt.results.metrics import STANDARD_METRICS, Criteria, Metric, Objective, Sample, columns_of, objective_metric
 from simnmt.results.number_text import digits, duration
+from simnmt.results.places import Place, by_cell
 from simnmt.results.requests import read_once
 from simnmt.results.statistics import (
     Estimate,
@@ -27,7 +28,6 @@ from simnmt.results.statistics import (
 Row = dict[str, Any]
 Numbers = dict[str, float | None]
 """The numbers of one run by the column of the summary; None for unknown ones."""
-Place = tuple[str, str, str]
 Runs = Mapping[Place, Sequence[Numbers]]
 
 
@@ -44,14 +44,6 @@ class Device:
     """Most sentences that each box decodes together; None if it does not batch."""
     streamed: bool = False
     """True if its model is streamed from its disk."""
-
-
-def by_cell(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
-    """Return the rows of each workload and network, in the order of the rows."""
-    cells: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        cells.setdefault((row["workload"], row["network"]), []).append(row)
-    return cells
 
 
 def measure(
@@ -218,7 +210,7 @@ def with_regret(runs: Runs, oracle: str | None) -> Runs:
     def regret_s(place: Place, replication: int) -> float | None:
         if oracle is None:
             return None
-        best = runs[place[0], place[1], oracle][replication]
+        best = runs[place._replace(policy=oracle)][replication]
         return known(runs[place][replication]["total_latency_s"]) - known(best["total_latency_s"])
 
     return {
@@ -234,16 +226,15 @@ WITH_INTERVAL = ("total_latency_s", "regret_s")
 
 
 def rows(runs: Runs, requests: int, *, metrics: Sequence[Metric] = ()) -> list[Row]:
-    """Return one row per workload, network and policy: means over the replications, in the order of the runs.
+    """Return one row per site, workload, network and policy: means over the replications, in the order of the runs.
 
     `requests`: issued in each run, unless numbers have others. `metrics`: those that were measured beside the standard ones.
     Other numbers than those and `WITH_INTERVAL` have no interval, which would take most of the time of a sweep's table.
     """
     with_interval = {*WITH_INTERVAL, *columns_of(metrics)}
     table: list[Row] = []
-    for (workload, network, policy), replications in runs.items():
-        row: Row = {"workload": workload, "network": network, "policy": policy}
-        row |= {"replications": len(replications), "requests": requests}
+    for place, replications in runs.items():
+        row: Row = {**place._asdict(), "replications": len(replications), "requests": requests}
         # The oracle is no bound if requests wait, nor if a policy moves the times at which requests meet the network.
         no_queues = all(value is None for name, value in replications[0].items() if name.endswith("_busiest_load"))
         if "requests" in replications[0]:  # of a part of a mix; by chance, those of a site differ between replications
@@ -273,13 +264,13 @@ def comparisons(runs: Runs, baselines: Iterable[str]) -> list[Row]:
     """
     totals_s = {place: [known(numbers["total_latency_s"]) for numbers in replications] for place, replications in runs.items()}
     baselines, table = list(baselines), list[Row]()
-    for (workload, network, policy), ours in totals_s.items():
+    for place, ours in totals_s.items():
         for baseline in baselines:
-            if baseline != policy:
-                theirs = totals_s[workload, network, baseline]
+            if baseline != place.policy:
+                theirs = totals_s[place._replace(policy=baseline)]
                 change = change_percent(ours, theirs)
-                place = {"workload": workload, "network": network, "policy": policy, "baseline": baseline}
-                table.append({**place, **change_columns(change), "effect": judge_change(change, ours == theirs)})
+                effect = judge_change(change, ours == theirs)
+                table.append({**place._asdict(), "baseline": baseline, **change_columns(change), "effect": effect})
     return table
 
 
@@ -315,10 +306,10 @@ def known(value: float | None) -> float:
 
 
 def warm_up_notes(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield a sentence for each workload and network on the requests that were left out as warm-up."""
-    for (workload, network), (row, *_) in by_cell(rows).items():
+    """Yield a sentence for each cell on the requests that were left out as warm-up."""
+    for cell, (row, *_) in by_cell(rows).items():
         if row.get("warm_up_requests"):
             yield (
-                f"{workload} on {network}: the first {row['warm_up_requests']:,.0f} of {row['requests']:,} requests are "
+                f"{cell}: the first {row['warm_up_requests']:,.0f} of {row['requests']:,} requests are "
                 "warm-up. Only batches, streams, energy, money, faults, figures and requests.parquet count them."
             )
