@@ -32,8 +32,8 @@ from simnmt.experiment.policy_setup import Truths, set_up_policy, simulated_esti
 from simnmt.experiment.routes import Line
 from simnmt.policies.decision import Decide, Fixed, LeastTotal
 from simnmt.results.columns import Array
-from simnmt.results.requests import Block, Requests
 from simnmt.results.places import ALL
+from simnmt.results.requests import Block, Requests
 from simnmt.scenario.configuration import END_NODE
 from simnmt.world.inputs import PolicySetup
 
@@ -124,6 +124,13 @@ class Mix:
         """Return for each request, in the order of issue, whether it is in a group."""
         rows: NDArray[np.bool_] = np.isin(self.part, group.parts)
         return rows
+
+    def rows_by_part(self) -> dict[tuple[str, str], NDArray[np.int64]]:
+        """Return the numbers of the requests of each site and workload, in the order of issue."""
+        order = np.argsort(self.part, kind="stable")
+        edges = np.concatenate(([0], np.cumsum(np.bincount(self.part, minlength=len(self.parts)))))
+        names = [(part.unit.site_name, part.unit.case.name) for part in self.parts]
+        return {name: order[begin:end] for name, begin, end in zip(names, edges, edges[1:], strict=False)}
 
     def set_up(self, policy: str, truths: Truths = frozenset()) -> MixedSetup:
         """Set a policy up for all parts."""

@@ -359,7 +359,7 @@ def _standings(scenario: ScenarioConfiguration, of_cell: Sequence[Row], runs: Ru
 
     They are against the best policy, and against the best policy that sends every request to one device.
     """
-    roles, goal = roles_of(scenario), goal_of(scenario)
+    roles, goal = roles_of(scenario), goal_of(scenario, of_cell[0]["workload"])
     recommended = recommend(of_cell, runs, roles, goal)
     column = objective_metric(goal.objective).column
 

@@ -159,7 +159,7 @@ class UnitResult:
     truth: Truth | None
     trails: dict[str, Trail]
     rows: dict[tuple[str, str], NDArray[np.bool_]] = field(default_factory=dict)
-    """Of a mix, by site and workload of each row of results: whether each request is part of it."""
+    """Of a mix, by site and workload: whether each request is one of theirs."""
     live: bool = False
     """True if measured live, so that only the target that was taken has known times."""
 
@@ -207,7 +207,7 @@ def run_unit(unit: Unit) -> UnitResult:
         engines={name: (trail.engine, trail.engine_reason) for name, trail in trails.items()},
         truth=drawn.truth if unit.is_kept else None,
         trails=trails if unit.is_kept else {},
-        rows={(group.site, group.workload): mix.rows_of(group) for group in groups} if mix and unit.is_kept else {},
+        rows=mix.rows_by_part() if mix and unit.is_kept else {},
     )
 
 
