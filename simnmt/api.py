@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from simnmt.experiment.sweep import SweepResult
     from simnmt.live.replay import ReplaySettings
     from simnmt.report.charts import Chart
+    from simnmt.workload.arrivals.traffic import Peak
 
 
 class Scenario:
@@ -399,7 +400,7 @@ def plan(
     scenario: str | os.PathLike[str] | Mapping[str, object] | Scenario,
     slo: str | Iterable[str] = (),
     *,
-    rate: float | None = None,
+    rate: float | Peak | None = None,
     minimise: Minimised | None = None,
     vary: Iterable[str | VariedKey] = (),
     overrides: Iterable[str | Override] = (),
@@ -417,7 +418,8 @@ def plan(
     Args:
         scenario, overrides, requests, replications, seed, allow_code: as of `run`.
         slo: requirements that all must hold, such as `"p95_ms<=300"`; empty: those of the scenario's `slo`.
-        rate: requests per second of every workload; None: the highest one is found, of the scenario as it stands.
+        rate: requests per second of every workload, or the `Peak` of a log, of which the answer says what it rests on; None:
+            the highest one is found, of the scenario as it stands.
         minimise: what is to be least at that rate: `servers` (if None), `cost`, `energy` or `latency`.
         vary: keys with the values of the candidates, such as `"devices.cloud.count=1:8"`; empty: boxes of the last device.
         precision: without a rate, replications are added until the interval reaches no further than this share; None: 0.02.
@@ -434,8 +436,12 @@ def plan(
     from simnmt.experiment.capacity import find_capacities
     from simnmt.experiment.deployment import find_deployment
     from simnmt.experiment.trial import opener, parse_level
+    from simnmt.workload.arrivals.traffic import Peak
 
     check_jobs(jobs)
+    peak = None
+    if isinstance(rate, Peak):
+        peak, rate = rate, rate.rate_rps
     for name, number in {"rate": rate, "precision": precision, "certainty": certainty}.items():
         if not isinstance(number, Real | None):
             raise InputError(f"{name}: {number!r} is no number")
@@ -453,7 +459,12 @@ def plan(
         precision = 0.02 if precision is None else precision
         return find_capacities(open_plan, level, precision=precision, jobs=jobs or os.cpu_count() or 1, progress=progress)
     certainty, minimised = 0.95 if certainty is None else certainty, minimise or "servers"
-    return find_deployment(keys, open_plan, level, rate_rps=rate, minimised=minimised, certainty=certainty, progress=progress)
+    answer = find_deployment(keys, open_plan, level, rate_rps=rate, minimised=minimised, certainty=certainty, progress=progress)
+    if peak is None:
+        return answer
+    is_poisson = any(workload.arrivals.kind == "poisson" for workload in opened.source.scenario.workloads.values())
+    doubts = [peak.doubt] if peak.doubt and is_poisson else []
+    return replace(answer, sources=f"{answer.sources}; {peak}", warnings=[*answer.warnings, *doubts])
 
 
 @named_if_missing()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from simnmt.base.compile import compile_remedy
-from simnmt.base.errors import InputError, SimnmtError
+from simnmt.base.errors import InputError, SimnmtError, shorten
 from simnmt.base.files import is_standard, written_whole
 from simnmt.cli.options import (
     VALUES,
@@ -25,6 +25,7 @@ from simnmt.cli.options import (
     check_output,
     grouped,
     option,
+    parse_duration,
     print_json,
     print_page,
     print_result,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from simnmt.experiment.sweep import SweepResult
     from simnmt.results.comparison import Comparison
     from simnmt.results.run import Run
+    from simnmt.workload.arrivals.traffic import Peak
 
 MOST_KEYS = 40
 """Most keys of scenarios that are printed; `--json` and the page have all."""
@@ -241,6 +243,7 @@ def format_sweep(result: SweepResult) -> str:
     return "\n".join(filter(None, lines))
 
 
+_RATE = "Requests/s to find the least deployment for, or those of the busiest TIME (such as 1m) of a log."
 Minimised = Literal["servers", "cost", "energy", "latency"]
 MISSED = 3
 """Exit status if no deployment keeps the service level."""
@@ -261,7 +264,7 @@ def plan(
     changes: PlanChanges,
     scenario: Annotated[str, argument("SCENARIO|@NAME", "A file or -, or a shipped scenario.")],
     slo: Annotated[list[str] | None, option("LEVEL", "Such as 'p95_ms<=300'; repeatable. [default: the scenario's]")] = None,
-    rate: Annotated[float | None, option("R", "Requests/s to find the least deployment for. [default: find the rate]")] = None,
+    rate: Annotated[str | None, option("R|peak:LOG:TIME", f"{_RATE} [default: find the rate]")] = None,
     minimise: Annotated[Minimised | None, option(None, "What is to be least at the rate. [default: servers]")] = None,
     vary: Annotated[list[str] | None, option("KEY=VALUES", f"{VALUES} [default: boxes of the last device]")] = None,
     precision: Annotated[float | None, share_option("Half width of the rate's interval that is enough. [default: 2%]")] = None,
@@ -291,7 +294,7 @@ def plan(
         answer = find_plan(
             scenario,
             slo or (),
-            rate=rate,
+            rate=None if rate is None else parse_wanted_rate(rate),
             minimise=minimise,
             vary=[parse_varied_key(text, "--vary") for text in vary or []],
             overrides=overrides,
@@ -309,6 +312,21 @@ def plan(
     print_page(page, as_json, lambda: render_plan(answer))
     if not answer.is_met:
         raise typer.Exit(MISSED)
+
+
+def parse_wanted_rate(text: str) -> float | Peak:
+    """Return the rate of a plan: a number, or the peak of a log given as `peak:LOG:TIME`. Raises `InputError`."""
+    from simnmt.workload.arrivals.traffic import read_peak
+
+    if text.startswith("peak:"):
+        log, _, window = text.removeprefix("peak:").rpartition(":")
+        if log:
+            return read_peak(log, parse_duration(window))
+    try:
+        return float(text)
+    except ValueError:
+        remedy = "give requests/s, or peak:LOG:TIME such as peak:gateway.jsonl:1m"
+        raise InputError(f"--rate {shorten(text)} is no rate", remedy=remedy) from None
 
 
 def format_answer(plan: Capacities | DeploymentPlan, scenario: str, out: Path | None) -> str:

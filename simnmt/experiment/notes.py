@@ -118,7 +118,7 @@ def _lost_requests(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _left_out_devices(rows: Sequence[Row]) -> Iterator[str]:
-    for (workload, network), of_cell in by_cell(rows).items():
+    for cell, of_cell in by_cell(rows).items():
         for device in (name.removesuffix(LEFT_OUT_S) for name in of_cell[0] if name.endswith(LEFT_OUT_S)):
             times = [
                 f"{row['policy']} {digits(row[device + LEFT_OUT_TIMES])} times, {duration(row[device + LEFT_OUT_S])}"
@@ -126,7 +126,7 @@ def _left_out_devices(rows: Sequence[Row]) -> Iterator[str]:
                 if row[device + LEFT_OUT_S]
             ]
             if times:
-                yield f"{workload} on {network}: {device} was left out after a failure (in a run: {'; '.join(times)})"
+                yield f"{cell}: {device} was left out after a failure (in a run: {'; '.join(times)})"
 
 
 def describe_sources(plan: RunPlan) -> str:

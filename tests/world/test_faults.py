@@ -286,3 +286,19 @@ def test_a_try_reaches_any_box_that_is_up_but_only_the_nodes_own_if_boxes_are_at
         kind = Fifo(2, 1, balancer, Failures(down))
         trail = run(requests_at(np.arange(1.0, 100.0), 0.1), kind, Faults(timeout_s=1.0, leave_out=True))
         assert trail.faults.left_out[1][1] == pytest.approx(seconds)
+
+
+def test_a_policy_that_compares_delays_chooses_the_next_best_of_the_targets_that_answer() -> None:
+    """Believed to take 1 s here, 0.3 s on the second target and 0.1 s on the third, which is down until 8 s."""
+    arrivals = np.arange(1.0, 12.0)
+    half, requests = np.full(len(arrivals), RTT_S / 2), requests_at(arrivals, 0.1)
+    requests = replace(
+        requests, execution_s=(*requests.execution_s, requests.execution_s[1]), uplink_s=(half, half), downlink_s=(half, half)
+    )
+    decide = lambda block: lambda request, delay_s: int(np.argmin(np.array([1.0, 0.3, 0.1]) + delay_s))  # noqa: E731
+    kinds = [Fifo(), failing([(0.5, 8.0)], "lost")]
+    faults = Faults(timeout_s=1.0, leave_out=True)
+    trail = in_reference(requests, decide, believing(RTT_S), kinds, faults=faults)
+    # Lost at 1.2; tried at 2.2, at 4.4, and at 8.6 with an answer at 8.8.
+    assert trail.target.tolist() == [0, *[1] * 7, 2, 2, 2]
+    assert trail.outcome.tolist() == [FALLBACK, *[DONE] * 10]
