@@ -120,8 +120,8 @@ def _by_chance(boxes: int, box_requests: float) -> float:
 def with_stability(rows: Sequence[Row], runs: Runs, open_loops: Mapping[tuple[str, str], Sequence[Device]]) -> list[Row]:
     """Add the columns on overload to each row (docs/reference/results.md#rows); None everywhere for a stable row.
 
-    `open_loops`: by site and workload, the devices of those with an open loop. In other loops clients wait for answers, so no queue grows
-    beyond their number.
+    `open_loops`: by site and workload, the devices of those with an open loop. In other loops clients wait for answers, so no
+    queue grows beyond their number.
     """
     judged = []
     for row in rows:
