@@ -6,7 +6,7 @@ and policies it meets. The requests of all workloads are then merged by the mome
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -134,7 +134,7 @@ class Mix:
 
     def set_up(self, policy: str, truths: Truths = frozenset()) -> MixedSetup:
         """Set a policy up for all parts."""
-        setups = []
+        setups = list[PolicySetup]()
         for part in self.parts:
             unit = part.unit.known
             settings = unit.scenario.policies[policy]
@@ -270,7 +270,7 @@ def draw_mix(unit: Unit, learnts: Sequence[Learnt]) -> Mix:
     # The requests of all workloads, one after another: in the order of issue, and in the order of the decisions.
     issued_s = np.concatenate([one.issued_s for one in of_workloads])
     issue_order = np.argsort(issued_s, kind="stable")
-    arrivals_s = np.concatenate([one.requests.arrival_s for one in of_workloads])  # type: ignore[misc]
+    arrivals_s = np.concatenate([one.requests.arrival_s for one in of_workloads])
     decision_order = np.argsort(arrivals_s, kind="stable")
     decided = np.concatenate([begin + one.decided for begin, one in zip(begins, of_workloads, strict=False)])[decision_order]
     issue_place = np.empty_like(issue_order)
@@ -456,17 +456,20 @@ def _merged(of_workloads: Sequence[Requests], order: Numbers) -> Requests:
     if len(of_workloads) == 1:
         return of_workloads[0]
 
-    def merged(read: Callable[[Requests], Any]) -> Any:
-        columns = [read(one) for one in of_workloads]
-        return None if columns[0] is None else np.concatenate(columns)[order]
+    def merged(columns: Sequence[Array | None]) -> Any:
+        return None if columns[0] is None else np.concatenate(columns)[order]  # type: ignore[arg-type]
 
-    def all_merged(name: str) -> tuple[Any, ...]:
-        count = len(getattr(of_workloads[0], name))
-        return tuple(merged(lambda one, number=number: getattr(one, name)[number]) for number in range(count))  # type: ignore[misc]
+    def all_merged(of_workloads: Sequence[tuple[Array, ...]]) -> tuple[Array, ...]:
+        return tuple(merged(columns) for columns in zip(*of_workloads, strict=True))
 
-    tuples = ("execution_s", "uplink_s", "downlink_s", "transfer_s")
-    singles = ("src_len", "arrival_s", "node", "access_s", "tgt_len", "rtt_time_s")
     return Requests(
-        **{name: merged(lambda one, name=name: getattr(one, name)) for name in singles},  # type: ignore[misc]
-        **{name: all_merged(name) for name in tuples},
+        src_len=merged([one.src_len for one in of_workloads]),
+        tgt_len=merged([one.tgt_len for one in of_workloads]),
+        node=merged([one.node for one in of_workloads]),
+        arrival_s=merged([one.arrival_s for one in of_workloads]),
+        rtt_time_s=merged([one.rtt_time_s for one in of_workloads]),
+        execution_s=all_merged([one.execution_s for one in of_workloads]),
+        uplink_s=all_merged([one.uplink_s for one in of_workloads]),
+        downlink_s=all_merged([one.downlink_s for one in of_workloads]),
+        transfer_s=all_merged([one.transfer_s for one in of_workloads]),
     )

@@ -158,8 +158,8 @@ class UnitResult:
     """The engine of the world by policy, and why the compiled one did not run it."""
     truth: Truth | None
     trails: dict[str, Trail]
-    rows: dict[tuple[str, str], NDArray[np.bool_]] = field(default_factory=dict)
-    """Of a mix, by site and workload: whether each request is one of theirs."""
+    rows: dict[tuple[str, str], NDArray[np.int64]] = field(default_factory=dict)
+    """Of a mix, by site and workload: the numbers of their requests."""
     live: bool = False
     """True if measured live, so that only the target that was taken has known times."""
 

@@ -261,7 +261,7 @@ class RequestLog(Log):
         """The log of which this is a sample; the log itself if it is none."""
 
     @classmethod
-    def of(cls, truth: Truth, trail: Trail, rows: slice = slice(None)) -> RequestLog:
+    def of(cls, truth: Truth, trail: Trail, rows: slice | Array = slice(None)) -> RequestLog:
         """Return the log of some requests of a run."""
         return cls(run_columns(truth, trail), rows)
 

@@ -101,8 +101,9 @@ class Cell:
 
     def places(self, policy: str) -> list[tuple[Place, Array | None]]:
         """Return the places of the requests of a policy, with their rows; None for all rows."""
-        parts = {CellName(*part, self.network): rows for part, rows in self.parts.items()} or {self.name: None}
-        return [(Place(*name, policy), rows) for name, rows in parts.items()]
+        if not self.parts:
+            return [(Place(*self.name, policy), None)]
+        return [(Place(*part, self.network, policy), rows) for part, rows in self.parts.items()]
 
     @property
     def shown_kinds(self) -> tuple[str, ...]:
