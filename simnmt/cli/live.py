@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
@@ -41,13 +41,16 @@ if TYPE_CHECKING:
     from simnmt.batching import Batching
     from simnmt.experiment.cases import RunPlan
     from simnmt.live.gateway import LiveGateway
-    from simnmt.live.server import Engine, FrontSettings, LiveServer
+    from simnmt.live.server import Engine, FrontSettings, LiveServer, ModelServer
     from simnmt.service.http_server import Access, Limits
 
 app = typer.Typer(help="A live testbed: real servers and gateways, and replays of a workload.", no_args_is_help=True)
 
 TOKEN, SERVER_TOKEN, LOCAL_TOKEN = "SIMNMT_TOKEN", "SIMNMT_SERVER_TOKEN", "SIMNMT_LOCAL_TOKEN"
 _BATCHING = re.compile(r"(mini|maxi|top-up):(\d{1,5})")
+
+_PAIR = re.compile(r"([A-Za-z_]{2,20})-([A-Za-z_]{2,20})=(.+)")
+_MODEL = "As for calibrate, or a trained model's folder; of a server one for each pair of languages, as de-en=PATH."
 
 AnyModel = Annotated[bool, flag("--any-model", "Allow engines other than those of the profiles.")]
 Source = Annotated[str, option("CODE", "Language that is translated.")]
@@ -61,7 +64,7 @@ Workload = Annotated[str | None, option("NAME", "Workload of the scenario. [defa
 class EngineOptions:
     """How an engine is loaded, batched and placed; None where the profile or `EngineSettings` decides."""
 
-    model: Annotated[str | None, option("NAME|PATH", "As for calibrate, or a trained model's folder.", group="Engine")] = None
+    model: Annotated[list[str] | None, option("[PAIR=]NAME|PATH", _MODEL, group="Engine")] = None
     backend: Annotated[Backend | None, option(None, "Engine that computes. [default: torch]")] = None
     compute_type: Annotated[str | None, option("TYPE", "Such as float32 or int8. [default: float32]")] = None
     threads: Annotated[int | None, option("T", "CPU threads. [default: one for each core]", min=1)] = None
@@ -77,12 +80,35 @@ class EngineOptions:
     def settings(self) -> dict[str, Any]:
         """Return the fields of `EngineSettings` that options give. Raises `InputError`."""
         chosen = {name: value for name, value in asdict(self).items() if value is not None}
+        if models := chosen.pop("model", []):
+            if len(models) > 1 or _is_of_pair(models[0]):
+                raise InputError("several models, or one of a pair", remedy="give one --model without a pair")
+            chosen["model"] = models[0]
         wait_s = chosen.pop("longest_wait", None)
         if self.batching is not None:
             chosen["batching"] = _parse_batching(self.batching, wait_s or 0.0)
         elif wait_s is not None:
             raise InputError("--longest-wait without --batching", remedy="add --batching, such as mini:8")
         return chosen
+
+
+def _is_of_pair(model: str) -> bool:
+    """Return whether a model is given with its languages, as `de-en=PATH`."""
+    return _PAIR.fullmatch(model) is not None and not Path(model).exists()
+
+
+def _models_of_pairs(models: Sequence[str]) -> dict[tuple[str, str], str]:
+    """Return the model of each pair of languages. Raises `InputError`."""
+    by_pair: dict[tuple[str, str], str] = {}
+    for text in models:
+        match = _PAIR.fullmatch(text)
+        if match is None:
+            raise InputError(f"--model {shorten(text)} states no languages", remedy="write it as de-en=PATH")
+        pair = match[1], match[2]
+        if pair in by_pair:
+            raise InputError(f"--model {match[1]}-{match[2]} is given twice", remedy="give one model for each pair")
+        by_pair[pair] = match[3]
+    return by_pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +159,11 @@ def server(
     changes: Overrides,
     scenario: Annotated[str | None, argument("[SCENARIO|RUN_DIR]", "Serve a device of it as its profile says.")] = None,
     device: Annotated[str | None, option("NAME", "Device of the scenario, else cpu or cuda. [default: the last; cpu]")] = None,
+    memory_gb: Annotated[float | None, option("G", "Memory of several models. [default: all stay]", min=1e-3)] = None,
     any_model: AnyModel = False,
     as_json: AsJson = False,
 ) -> None:
-    """Serve a model behind LibreTranslate's API, until Ctrl-C or SIGTERM; requests under way are finished.
+    """Serve models behind LibreTranslate's API, until Ctrl-C or SIGTERM; requests under way are finished.
 
     Example: simnmt live server --model out/de-en --batching top-up:8 --listen 127.0.0.1:5001
     """
@@ -147,6 +174,14 @@ def server(
     from simnmt.live.server import LiveServer
 
     clients = service.settings("127.0.0.1:5001")
+    if len(options.model or ()) > 1 or any(map(_is_of_pair, options.model or ())):
+        if misplaced := given(context, ("scenario", "source", "target", "overrides", "any_model", "allow_code")):
+            what = f"several models with {misplaced[0]}"
+            raise InputError(what, remedy="leave it out, and give --model PAIR=PATH for each pair of languages")
+        _serve_models(options, service, clients, device or "cpu", memory_gb, as_json)
+        return
+    if memory_gb is not None:
+        raise InputError("--memory-gb without models of pairs", remedy="give --model PAIR=PATH for each pair of languages")
     with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder:
         if scenario is None:
             if options.model is None:
@@ -162,6 +197,29 @@ def server(
             expected = None if any_model else expected_hash(chosen)
         with service.open_log() as log:
             serve(LiveServer(EngineProcess(engine), *clients, expected_hash=expected, log=log, on_error=note), as_json)
+
+
+def _serve_models(
+    options: EngineOptions,
+    service: ServiceOptions,
+    clients: tuple[FrontSettings, Access, Limits],
+    device: str,
+    memory_gb: float | None,
+    as_json: bool,
+) -> None:
+    """Serve a model for each pair of languages."""
+    from simnmt.live.engine import EngineSettings
+    from simnmt.live.model_engines import ModelEngines
+    from simnmt.live.server import ModelServer, pair_name
+
+    models, settings = _models_of_pairs(options.model or ()), replace(options, model=None).settings()
+    (source, target), *others = models
+    front, access, limits = clients
+    front = replace(front, source=source, target=target, more_pairs=tuple(others))
+    engines = {pair_name(*pair): EngineSettings(model, **settings, device=device) for pair, model in models.items()}
+    memory_bytes = None if memory_gb is None else round(1e9 * memory_gb)
+    with service.open_log() as log:
+        serve(ModelServer(ModelEngines(engines, memory_bytes), front, access, limits, log=log, on_error=note), as_json)
 
 
 @app.command()
@@ -282,7 +340,7 @@ def replay(
     print_run(result, as_json)
 
 
-def serve(service: LiveServer | LiveGateway, as_json: bool) -> None:
+def serve(service: LiveServer | LiveGateway | ModelServer, as_json: bool) -> None:
     """Start a service, print where it listens, serve until a signal, and print a summary."""
     import uvloop  # asyncio's own loop takes a quarter more of the processor for a request
 

@@ -365,14 +365,16 @@ def deploy_commands(plan: DeploymentPlan, choice: Candidate, name: str, written:
     given = shlex.quote(name if written is None else written)
     settings = [f"{format_location(part.location)}={format_choice(part.value)}" for part in choice.overrides]
     sets = "" if written is not None else "".join(f" --set {shlex.quote(setting)}" for setting in settings)
-    engines = {target.device: target.profile.engine for case in choice.sites[0].plan.cases.values() for target in case.targets}
+    engines = {
+        target.device: target.profile.engine for case in choice.placements[0].plan.cases.values() for target in case.targets
+    }
     has_model = {device for device, engine in engines.items() if engine is not None and engine.architecture}
     model = {device: "" if device in has_model else " --model MODEL" for device in devices}
     first, *others = devices
     commands = {device: f"simnmt live server {given} --device {device}{model[device]}{sets}" for device in devices}
     if not others:
         return [commands[first]]
-    servers = [device for device in others if device in choice.sites[0].used]
+    servers = [device for device in others if device in choice.placements[0].used]
     for device in servers:
         count, balancer = devices[device].count or 1, str(plan.scenario.balancer_of(device))
         if count > 1:

@@ -45,6 +45,11 @@ class Case:
         return self.queues and any(target.decoding for target in self.targets)
 
     @property
+    def loads(self) -> bool:
+        """True if requests may wait until their model is loaded."""
+        return self.queues and any(target.model is not None and not target.model.stays for target in self.targets)
+
+    @property
     def streams(self) -> bool:
         """True if a device streams its model, so that the time of a request depends on those before it."""
         return any(target.streaming for target in self.targets)

@@ -23,10 +23,10 @@ from simnmt.experiment.trial import (
     Level,
     Open,
     Outcome,
-    Site,
+    Placement,
     Trial,
     basis_of,
-    deployable_sites,
+    deployable_placements,
     describe_level,
     draw_profiles,
     judge_certainty,
@@ -61,17 +61,17 @@ class Candidate:
     choice: dict[str, Any]
     """Varied key to value, and `policy` if the scenario has several."""
     overrides: tuple[Override, ...]
-    sites: tuple[Site, ...]
+    placements: tuple[Placement, ...]
     boxes: dict[str, int]
     """Boxes of the devices that are varied and that the policy may use: those of other devices are there in any case."""
     trials: list[list[Trial]] = field(default_factory=list)
-    """By site: a short run, or all replications if that was kept; empty if it was not simulated."""
+    """By placement: a short run, or all replications if that was kept; empty if it was not simulated."""
     certainty: Certainty | None = None
 
     @property
     def policy(self) -> str:
         """The policy."""
-        return self.sites[0].policy
+        return self.placements[0].policy
 
     @property
     def servers(self) -> int:
@@ -85,18 +85,18 @@ class Candidate:
 
     @property
     def outcome(self) -> Outcome:
-        """The outcome of its runs at the worst site."""
-        return max(map(Outcome.of, self.sites, self.trials), key=lambda outcome: outcome.excess)
+        """The outcome of its runs at the worst placement."""
+        return max(map(Outcome.of, self.placements, self.trials), key=lambda outcome: outcome.excess)
 
     def replicated(self, column: str) -> list[float]:
-        """Return a column of each replication, mean over the sites; infinite if all requests are lost."""
+        """Return a column of each replication, mean over the placements; infinite if all requests are lost."""
         by_replication = zip(*self.trials, strict=True)
         return [mean(known(trial.numbers.get(column, inf)) for trial in trials) for trials in by_replication]
 
     def __str__(self) -> str:
         """Return the choice on one line, such as `2 cloud servers, policy=cnmt`."""
         servers = [f"{count} {device} server{'s' * (count > 1)}" for device, count in self.boxes.items()]
-        counts = {f"devices.{device}.count" for device in self.sites[0].plan.scenario.devices}
+        counts = {f"devices.{device}.count" for device in self.placements[0].plan.scenario.devices}
         others = [f"{key}={format_choice(value)}" for key, value in self.choice.items() if key not in counts]
         return ", ".join([*servers, *others]) or "no varied server"
 
@@ -213,7 +213,7 @@ def find_deployment(
 
     def judge(candidate: Candidate, *, to_end: bool) -> Certainty:
         drawn = draw_profiles(candidate.overrides, open_candidate, certainty)
-        return judge_certainty(candidate.sites, drawn, certainty, to_end=to_end)
+        return judge_certainty(candidate.placements, drawn, certainty, to_end=to_end)
 
     candidates = make_candidates(keys or [default_key(plan, level, rate_rps)], open_candidate, level, rate_rps)
     columns = ["mean_latency_s"] if minimised == "servers" else [objective_metric(objective).column, "mean_latency_s"]
@@ -229,8 +229,12 @@ def find_deployment(
         # The runs that ended when the certainty was out of reach would understate the probability.
         choice.certainty = judge(choice, to_end=True)
     shown = choice or min(candidates, key=lambda candidate: candidate.outcome.excess)
-    plan = shown.sites[0].plan
-    trials = [(site, trial) for site, of_site in zip(shown.sites, shown.trials, strict=True) for trial in of_site]
+    plan = shown.placements[0].plan
+    trials = [
+        (placement, trial)
+        for placement, of_placement in zip(shown.placements, shown.trials, strict=True)
+        for trial in of_placement
+    ]
     sources, doubts = basis_of(plan, level, trials, plan.scenario.replications)
     return DeploymentPlan(
         name=plan.scenario.name,
@@ -254,7 +258,7 @@ def default_key(plan: RunPlan, level: Level, rate_rps: float) -> VariedKey:
     device = list(plan.scenario.devices)[-1]
     if device == END_NODE:
         raise InputError("there is no device whose boxes could be counted", remedy="name keys to vary")
-    box_rps = min(site.box_saturation_rps[device] for site in next(deployable_sites(plan, level)))
+    box_rps = min(placement.box_saturation_rps[device] for placement in next(deployable_placements(plan, level)))
     most = min(2 * ceil(rate_rps / box_rps) + 2, MOST_CANDIDATES + 1)
     return VariedKey(("devices", device, "count"), f"devices.{device}.count=1:{most}", tuple(range(1, most + 1)))
 
@@ -274,14 +278,14 @@ def make_candidates(keys: Sequence[VariedKey], open_plan: Open, level: Level, ra
     varied = {key.location[1] for key in keys if key.location[0] == "devices"} - {END_NODE}
     candidates: dict[str, tuple[int, Candidate]] = {}
     for overrides in product(*(key.overrides for key in keys)):
-        policies = list(deployable_sites(open_plan(overrides), level))
-        for sites in policies:
+        policies = list(deployable_placements(open_plan(overrides), level))
+        for placements in policies:
             choice = {key.name: override.value for key, override in zip(keys, overrides, strict=True)}
             if len(policies) > 1:
-                choice["policy"] = sites[0].policy
-            devices = sites[0].devices
-            boxes = {part.name: part.servers for part in devices if part.name in varied & sites[0].used}
-            at_rate = tuple(site.at_rate(rate_rps) for site in sites)
+                choice["policy"] = placements[0].policy
+            devices = placements[0].devices
+            boxes = {part.name: part.servers for part in devices if part.name in varied & placements[0].used}
+            at_rate = tuple(placement.at_rate(rate_rps) for placement in placements)
             candidate = Candidate(choice, tuple(overrides), at_rate, boxes)
             paid = sum(device.servers for device in devices), candidate
             candidates[str(candidate)] = min(candidates.get(str(candidate), paid), paid, key=lambda pair: pair[0])
@@ -316,12 +320,14 @@ def _kept(
 
 
 def _keeps_level(candidate: Candidate) -> bool:
-    scenario = candidate.sites[0].plan.scenario
-    candidate.trials = [[site.trial(0, site.short_run)] for site in candidate.sites]
+    scenario = candidate.placements[0].plan.scenario
+    candidate.trials = [[placement.trial(0, placement.short_run)] for placement in candidate.placements]
     if candidate.outcome.excess > SLACK:
         return False
     numbers = range(scenario.replications)
-    candidate.trials = [[site.trial(number, scenario.requests) for number in numbers] for site in candidate.sites]
+    candidate.trials = [
+        [placement.trial(number, scenario.requests) for number in numbers] for placement in candidate.placements
+    ]
     return candidate.outcome.excess <= 0.0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +17,7 @@ from simnmt.base.extension import Extended
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.accounts import unknown_spending
 from simnmt.experiment.cases import Case, DrawnProfiles, RunPlan, SitePlan, requests_by_workload
-from simnmt.experiment.targets import Conversion, Decoding, StreamedDevice, Target, streamed_device
+from simnmt.experiment.targets import Conversion, Decoding, HeldModel, StreamedDevice, Target, streamed_device
 from simnmt.network.configuration import Network, load_network
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.calibration_error import CalibrationDraws, lacking_samples
@@ -38,6 +38,8 @@ from simnmt.workload.length_table import LengthTable
 from simnmt.workload.length_units import Fertility, Side, convert_units, counting_remedy
 
 Part = TypeVar("Part")
+GIGABYTE = 10**9
+"""Bytes of a GB."""
 REPRESENTATIVE = 512
 """Pairs of lengths, evenly spaced among the sorted ones, for which a drawn profile's deviation from a plane counts."""
 
@@ -71,6 +73,7 @@ def read_inputs(
     else:
         reader = _Reader(scenario, base, document, cache)
         cases = {name: reader.of(name).case() for name in scenario.workloads}
+        reader.check_memories(cases)
         drawn = (
             {} if scenario.profile_uncertainty is None else {name: reader.of(name).draws(case) for name, case in cases.items()}
         )
@@ -94,6 +97,7 @@ def read_sites(
             if (workload, id(device)) not in known_cases:  # a hundred sites with one kind of device have the same inputs
                 known_cases[workload, id(device)] = readers[0].of(workload).case()
             cases[workload] = known_cases[workload, id(device)]
+        readers[0].check_memories(cases)
         lines = [reader.networks() for reader in readers]
         networks = {network: tuple(by_name[network] for by_name in lines) for network in views[0].networks}
         plans.append(SitePlan(name, views[0], cases, networks, site.share, device is not None))
@@ -174,6 +178,11 @@ class _Reader:
     """Returns the path in the document to a part of the scenario as a site sees it."""
     workload: str = ""
 
+    def name_of(self, network: str) -> str:
+        """Return the name of a network in notes, with the site that states it."""
+        location = self.key(("networks", network))
+        return network if location[0] == "networks" else f"{network} at {location[1]}"
+
     def of(self, workload: str) -> _Reader:
         return replace(self, workload=workload)
 
@@ -183,12 +192,25 @@ class _Reader:
     def networks(self) -> dict[str, Network]:
         """Read the links of all networks."""
         return {
-            name: load_network(part, self.base, name, partial(self.naming, "networks", name), self.cache.get)
+            name: load_network(part, self.base, self.name_of(name), partial(self.naming, "networks", name), self.cache.get)
             for name, part in self.scenario.networks.items()
         }
 
+    def check_memories(self, cases: Mapping[str, Case]) -> None:
+        """Raise `ScenarioError` for a device that evicts no model and whose models do not fit into memory together."""
+        for number, (device, part) in enumerate(self.scenario.devices.items()):
+            models = {case.targets[number].model for case in cases.values()}
+            size_gb = sum(model.size_bytes for model in models if model is not None) / GIGABYTE
+            if part.memory_gb is not None and part.evict == "never" and size_gb > part.memory_gb:
+                with self.naming("devices", device, "memory_gb"):
+                    remedy = f"give {size_gb:.3g} or more, or evict: lru"
+                    raise ScenarioError(f"{len(models)} models take {size_gb:.3g} GB, and none is evicted", remedy=remedy)
+
     def naming_profile(self, device: str) -> AbstractContextManager[None]:
-        per_workload = (self.workload,) if isinstance(self.scenario.devices[device].profile, dict) else ()
+        part = self.scenario.devices[device]
+        if part.models is not None:
+            return self.naming("devices", device, "models", self.workload)
+        per_workload = (self.workload,) if isinstance(part.profile, dict) else ()
         return self.naming("devices", device, "profile", *per_workload)
 
     def cost(self, device: str) -> CustomDevice | None:
@@ -290,11 +312,37 @@ class _Reader:
         used += ["step", "encoder", "overheads"] if part.batching is not None else []
         used += ["decoder"] if part.decoder is not None else []
         used += ["energy"] if measured.energy is not None else []
+        model = self.held_model(device, measured)
+        used += ["model_memory"] if model is not None and measured.model_memory is not None else []
         # The doubts are those of the profile as measured: after a move to another decoder it has no variants.
         doubts = profile_doubts(measured, tuple(used), beam=None if choice is None else choice.settings.beam)
         effects = tuple(dict.fromkeys(doubt.effect for doubt in doubts if doubt.effect))
         decoding, streaming = self.decoding(device, profile), self.streaming(device, profile, table)
-        return Target(device, profile, effects, choice, decoding, streaming, conversion, cost=cost)
+        return Target(device, profile, effects, choice, decoding, streaming, conversion, model=model, cost=cost)
+
+    def held_model(self, device: str, profile: DeviceProfile) -> HeldModel | None:
+        """Return the workload's model as a part of the memory of a box; None if all models are always in memory.
+
+        Raises `ScenarioError` if its size or its loading time is unknown, or if it does not fit.
+        """
+        part, model = self.scenario.devices[device], self.scenario.model_of(device, self.workload)
+        if model is None or part.memory_gb is None:
+            return None
+        block, place = profile.model_memory, ("devices", device, "models", self.workload)
+        stated = {"memory_gb": model.memory_gb, "load_s": model.load_s}
+        lacking = [key for key, value in stated.items() if value is None]
+        if lacking and block is None:
+            with self.naming(*place):
+                what = f"profile {profile.name} does not say how much memory its model takes and how long it loads"
+                example = ", ".join(f"{key}: {value}" for key, value in {"memory_gb": 1.2, "load_s": 3}.items())
+                raise ScenarioError(what, remedy=f"calibrate it anew, or give {{profile: ..., {example}}}")
+        size_bytes = block.resident_bytes if block and model.memory_gb is None else round((model.memory_gb or 0.0) * GIGABYTE)
+        load_s = block.load_s if block and model.load_s is None else model.load_s or 0.0
+        if size_bytes > part.memory_gb * GIGABYTE:
+            with self.naming("devices", device, "memory_gb"):
+                raise ScenarioError(f"the model of {self.workload} takes {size_bytes / GIGABYTE:.3g} GB")
+        name = f"profile {profile.name}" if model.multilingual else f"workload {self.workload}"
+        return HeldModel(name, size_bytes, load_s, block.kind if block and lacking else "given", part.evict == "never")
 
     def charged_profile(
         self, device: str, measured: DeviceProfile, conversion: Conversion | None, table: LengthTable
@@ -411,23 +459,26 @@ def check_criteria(plan: RunPlan, document: Document | None = None) -> None:
     deployable policy would not know.
     """
     scenario = plan.scenario
-    criteria: list[tuple[Location, Metric, bool]] = [(("objective",), objective_metric(scenario.objective), False)]
+    workloads = list(scenario.workloads)
+    criteria: list[tuple[Location, Metric, list[str]]] = [(("objective",), objective_metric(scenario.objective), [])]
+    criteria += [(("slo", name), metric(name), workloads) for name in scenario.slo or {}]
     criteria += [
-        (("slo", name), requirement.metric, True)
-        for name, requirement in zip(scenario.slo or {}, scenario.requirements, strict=True)
+        (("workloads", workload, "slo", name), metric(name), [workload])
+        for workload, part in scenario.workloads.items()
+        for name in part.slo or {}
     ]
-    criteria += [(("metrics", number), metric(name), False) for number, name in enumerate(scenario.metrics)]
+    criteria += [(("metrics", number), metric(name), []) for number, name in enumerate(scenario.metrics)]
     deployable = [name for name, policy in scenario.policies.items() if not policy.knows_truth]
-    for location, known, is_limited in criteria:
-        for policy in [None, *(deployable if is_limited or known.label else [])]:
-            if (error := _fault(plan, known, policy)) is not None:
+    for location, known, limited in criteria:
+        for policy in [None, *(deployable if limited or known.label else [])]:
+            if (error := _fault(plan, known, policy, limited or workloads)) is not None:
                 raise (document or Document(None)).error(location, error.what, remedy=error.remedy, key=True)
 
 
 def check_assertion(plan: RunPlan, assertion: Assertion) -> None:
     """Raise `InputError` for an assertion on a metric that the run will not know, of the named policy or of any."""
     policies = [assertion.policy] if assertion.policy is not None else list(plan.scenario.policies)
-    faults = [_fault(plan, assertion.requirement.metric, policy) for policy in policies]
+    faults = [_fault(plan, assertion.requirement.metric, policy, plan.cases) for policy in policies]
     if faults[0] is not None and None not in faults:
         raise InputError(f"{assertion}: {faults[0].what}", remedy=faults[0].remedy)
 
@@ -441,8 +492,8 @@ def with_metrics(plan: RunPlan, assertions: Iterable[Assertion]) -> RunPlan:
     return replace(plan, scenario=scenario.model_copy(update={"metrics": [*scenario.metrics, *added]}))
 
 
-def _fault(plan: RunPlan, known: Metric, policy: str | None) -> InputError | None:
-    """Return why a run would not know a metric, of a policy or whatever the policy; None if it would know it."""
+def _fault(plan: RunPlan, known: Metric, policy: str | None, workloads: Iterable[str]) -> InputError | None:
+    """Return why a run would not know a metric of these workloads, of a policy or whatever the policy; None if it would."""
     scenario, name = plan.scenario, f"{known.name} is not known"
     try:
         known.check_requests(scenario.requests - scenario.warm_up_requests)
@@ -450,7 +501,7 @@ def _fault(plan: RunPlan, known: Metric, policy: str | None) -> InputError | Non
         return error
     if policy is None:
         return None
-    for case in plan.cases.values():
+    for case in map(plan.cases.__getitem__, workloads):
         if known.label and (unknown := unknown_spending(scenario, case, known.column)) is not None:
             return InputError(f"{name}: {unknown[0]}", remedy=unknown[1])
         if known.name == "deadline_met_share" and scenario.workloads[case.name].deadline_ms is None:

@@ -279,6 +279,9 @@ def draw_mix(unit: Unit, learnts: Sequence[Learnt]) -> Mix:
     part = np.concatenate([one.part for one in of_workloads])
     truth = _merged([one.truth for one in of_workloads], issue_order)
     requests = _merged([one.requests for one in of_workloads], decision_order)
+    if len(of_workloads) > 1:
+        numbers_of = np.repeat(np.arange(len(of_workloads), dtype=np.int16), np.diff(begins))
+        requests = replace(requests, model=numbers_of[decided])
     in_order = all(one.in_order for one in of_workloads)
     drawn = Drawn(
         truth,

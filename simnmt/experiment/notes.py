@@ -60,6 +60,7 @@ def notes(plan: RunPlan, learnt: Mapping[str, Learnt], rows: Sequence[Row], engi
     powers = [power for case in cases for power in box_powers(scenario, case).items()]
     batches = any(case.batches for case in cases)
     networks = plan.networks.values()
+    links = [link for network in networks for link in (network.link, *itertools.chain(*network.hops.values()))]
     facts: Row = {
         "scenario": scenario,
         "plan": plan,
@@ -77,9 +78,8 @@ def notes(plan: RunPlan, learnt: Mapping[str, Learnt], rows: Sequence[Row], engi
             if part.failures is not None and name + AVAILABILITY in rows[0]
         },
         "messages": [*_lost_requests(rows), *_left_out_devices(rows), *_doubts(plan)],
-        "links": dict.fromkeys(
-            link for network in networks for link in (network.link, *itertools.chain(*network.hops.values()))
-        ),
+        "links": links,
+        "drawn_lines": list(describe_drawn_lines(scenario)),
         "lines": list(warm_up_notes(rows)),
         "has_energy": scenario.has_costs or any(power for _, power in powers),
         "without_power": list(dict.fromkeys(name for name, power in powers if power is None)),
@@ -92,7 +92,9 @@ def notes(plan: RunPlan, learnt: Mapping[str, Learnt], rows: Sequence[Row], engi
         "requests": requests_by_workload(plan) if plan.is_mixed else dict.fromkeys(plan.cases, scenario.requests),
         "off_pace": f"{OFF_PACE:g}",
         "engines": engines,
-        "oracle": next((name for name, policy in scenario.policies.items() if batches and policy.knows_truth), None),
+        "oracle": next((name for name, policy in scenario.policies.items() if policy.knows_truth), None),
+        "batches": batches,
+        "loads": any(case.loads for case in cases),
     }
     paragraphs = re.split(r"\n\s*\n", _template().render(facts))
     return [" ".join(paragraph.split()) for paragraph in paragraphs if paragraph.strip()]
@@ -105,6 +107,20 @@ def warnings(plan: RunPlan, rows: Sequence[Row]) -> list[str]:
     """
     of_lengths = [f"{case.name}: {warning}" for case in plan.cases.values() for warning in case.warnings]
     return [*of_lengths, *_late_plans(plan), *_lost_requests(rows), *_doubts(plan)]
+
+
+SHOWN_LINES = 100
+"""Most lines of a site of which each mean is shown."""
+
+
+def describe_drawn_lines(scenario: ScenarioConfiguration) -> Iterator[str]:
+    """Yield the mean RTTs that the sites of one name drew for a link, in the order of the sites."""
+    for line in scenario.drawn_lines:
+        link = " to ".join([line.network, *map(str, line.link[1:])])
+        few, middle = len(line.mean_ms) <= SHOWN_LINES, sorted(line.mean_ms)[len(line.mean_ms) // 2]
+        ends = f"{digits(min(line.mean_ms))} to {digits(max(line.mean_ms))} ms, median {digits(middle)} ms"
+        means = f"{', '.join(map(digits, line.mean_ms))} ms" if few else ends
+        yield f"{line.site}: mean RTTs of {link}, drawn once for each of {len(line.mean_ms):,} sites: {means}."
 
 
 def _lost_requests(rows: Sequence[Row]) -> Iterator[str]:

@@ -110,7 +110,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class Placement:
     """One workload on one network under one policy: what a level is judged on."""
 
     plan: RunPlan
@@ -156,8 +156,8 @@ class Site:
             for target, device in zip(self.case.targets, self.devices, strict=True)
         }
 
-    def at_rate(self, rate_rps: float) -> Site:
-        """Return the site with another mean rate of the workload, and the same random numbers."""
+    def at_rate(self, rate_rps: float) -> Placement:
+        """Return the placement with another mean rate of the workload, and the same random numbers."""
         case = replace(self.case, arrivals=self.case.arrivals.at_rate(rate_rps))
         return replace(self, plan=replace(self.plan, cases={**self.plan.cases, self.workload: case}))
 
@@ -215,18 +215,20 @@ def _value(requirement: Requirement, numbers: Numbers) -> float:
     return judged.per_si_unit * value
 
 
-def deployable_sites(plan: RunPlan, level: Level) -> Iterator[tuple[Site, ...]]:
-    """Yield the sites of each policy that a real decider could run, fixed policies first: every workload and network."""
+def deployable_placements(plan: RunPlan, level: Level) -> Iterator[tuple[Placement, ...]]:
+    """Yield the placements of each policy that a real decider could run, fixed policies first: every workload and network."""
     policies = {name: policy for name, policy in plan.scenario.policies.items() if not policy.knows_truth}
     if not policies:
         raise InputError("no policy of the scenario can be deployed", remedy="add one that is no oracle")
     for policy in sorted(policies, key=lambda name: not policies[name].single_device):
-        yield tuple(Site(plan, level, workload, network, policy) for workload, network in product(plan.cases, plan.networks))
+        yield tuple(
+            Placement(plan, level, workload, network, policy) for workload, network in product(plan.cases, plan.networks)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the runs of one site at one rate show, means over the replications."""
+    """What the runs of one placement at one rate show, means over the replications."""
 
     values: dict[Requirement, float]
     """Value of each requirement in its unit; infinite if too many requests are lost."""
@@ -239,15 +241,15 @@ class Outcome:
     """The device or the network that makes it so; empty if all requests are lost."""
 
     @classmethod
-    def of(cls, site: Site, trials: Sequence[Trial]) -> Outcome:
+    def of(cls, placement: Placement, trials: Sequence[Trial]) -> Outcome:
         """Return the outcome of one run of each replication."""
         loads = {name: mean(trial.loads[name] for trial in trials) for name in trials[0].loads}
         return cls(
-            {requirement: mean(trial.values[requirement] for trial in trials) for requirement in site.level},
+            {requirement: mean(trial.values[requirement] for trial in trials) for requirement in placement.level},
             loads,
             mean(trial.numbers.get("lost_share") or 0.0 if trial.numbers else 1.0 for trial in trials),
             mean(trial.excess for trial in trials),
-            *_binding(site, trials, loads),
+            *_binding(placement, trials, loads),
         )
 
     @property
@@ -266,7 +268,7 @@ class Outcome:
         return row
 
 
-def _binding(site: Site, trials: Sequence[Trial], loads: Mapping[str, float]) -> tuple[str, str]:
+def _binding(placement: Placement, trials: Sequence[Trial], loads: Mapping[str, float]) -> tuple[str, str]:
     """Return what keeps a deployment from taking more requests, by its runs, and the device or network that makes it so.
 
     The requirement is the one that most runs are nearest to. If it is a latency, the resource is what makes requests slow
@@ -287,7 +289,7 @@ def _binding(site: Site, trials: Sequence[Trial], loads: Mapping[str, float]) ->
         return f"{busiest} is saturated (load {min(loads[busiest], 1.0):.2f})", busiest
     part = greatest({part: f"beyond_p95_{part}_s" for part in PARTS})
     if part == "transfer" and loads[busiest] < NEAR_LIMIT:
-        return f"{requirement}, because of transfer over {site.network}", site.network
+        return f"{requirement}, because of transfer over {placement.network}", placement.network
     is_busy = part == "queue" or loads[busiest] >= NEAR_LIMIT
     resource = busiest if is_busy else greatest({device: f"{device}_share" for device in loads})
     why = "execution on" if part == "execution" else "waits at"
@@ -323,17 +325,21 @@ def runs_for(certainty: float) -> int:
     return max(RUNS, ceil(2.0 * certainty / (1.0 - certainty) - 1e-6))
 
 
-def judge_certainty(sites: Sequence[Site], drawn: RunPlan | None, certainty: float, *, to_end: bool = False) -> Certainty:
-    """Return how probably a run keeps the level on all sites, with boxes drawn within the error of their calibration.
+def judge_certainty(
+    placements: Sequence[Placement], drawn: RunPlan | None, certainty: float, *, to_end: bool = False
+) -> Certainty:
+    """Return how probably a run keeps the level on all placements, with boxes drawn within the error of their calibration.
 
     The runs end as soon as the certainty is out of reach, unless they are to go on `to_end`.
     """
-    scenario, runs = sites[0].plan.scenario, runs_for(certainty)
+    scenario, runs = placements[0].plan.scenario, runs_for(certainty)
     excesses: list[float] = []
     for number in range(runs):
         if drawn is not None:
-            sites = [replace(site, boxes=drawn.drawn[site.workload].targets[number]) for site in sites]
-        excesses.append(max(site.trial(scenario.replications + number, scenario.requests).excess for site in sites))
+            placements = [replace(placement, boxes=drawn.drawn[placement.workload].targets[number]) for placement in placements]
+        excesses.append(
+            max(placement.trial(scenario.replications + number, scenario.requests).excess for placement in placements)
+        )
         missed = sum(excess > 0.0 for excess in excesses)
         if (runs - missed + 1) / (runs + 2) < certainty and not to_end:
             break
@@ -358,21 +364,23 @@ def probability_met(excesses: Sequence[float]) -> float:
     return min(by_count, float(stdtr(count - 1, -mean(excesses) / spread)))
 
 
-def basis_of(plan: RunPlan, level: Level, trials: Sequence[tuple[Site, Trial]], replications: int) -> tuple[str, list[str]]:
+def basis_of(
+    plan: RunPlan, level: Level, trials: Sequence[tuple[Placement, Trial]], replications: int
+) -> tuple[str, list[str]]:
     """Return what an answer rests on, in one line, and the warnings about it.
 
     The line has the kinds of the device profiles and of the round trips, and the devices of which no run has a failure.
-    `trials`: the runs on which the answer rests, each with its site.
+    `trials`: the runs on which the answer rests, each with its placement.
     """
     # Inputs of devices on which no policy of the answer executes requests do not matter.
-    used = {device for site, _ in trials for device in site.used} or set(plan.scenario.devices)
+    used = {device for placement, _ in trials for device in placement.used} or set(plan.scenario.devices)
     cases = {
         name: replace(case, targets=tuple(target for target in case.targets if target.device in used))
         for name, case in plan.cases.items()
     }
     plan = replace(plan, cases=cases)
     sources = "; ".join(filter(None, (describe_sources(plan), describe_separate_runs(plan.scenario))))
-    rows = [site.place._asdict() | trial.numbers for site, trial in trials if trial.numbers]
+    rows = [placement.place._asdict() | trial.numbers for placement, trial in trials if trial.numbers]
     greatest_rps = max((trial.rate_rps for _, trial in trials), default=0.0)
     doubts = [*_doubts_of_length(plan, level, greatest_rps)]
     if replications < FEW_REPLICATIONS:

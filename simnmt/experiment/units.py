@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from simnmt.base import random_streams
 from simnmt.base.errors import InputError
 from simnmt.batching.custom import CustomBatchingConfiguration
-from simnmt.devices import KINDS, Kind
+from simnmt.devices import KINDS, Kind, ModelFifo
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.devices.failures import Failures
+from simnmt.devices.models import Models
 from simnmt.experiment.accounts import (
     down_times,
     link_faults,
@@ -31,10 +32,11 @@ from simnmt.experiment.accounts import (
 )
 from simnmt.experiment.cases import Case, Unit
 from simnmt.experiment.draws import Drawn, Learnt, draw, learn
+from simnmt.experiment.inputs import GIGABYTE
 from simnmt.experiment.mix import Group, Mix, MixedSetup, draw_mix, result_groups
 from simnmt.experiment.policy_setup import Truths, set_up_policy, truths_by_source
 from simnmt.experiment.routes import Line, estimate_age_s
-from simnmt.experiment.targets import Decoding, Target
+from simnmt.experiment.targets import Decoding
 from simnmt.network.outages import DownTimes
 from simnmt.results.columns import Array
 from simnmt.results.device_accounts import BatchAccount, Log, StreamAccount
@@ -57,6 +59,7 @@ def devices(scenario: ScenarioConfiguration, workload: str) -> list[Device]:
             part.workers,
             None if part.batching is None else part.batching.size,
             part.sti is not None,
+            part.memory_gb is not None and part.evict != "never",
         )
         for name, part in scenario.devices.items()
     ]
@@ -68,13 +71,29 @@ def devices_of(unit: Unit, group: Group) -> list[Device]:
     return [replace(first, servers=max(group.boxes.stop - group.boxes.start, 1)), *others]
 
 
+def _held_models(unit: Unit, number: int, cases: Sequence[Case | None]) -> ModelFifo | None:
+    """Return the boxes of a target that load the models of its requests; None if all models are always in memory.
+
+    `cases`: of all workloads that may enter them, by the numbers in `Requests.model`.
+    """
+    device = unit.scenario.devices[unit.case.targets[number].device]
+    models = [None if case is None else case.targets[number].model for case in cases]
+    held = {model.name: model for model in models if model is not None and not model.stays}
+    if not held or not unit.case.queues or device.memory_gb is None:
+        return None
+    of_workload = tuple(0 if model is None else list(held).index(model.name) for model in models)
+    size_bytes, load_s = (tuple(getattr(model, key) for model in held.values()) for key in ("size_bytes", "load_s"))
+    return ModelFifo(Models(of_workload, size_bytes, load_s, round(device.memory_gb * GIGABYTE)))
+
+
 def kinds(unit: Unit, down: Mapping[str, Sequence[DownTimes]] | None = None) -> list[Kind]:
     """Return the boxes of every target; `down`: when the boxes of devices that fail are down."""
     boxes_of_targets = list[Kind]()
-    for target in unit.case.targets:
+    cases = list({part.case.name: part.case for part in unit.parts}.values()) or [unit.case]
+    for number, target in enumerate(unit.case.targets):
         boxes = unit.scenario.count_of(target.device, unit.case.name)
         balancer = _balancer(unit, target.device, boxes) if boxes_of_targets else ByNode()
-        kind = _kind(unit, target, boxes, balancer)
+        kind = _kind(unit, number, cases, boxes, balancer)
         failures = unit.scenario.devices[target.device].failures
         if down and target.device in down and failures is not None:
             # The kinds of which boxes fail are dataclasses.
@@ -83,9 +102,10 @@ def kinds(unit: Unit, down: Mapping[str, Sequence[DownTimes]] | None = None) -> 
     return boxes_of_targets
 
 
-def _kind(unit: Unit, target: Target, boxes: int, balancer: Balancer) -> Kind:
+def _kind(unit: Unit, number: int, cases: Sequence[Case | None], boxes: int, balancer: Balancer) -> Kind:
+    target = unit.case.targets[number]
     device = unit.scenario.devices[target.device]
-    settings = target.streamed or (target.decoding if unit.case.batches else None)
+    settings = target.streamed or (target.decoding if unit.case.batches else None) or _held_models(unit, number, cases)
     name = device.execution or ("fifo" if settings is None else settings.name)
     return KINDS[name].of_device(boxes, device.workers, balancer, settings)
 
@@ -260,9 +280,10 @@ JUDGED = 2_000
 def judged_share(scenario: ScenarioConfiguration, case: Case) -> float | None:
     """Return the share of the requests whose decisions the simulation judges by foresight; None if misroutes stay unknown.
 
-    It is 0 if nothing waits and no device streams: the executions alone tell every misroute. In batches later arrivals matter.
+    It is 0 if nothing waits and no device streams: the executions alone tell every misroute. In batches later arrivals matter,
+    and where models are loaded, waits for memory are not foreseen.
     """
-    if case.batches:
+    if case.batches or case.loads:
         return None
     if case.streams:
         return 1.0 if scenario.foresee_misroutes else None
@@ -271,10 +292,12 @@ def judged_share(scenario: ScenarioConfiguration, case: Case) -> float | None:
 
 def _own_devices(mix: Mix) -> list[Kind]:
     """Return the deciders' own devices, by site."""
-    units = [mix.parts[of_site.parts[0]].unit for of_site in mix.deciders]
-    return [
-        _kind(unit, unit.case.targets[0], of_site.count, ByNode()) for unit, of_site in zip(units, mix.deciders, strict=True)
-    ]
+    workloads, own = list(dict.fromkeys(part.unit.case.name for part in mix.parts)), list[Kind]()
+    for of_site in mix.deciders:
+        units = [mix.parts[number].unit for number in of_site.parts]
+        cases = {unit.case.name: unit.case for unit in units}
+        own.append(_kind(units[0], 0, [cases.get(name) for name in workloads], of_site.count, ByNode()))
+    return own
 
 
 class UnitWorld:

@@ -294,7 +294,7 @@ def _read(config: Any, base: Path, name: str, cached: Cached) -> Any:
     read = partial(config.series, base, name)
     if isinstance(config, Extended):
         return read()
-    return cached((type(config), config.model_dump_json(), base, name), read)
+    return cached((type(config), config.model_dump_json(), base), read).named(name)
 
 
 def with_drawn_means(config: NetworkConfiguration, draw: Callable[[Key, DrawnNumber], float]) -> NetworkConfiguration:

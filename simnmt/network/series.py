@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
@@ -88,6 +89,14 @@ class Series:
         latest = np.maximum.accumulate(np.where(is_lost, 0, np.arange(len(value))))[first:]
         lost = max(int(is_lost.sum()), least_lost)
         return cls(name, kind, source, time_s[first:] - time_s[first], value[latest], lost, is_lost[first:])
+
+    def named(self, name: str) -> Self:
+        """Return the series under another name, with the same arrays."""
+        if name == self.name:
+            return self
+        named = copy(self)
+        object.__setattr__(named, "name", name)
+        return named
 
     def at(self, time_s: Floats) -> Floats:
         """Return the value at each time, of any sign and any number of laps away; same shape.

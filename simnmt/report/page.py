@@ -17,6 +17,7 @@ from simnmt.report.run_tables import (
     energy_table,
     fits_table,
     gaps_table,
+    model_table,
     plans_table,
     policies_table,
     recommendations_table,
@@ -96,6 +97,7 @@ def _cell_section(index: int, cell: Cell, result: Run) -> Section:
     view = view_of(result, cell)
     tables = [
         batch_table(cell, view.rows),
+        model_table(cell, view.rows),
         energy_table(view.rows) if cell.energies else None,
     ]
     parts = []

@@ -76,7 +76,8 @@ def _policies_facts(result: Run) -> Row:
         "sampled": any(account.sampled for account in misroutes),
         "unknown": bool(unknown),
         "streamed": any(cell.planned and not cell.batches for cell in unknown),
-        "batched": any(cell.batches or not cell.planned for cell in unknown),
+        "batched": any(cell.batches or not (cell.planned or cell.loads) for cell in unknown),
+        "loads": any(cell.loads for cell in unknown),
         "live": result.live is not None,
     }
 
@@ -244,6 +245,13 @@ BATCH_COLUMNS = (
     Column("sentences/s", "sentences_per_s", small=_small("busy_sentences_per_s", "{} while busy")),
     Column("tokens/s", "tokens_per_s", small=_small("busy_tokens_per_s", "{} while busy")),
 )
+MODEL_COLUMNS = (
+    Column("policy", "policy", small="device", words=True),
+    Column("loads", "model_loads", digits=0),
+    share("misses, % of requests", "miss_share"),
+    share("that waited for a load, %", "delayed_share"),
+    Column("mean wait for a load, ms", "mean_load_wait_s", scale=1e3),
+)
 STREAM_COLUMNS = (
     Column("policy", "policy", words=True),
     share("found cold, %", "cold_share"),
@@ -288,6 +296,18 @@ def batch_table(cell: Cell, rows: Sequence[Row]) -> Table | None:
         "the device worked."
     )
     return Table("Batches, per policy", BATCH_COLUMNS, _device_rows(rows, used), note, id="batches") if used else None
+
+
+def model_table(cell: Cell, rows: Sequence[Row]) -> Table | None:
+    """Return the loads of models at each device under each policy that used it; None without any. `rows`: of the cell."""
+    used = [
+        (device.name, row["policy"])
+        for device in cell.devices
+        for row in rows
+        if row.get(f"{device.name}_miss_share") is not None
+    ]
+    note = "Means over replications. A request misses if its model is not in memory and is loaded for it."
+    return Table("Models, per policy", MODEL_COLUMNS, _device_rows(rows, used), note, id="models") if used else None
 
 
 def stream_table(cell: Cell, rows: Sequence[Row], device: str) -> Table:

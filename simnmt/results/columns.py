@@ -73,7 +73,7 @@ COLUMNS = {
         RequestColumn("estimate_age_s", "f8", "s", "age of the estimate at the decision", "rtt_estimate_age_s"),
         RequestColumn(
             "outcome", "i1", "",
-            "0: answered, always in a simulation without [faults](scenario.md#faults); other values there and in a live replay "
+            "0: answered, always in a simulation without [faults](faults.md); other values there and in a live replay "
             "([live.md](live.md))",
             "outcome", "on_request",
         ),

@@ -158,6 +158,18 @@ def batch_columns(
     return _columns_of(device, numbers, known=account is not None)
 
 
+def model_columns(device: str, model_load: Array, load_wait_s: Array) -> Numbers:
+    """Return the summary columns of one device that loads models, by its requests; None if it executed none."""
+    requests, loads = len(model_load), float(model_load.sum())
+    numbers = {
+        "model_loads": loads,
+        "miss_share": _ratio(loads, requests),
+        "delayed_share": _ratio(float(np.count_nonzero(load_wait_s)), requests),
+        "mean_load_wait_s": _ratio(float(load_wait_s.sum()), requests),
+    }
+    return _columns_of(device, numbers, known=True)
+
+
 def state_name(state: int, states: int) -> str:
     """Return the name of a state: state 0 is cold, state k is turn k, and the last one also all later turns."""
     return f"turn {state}{' on' * (state == states - 1)}" if state else "cold"

@@ -106,6 +106,11 @@ class Cell:
         return [(Place(*part, self.network, policy), rows) for part, rows in self.parts.items()]
 
     @property
+    def loads(self) -> bool:
+        """True if a device loads models."""
+        return any(device.loads for device in self.devices)
+
+    @property
     def shown_kinds(self) -> tuple[str, ...]:
         """`profile_kinds` for a reader: `measured, doubtful` if the profile has warnings."""
         warned = self.profile_warnings or ((),) * len(self.profile_kinds)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.arrays import Floats
-from simnmt.results.device_accounts import BatchAccount, Log, StreamAccount, batch_columns, stream_columns
+from simnmt.results.device_accounts import BatchAccount, Log, StreamAccount, batch_columns, model_columns, stream_columns
 from simnmt.results.metrics import STANDARD_METRICS, Criteria, Metric, Objective, Sample, columns_of, objective_metric
 from simnmt.results.number_text import digits, duration
 from simnmt.results.places import Place, by_cell
@@ -44,6 +44,8 @@ class Device:
     """Most sentences that each box decodes together; None if it does not batch."""
     streamed: bool = False
     """True if its model is streamed from its disk."""
+    loads: bool = False
+    """True if it loads and evicts models."""
 
 
 def measure(
@@ -104,6 +106,9 @@ def measure(
         mean_s = float(first_s.sum()) / requests  # NaN unless the first token of every request is known
         numbers["mean_first_token_s"] = None if isnan(mean_s) else mean_s
         numbers |= _quantiles(first_s, "first_token", criteria.metrics)
+    loading = "model_load" in log
+    if loading:
+        numbers["model_loads"] = float(log["model_load"].sum())
     for number, device in enumerate(devices):
         there, name = target == number, device.name
         numbers |= {f"{name}_share": int(sent[number]) / requests, f"{name}_load": None, f"{name}_busiest_load": None}
@@ -114,6 +119,8 @@ def measure(
             )
         if device.streamed:
             numbers |= stream_columns(name, streamed[number] if streamed else None, makespan_s)
+        if device.loads and loading:
+            numbers |= model_columns(name, log["model_load"][there], log["load_wait_s"][there])
         if working_s > 0.0:
             # Seconds of execution; of a device that batches, target tokens with the end of the sentence.
             work = log["t_exe_s"][there] if account is None else log["tgt_len"][there] + 1.0

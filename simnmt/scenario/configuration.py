@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import (
     AfterValidator,
     BeforeValidator,
+    ConfigDict,
     Discriminator,
     Field,
     StringConstraints,
@@ -30,6 +31,7 @@ from simnmt.base.random_streams import stream
 from simnmt.base.suggestions import did_you_mean
 from simnmt.batching.configuration import BatchingConfiguration
 from simnmt.batching.custom import custom_batching
+from simnmt.batching.model_memory import Evict
 from simnmt.devices import KINDS as EXECUTION_KINDS
 from simnmt.devices.failures import FailureConfiguration, LateAnswers
 from simnmt.devices.streaming_configuration import StreamingConfiguration
@@ -116,12 +118,38 @@ ProfileConfiguration = Annotated[
     _COSTS,
 ]
 """A device's profile: one, or one per workload."""
+Gigabytes = Annotated[float, Field(gt=0.0, le=1e6)]
+"""Of 10^9 bytes."""
+
+
+class ModelConfiguration(Configuration):
+    """The model by which a device executes the requests of a workload, and what it costs to have it in memory."""
+
+    profile: Annotated[str, PROFILE_FILE, _COSTS]
+    """Device profile: `@name` of a shipped one or a path."""
+    memory_gb: Gigabytes | None = None
+    """Memory that the model takes; left out: `resident_bytes` of the profile's block `model_memory`."""
+    load_s: Annotated[float, Field(ge=0.0, le=1e6)] | None = None
+    """Time in which it is loaded; left out: `load_s` of the profile's block `model_memory`."""
+    multilingual: bool = False
+    """Whether the workloads whose multilingual models have this profile share one model. Else each has its own, even if both
+    cost the same."""
+
+
+def _model_form(value: Any) -> str | None:
+    return "of_profile" if isinstance(value, str) else "with_memory" if isinstance(value, (dict, ModelConfiguration)) else None
+
+
+Model = Annotated[
+    Annotated[str, PROFILE_FILE, Tag("of_profile")] | Annotated[ModelConfiguration, Tag("with_memory")],
+    Discriminator(_model_form),
+    _COSTS,
+]
+"""A model by its profile alone, or with what it costs to have it in memory."""
 
 
 DeviceName = Annotated[str, StringConstraints(max_length=30, pattern=r"^[a-z][a-z0-9_]*$")]
 """Name that is part of column names, such as `cloud_load`."""
-ALL = "all"
-"""In results, the site or the workload of the sum over all."""
 END_NODE = "end_node"
 """Name of the device of which every end node has one."""
 ClockKind = Literal["pace", "spread", "time"]
@@ -132,8 +160,20 @@ Balancer = Literal["attached", "round_robin", "least_work", "two_choices", "rand
 class DeviceConfiguration(Configuration):
     """A kind of box that executes translations, and how many of them there are."""
 
-    profile: ProfileConfiguration
-    """Device profile: `@name` of a shipped one or a path; or one per workload."""
+    model_config = ConfigDict(
+        json_schema_extra={"not": {"properties": {name: {"type": "null"} for name in ("profile", "models")}}}
+    )
+
+    profile: ProfileConfiguration | None = None
+    """Device profile: `@name` of a shipped one or a path; or one per workload. Either this or `models` is given."""
+    models: Annotated[dict[Name, Model], Field(min_length=1)] | None = None
+    """The model of each workload in place of `profile`, by its profile or as `{profile: "@name", memory_gb: 1.2, load_s: 3}`.
+    A batch holds sentences of one model."""
+    memory_gb: Gigabytes | None = None
+    """Memory of each box for `models`; left out: all are in memory. Requests wait until their model is loaded."""
+    evict: Evict = "lru"
+    """Which model makes room for another: `lru`, the least recently used one; or `never`: all are loaded before the first
+    request, and must fit together."""
     outside_range_share: Annotated[float, Field(ge=0.0, le=1.0)] = 0.01
     """Largest share of requests that may lie outside the lengths for which the profile holds."""
     count: Annotated[int, Field(ge=1, le=10_000)] | None = None
@@ -185,6 +225,12 @@ class DeviceConfiguration(Configuration):
     def _has_one_kind(self) -> DeviceConfiguration:
         if self.execution is not None and (self.batching is not None or self.sti is not None):
             raise ValueError("execution stands beside batching or sti; remove one of them")
+        if self.profile is None and self.models is None:
+            raise misfit("profile", "missing key")
+        if self.profile is not None and self.models is not None:
+            raise misfit("models", "stands beside profile; remove one of them")
+        if self.memory_gb is not None and self.models is None:
+            raise misfit("memory_gb", "is for a device with models, one for each workload")
         return self
 
 
@@ -421,7 +467,9 @@ class ScenarioConfiguration(Configuration):
         policies, device = {**self.policies, **part.policies}, self.own_device(site)
         if device is None:
             behind = list(self.devices)[1]
-            device = DeviceConfiguration.model_construct(profile=self.devices[behind].profile, outside_range_share=1.0)
+            device = DeviceConfiguration.model_construct(
+                profile=self.devices[behind].profile, models=self.devices[behind].models, outside_range_share=1.0
+            )
             policies = dict.fromkeys(self.policies, FixedPolicy(kind="fixed", device=behind))
         return self.model_copy(
             update={
@@ -513,8 +561,19 @@ class ScenarioConfiguration(Configuration):
 
     def profile_of(self, device: str, workload_name: str) -> str | CustomDevice:
         """Return the profile that a device uses for a workload, as named in the file, or as a user brings it."""
-        profile: str | CustomDevice | dict[str, str | CustomDevice] = self.devices[device].profile  # type: ignore[assignment]
-        return profile[workload_name] if isinstance(profile, dict) else profile
+        model, profile = self.model_of(device, workload_name), self.devices[device].profile
+        if model is not None:
+            return model.profile
+        return profile[workload_name] if isinstance(profile, dict) else profile  # type: ignore[return-value]
+
+    def model_of(self, device: str, workload_name: str) -> ModelConfiguration | None:
+        """Return the model by which a device executes the requests of a workload; None for a device with a profile."""
+        models = self.devices[device].models
+        if models is None:
+            return None
+        model = models[workload_name]
+        # A profile that a user brings is an object in the place of a text.
+        return model if isinstance(model, ModelConfiguration) else ModelConfiguration.model_construct(profile=model)
 
     @property
     def requirements(self) -> tuple[Requirement, ...]:
@@ -522,8 +581,8 @@ class ScenarioConfiguration(Configuration):
         return _requirements(self.slo)
 
     def requirements_of(self, workload: str) -> tuple[Requirement, ...]:
-        """Return the requirements of a workload's service level, which is the scenario's if it has none."""
-        slo = self.workloads[workload].slo
+        """Return the requirements of a workload's service level, or of `all`; the scenario's if it has none."""
+        slo = self.workloads[workload].slo if workload in self.workloads else None
         return self.requirements if slo is None else _requirements(slo)
 
     @property

@@ -10,7 +10,8 @@ from simnmt.base.laws import DrawnNumber
 from simnmt.base.suggestions import did_you_mean
 from simnmt.network.configuration import MOST_MEAN_RTT_MS, links_of
 from simnmt.policies.baselines import FixedPolicy
-from simnmt.scenario.configuration import ALL, END_NODE, ScenarioConfiguration
+from simnmt.results.places import ALL
+from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import Location, format_location
 from simnmt.workload.arrivals import BackToBack, Clients
@@ -95,6 +96,7 @@ def _devices(scenario: ScenarioConfiguration, whole: ScenarioConfiguration) -> I
         workloads = scenario.workloads.keys()
         if isinstance(device.profile, dict) and not workloads <= device.profile.keys() <= whole.workloads.keys():
             yield (*place, "profile"), f"needs one profile for all workloads, or one for each of {', '.join(workloads)}"
+        yield from _models(scenario, whole, name)
         if name == first and device.balancer not in (None, "attached"):
             yield (*place, "balancer"), f"end nodes are attached to the boxes of {first}, the first device"
         if name == END_NODE and device.count is not None:
@@ -117,6 +119,24 @@ def _devices(scenario: ScenarioConfiguration, whole: ScenarioConfiguration) -> I
             given = {"batching": device.batching, "decoder": device.decoder, "failures": device.failures}
             for key in [key for key, value in given.items() if value is not None] + ["workers"] * (device.workers > 1):
                 yield (*place, key), "a box that streams its model decodes one sentence at a time as its profile says"
+
+
+def _models(scenario: ScenarioConfiguration, whole: ScenarioConfiguration, name: str) -> Iterator[Misfit]:
+    """Yield workloads without a model of a device, models of other workloads, and what no box with models does."""
+    device, place = scenario.devices[name], ("devices", name)
+    models = device.models or {}
+    for workload in scenario.workloads if models else ():
+        if workload not in models:
+            yield (*place, "models"), f"no model for workload {workload} (give devices.{name}.models.{workload})"
+    for workload in models:
+        if workload not in whole.workloads:
+            yield (*place, "models", workload), f"unknown workload ({did_you_mean(workload, whole.workloads)})"
+    if device.memory_gb is not None:
+        given = {"execution": device.execution, "failures": device.failures}
+        for key in [key for key, value in given.items() if value is not None]:
+            yield (*place, key), "not for a device with memory_gb, whose boxes load their models"
+    if device.models is not None and device.sti is not None:
+        yield (*place, "sti"), "a box that streams its model has one; give a profile in place of models"
 
 
 def _hops(scenario: ScenarioConfiguration) -> Iterator[Misfit]:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from simnmt.base.errors import InputError
-from simnmt.experiment.inputs import InputCache, read_inputs, read_sites
+from simnmt.experiment.inputs import InputCache, read_sites
+from simnmt.experiment.notes import describe_drawn_lines
 from simnmt.network.series import TraceError
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.errors import ScenarioError
@@ -196,7 +197,21 @@ def test_the_inputs_of_sites_are_read_once_and_their_lines_scaled(tmp_path: Path
     assert means_s == pytest.approx([mean_ms / 1e3 for line in source.scenario.drawn_lines for mean_ms in line.mean_ms])
     assert [target.profile.name for target in branches.cases["de-en"].targets] == ["titan-xp-bilstm"] * 2
     assert list(berlin.cases) == ["de-en"]
-    assert len(reads) == len({*reads}) < 12
+    assert [links.link.rtt.name for links in branches.networks["today"]] == ["today at branches"] * 3
+    many = source_of(tmp_path, *(f"sites.berlin-{number}={{networks: {{today: {{rtt: '@cp1'}}}}}}" for number in range(100)))
+    once = len(reads)
+    plans = read_sites(many.scenario, tmp_path, many.document, Cache())
+    assert len(reads) == 2 * once == 2 * len({*reads}) < 20
+    assert plans[3].networks["today"][0].link.rtt.value is plans[99].networks["today"][0].link.rtt.value
+
+
+def test_what_sites_draw_is_noted(scenario: ScenarioConfiguration, tmp_path: Path) -> None:
+    (note,) = describe_drawn_lines(scenario)
+    (line,) = scenario.drawn_lines
+    means = note.rpartition(": ")[2].removesuffix(" ms.").split(", ")
+    assert [*map(float, means)] == pytest.approx(line.mean_ms, rel=1e-2)
+    (note,) = describe_drawn_lines(source_of(tmp_path, "sites.branches.count=1000").scenario)
+    assert len(note) < 200 and "1,000" in note
 
 
 def test_an_unfit_input_of_a_site_is_refused_at_the_key_of_the_site(tmp_path: Path) -> None:
@@ -208,10 +223,3 @@ def test_an_unfit_input_of_a_site_is_refused_at_the_key_of_the_site(tmp_path: Pa
     source = source_of(tmp_path, "sites.branches.devices.gateway.profile=@nosuch")
     with pytest.raises(InputError, match=r"sites.branches.devices.gateway.profile"):
         read_sites(source.scenario, tmp_path, source.document)
-
-
-@pytest.mark.parametrize(("overrides", "key"), [([], "sites"), (["sites={}", "share_devices=true"], "share_devices")])
-def test_sites_are_not_run_yet(tmp_path: Path, overrides: list[str], key: str) -> None:
-    source = source_of(tmp_path, *overrides)
-    with pytest.raises(ScenarioError, match=f": {key}: "):
-        read_inputs(source.scenario, tmp_path, source.document)

@@ -1,0 +1,103 @@
+"""Devices of several models: what a scenario may state, what is refused, and what a run shows of loads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import simnmt
+from simnmt.base.errors import InputError
+from simnmt.world.structures import library
+
+Make = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def scenario(make_scenario: Make) -> dict[str, Any]:
+    """Two languages in turn at one cloud with memory for one model."""
+    scenario = make_scenario(requests=300, replications=2, policies={"cloud": {}, "oracle": {}})
+    arrivals = {"kind": "poisson", "rate_rps": 1.0}
+    scenario["workloads"] = {name: {"lengths": "@de-en-news", "arrivals": arrivals} for name in ("de-en", "fr-en")}
+    scenario["workloads"]["de-en"]["end_nodes"] = scenario["workloads"]["fr-en"]["end_nodes"] = 1
+    profile = scenario["devices"]["cloud"].pop("profile")
+    model = {"profile": profile, "memory_gb": 1.5, "load_s": 2.0}
+    scenario["devices"]["cloud"] |= {"models": {"de-en": model, "fr-en": dict(model)}, "memory_gb": 2}
+    return scenario
+
+
+def test_a_run_shows_the_loads_of_a_device(scenario: dict[str, Any], tmp_path: Path) -> None:
+    result = simnmt.run(scenario, out=tmp_path / "run", jobs=1)
+    row = next(row for row in result.summary_rows if row["policy"] == "cloud")
+    assert row["model_loads"] == row["cloud_model_loads"] >= 1.0
+    assert row["cloud_miss_share"] == pytest.approx(row["cloud_model_loads"] / 300)
+    assert row["cloud_mean_load_wait_s"] > 0.0
+    log = result.requests.query("policy == 'cloud'")
+    first = log.iloc[0]
+    assert first["model_load"] and first["load_wait_s"] == pytest.approx(2.0)
+    assert (log["load_wait_s"] <= log["t_queue_s"] + 1e-9).all()
+    if library() is not None:
+        assert set(result.engines.values()) == {"compiled"}
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "Models, per policy" in page
+    assert all(row["misrouted_share"] is None for row in result.summary_rows), "no oracle foresees waits for memory"
+
+
+@pytest.mark.parametrize("changes", [{"memory_gb": None}, {"memory_gb": 3, "evict": "never"}])
+def test_models_that_are_always_in_memory_are_profiles_by_workload(scenario: dict[str, Any], changes: dict[str, Any]) -> None:
+    cloud = scenario["devices"]["cloud"]
+    cloud |= changes
+    rows = simnmt.run(scenario, jobs=1).summary_rows
+    profiles = {name: model["profile"] for name, model in cloud.pop("models").items()}
+    scenario["devices"]["cloud"] = {"profile": profiles}
+    assert rows == simnmt.run(scenario, jobs=1).summary_rows
+
+
+def test_back_to_back_the_model_is_in_memory(scenario: dict[str, Any]) -> None:
+    for part in scenario["workloads"].values():
+        del part["arrivals"]
+    row = simnmt.run(scenario, jobs=1).summary_rows[0]
+    assert row["mean_queue_s"] == 0.0 and "model_loads" not in row
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"models": {"de-en": "@titan-xp-bilstm"}}, "devices.cloud.models"),
+        ({"models": {"de-en": "@a", "fr-en": "@a", "it-en": "@a"}}, "devices.cloud.models.it-en"),
+        ({"models": {"de-en": ["@a", "@b"], "fr-en": "@a"}}, "devices.cloud.models.de-en"),
+        ({"models": {"de-en": {"profile": "@a", "memory_gb": 0}, "fr-en": "@a"}}, "devices.cloud.models.de-en.memory_gb"),
+        ({"models": {"de-en": {"memory_gb": 1}, "fr-en": "@a"}}, "devices.cloud.models.de-en.profile"),
+        ({"memory_gb": 1}, "devices.cloud.memory_gb"),
+        ({"evict": "never"}, "devices.cloud.memory_gb"),
+        ({"evict": "fifo"}, "devices.cloud.evict"),
+        ({"profile": "@titan-xp-bilstm"}, "devices.cloud.models"),
+        ({"models": None, "profile": "@titan-xp-bilstm"}, "devices.cloud.memory_gb"),
+        ({"models": None}, "devices.cloud.profile"),
+        ({"failures": {"mttf_s": 60, "mttr_s": 5}}, "devices.cloud.failures"),
+        ({"execution": "fifo"}, "devices.cloud.execution"),
+        ({"execution": "models"}, "devices.cloud.execution"),
+        ({"sti": {"deadline_ms": 9, "preload_mb": 0}}, "devices.cloud.sti"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_its_place(scenario: dict[str, Any], change: dict[str, Any], place: str) -> None:
+    scenario["devices"]["cloud"] |= change
+    with pytest.raises(InputError, match=place.replace(".", r"\.")):
+        simnmt.run(scenario, jobs=1)
+
+
+@pytest.mark.parametrize("key", ["memory_gb", "load_s"])
+def test_a_profile_that_was_not_measured_so_needs_both_numbers(scenario: dict[str, Any], key: str) -> None:
+    del scenario["devices"]["cloud"]["models"]["fr-en"][key]
+    with pytest.raises(InputError, match=r"devices\.cloud\.models\.fr-en"):
+        simnmt.run(scenario, jobs=1)
+
+
+def test_multilingual_models_of_one_profile_are_one(scenario: dict[str, Any]) -> None:
+    cloud = scenario["devices"]["cloud"]
+    cloud["evict"] = "never"
+    for model in cloud["models"].values():
+        model["multilingual"] = True
+    simnmt.run(scenario | {"requests": 20, "replications": 1}, jobs=1)
