@@ -360,22 +360,25 @@ class UnitWorld:
             there = np.flatnonzero(log["target"] == number)
             full_s = saturated_s(target.decoding, log["src_len"][there], log["tgt_len"][there], unit.engine)
             batches.append((account, full_s))
-        whole, *parts = groups
-        numbers = self._measured_group(trail, whole, slice(0, unit.scenario.requests), cut, batches)
-        yield whole, numbers
         if mix is None:
+            yield groups[0], self._measured_group(trail, groups[0], slice(0, unit.scenario.requests), cut, batches)
             return
-        shares = self._work_shares(log, batches)
-        for group in parts:
+        shares, loads = self._work_shares(log, batches), dict[str, float | None]()
+        for group in groups:
+            is_whole = group is groups[0]
+            rows = slice(0, unit.scenario.requests) if is_whole else np.flatnonzero(mix.rows_of(group))
             of_group = shares[:, list(group.parts)].sum(axis=1).tolist()
-            batched = [one and (one[0], one[1] * share) for one, share in zip(batches, of_group, strict=False)]
-            measured = self._measured_group(trail, group, np.flatnonzero(mix.rows_of(group)), cut, batched)
+            batched = batches if is_whole else [one and (one[0], one[1] * of_group[at]) for at, one in enumerate(batches)]
+            numbers = self._measured_group(trail, group, rows, cut, batched)
             for number, device in enumerate(unit.scenario.devices):
-                measured[f"{device}_work_share"] = None if isnan(of_group[number]) else of_group[number]
-                # The devices are loaded by all requests, but for the own ones of a site.
-                if number or group.site == ALL:
-                    measured |= {name: numbers[name] for name in (f"{device}_load", f"{device}_busiest_load")}
-            yield group, measured
+                numbers[f"{device}_work_share"] = None if isnan(of_group[number]) else of_group[number]
+                for name in (f"{device}_load", f"{device}_busiest_load"):
+                    if is_whole:
+                        loads[name] = numbers[name]
+                    elif number or group.site == ALL:
+                        # The devices are loaded by all requests, but for the own ones of a site.
+                        numbers[name] = loads[name]
+            yield group, numbers
 
     def _work_shares(self, log: RequestLog, batched: Sequence[Any]) -> NDArray[np.float64]:
         """Return the share of each part in the work of each target, shape (targets, parts); NaN without any work."""
