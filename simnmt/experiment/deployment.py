@@ -34,13 +34,19 @@ from simnmt.experiment.trial import (
 from simnmt.results.metrics import objective_metric
 from simnmt.results.statistics import Estimate, change_percent
 from simnmt.results.summary import Row, known
-from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
+from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration, SiteConfiguration
 from simnmt.scenario.document import Override
 from simnmt.scenario.varied_keys import VariedKey, check_disjoint
 
 VARIABLE = ("devices", "networks", "policies", "late_answers", "fit")
-"""Parts of a scenario that describe a deployment: no other key is varied."""
-FIXED_KEYS = {name: "it is no part of a deployment" for name in ScenarioConfiguration.model_fields if name not in VARIABLE}
+"""Parts of a scenario and of its sites that describe a deployment: no other key is varied."""
+FIXED_KEYS = dict.fromkeys(
+    (
+        *(name for name in ScenarioConfiguration.model_fields if name not in (*VARIABLE, "sites")),
+        *(f"sites.*.{name}" for name in SiteConfiguration.model_fields if name not in VARIABLE),
+    ),
+    "it is no part of a deployment",
+)
 MOST_CANDIDATES = 2_000
 """Most combinations of the varied keys."""
 SLACK = log(1.3)
@@ -275,7 +281,7 @@ def make_candidates(keys: Sequence[VariedKey], open_plan: Open, level: Level, ra
     if prod(len(key.values) for key in keys) > MOST_CANDIDATES:
         what = f"more than {MOST_CANDIDATES:,} combinations of {', '.join(key.name for key in keys)}"
         raise InputError(what, remedy="name fewer values to vary")
-    varied = {key.location[1] for key in keys if key.location[0] == "devices"} - {END_NODE}
+    varied = {key.device for key in keys} - {END_NODE}
     candidates: dict[str, tuple[int, Candidate]] = {}
     for overrides in product(*(key.overrides for key in keys)):
         policies = list(deployable_placements(open_plan(overrides), level))

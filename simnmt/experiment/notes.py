@@ -19,7 +19,7 @@ from simnmt.experiment.targets import Target
 from simnmt.profile.execution_fit import PlaneFit
 from simnmt.profile.profile_variant import as_calibrated
 from simnmt.results.number_text import digits, duration
-from simnmt.results.places import ALL, CellName, by_cell
+from simnmt.results.places import ALL, CellName, by_cell, wholes
 from simnmt.results.run import format_sources, shown_kind
 from simnmt.results.summary import Row, warm_up_notes
 from simnmt.scenario.configuration import ScenarioConfiguration
@@ -83,12 +83,7 @@ def notes(plan: RunPlan, learnt: Mapping[str, Learnt], rows: Sequence[Row], engi
         "lines": list(warm_up_notes(rows)),
         "has_energy": scenario.has_costs or any(power for _, power in powers),
         "without_power": list(dict.fromkeys(name for name, power in powers if power is None)),
-        # The cells of the other groups of a mix are of the same world as the first one.
-        "by_cell": {
-            cell: _cell_facts(plan, cell, of_cell)
-            for cell, of_cell in by_cell(rows).items()
-            if not plan.is_mixed or cell[:2] == CellName.of(rows[0])[:2]
-        },
+        "by_cell": {cell: _cell_facts(plan, cell, of_cell) for cell, of_cell in wholes(rows).items()},
         "requests": requests_by_workload(plan) if plan.is_mixed else dict.fromkeys(plan.cases, scenario.requests),
         "off_pace": f"{OFF_PACE:g}",
         "engines": engines,

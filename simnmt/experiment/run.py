@@ -14,7 +14,7 @@ from simnmt.experiment.processes import answers_of, worthwhile_processes
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import UnitResult, devices_of, expected_s, judged_share, run_unit
 from simnmt.policies.cnmt import CNmtPolicy
-from simnmt.results.places import ALL, CellName, Place, by_cell
+from simnmt.results.places import ALL, CellName, Place, by_world
 from simnmt.results.recommendation import Goal, Roles, describe_precision, next_replications, recommend
 from simnmt.results.requests import Engine, Misroutes, RequestLog
 from simnmt.results.run import Cell, Run
@@ -69,9 +69,9 @@ def run_plan(
         if until_precision is None:
             break
         objective = plan.scenario.objective
-        replications = next_replications(result.summary_rows, objective, until_precision)
+        replications = next_replications(result.whole_rows, objective, until_precision)
         if replications <= plan.scenario.replications:
-            result = replace(result, precision=describe_precision(result.summary_rows, objective, until_precision))
+            result = replace(result, precision=describe_precision(result.whole_rows, objective, until_precision))
             break
         plan = replace(plan, scenario=plan.scenario.model_copy(update={"replications": replications}))
     uncertainty = plan.scenario.profile_uncertainty
@@ -154,10 +154,10 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:
                 engine_reasons[policy] = reason
     first = [(unit, result) for unit, result in zip(units, results, strict=True) if unit.replication == 0]
     learnt = {workload: known for _, result in reversed(first) for (_, workload), known in reversed(result.learnts.items())}
-    roles = roles_of(scenario)
+    goal, roles = goal_of(scenario), roles_of(scenario)
     recommendations = [
-        recommend(of_cell, numbers, roles, goal_of(scenario, cell.workload), _reason(plan, cell, of_cells[cell]))
-        for cell, of_cell in by_cell(table).items()
+        recommend(whole, numbers, roles, goal, _reason(plan, world, of_cells[world]), parts)
+        for world, (whole, *parts) in ((world, cells.values()) for world, cells in by_world(table).items())
     ]
     cautions = dict.fromkeys(record["caution"] for record in recommendations if record["caution"])
     return Run(
@@ -212,10 +212,10 @@ def places_of(scenario: ScenarioConfiguration) -> list[Place]:
     return [Place(*group, *names) for group, *names in product(groups, scenario.networks, scenario.policies)]
 
 
-def goal_of(scenario: ScenarioConfiguration, workload: str) -> Goal:
-    """Return the objective and the service level by which policies are judged for a workload, or for all of them."""
-    level = scenario.requirements_of(workload) if workload in scenario.workloads else scenario.requirements
-    return Goal(scenario.objective, level)
+def goal_of(scenario: ScenarioConfiguration) -> Goal:
+    """Return the objective and the service levels by which the policies of a scenario are judged."""
+    levels = {name: scenario.requirements_of(name) for name in scenario.workloads}
+    return Goal(scenario.objective, scenario.requirements, levels)
 
 
 def roles_of(scenario: ScenarioConfiguration) -> Roles:

@@ -20,7 +20,7 @@ import itertools
 import json
 import os
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
@@ -38,7 +38,7 @@ from simnmt.experiment.processes import Answers, answers_of, run_here, run_in_pr
 from simnmt.experiment.run import Progress, goal_of, in_order, places_of, roles_of, summarise, units_of
 from simnmt.experiment.units import expected_s, run_unit
 from simnmt.results.metrics import metric, metric_of_column, objective_metric
-from simnmt.results.places import Place, by_cell
+from simnmt.results.places import Place, by_cell, by_world
 from simnmt.results.recommendation import recommend
 from simnmt.results.requests import Engine
 from simnmt.results.run_directory import INPUT, sha256
@@ -151,8 +151,10 @@ def run_point(point: Point, engine: Engine | None = None, jobs: int = 1) -> Poin
         runs, summary = summarise(plan, in_order(plan.scenario, units, answers_of(run_unit, units, jobs)))
         rows: list[Row] = []
         metrics: dict[str, None] = {}
-        for of_cell in by_cell(summary).values():
-            for row, standing in zip(of_cell, _standings(point.scenario, of_cell, runs), strict=True):
+        worlds = by_world(summary)
+        for cell, of_cell in by_cell(summary).items():
+            _, *parts = worlds.get(cell, {cell: of_cell}).values()
+            for row, standing in zip(of_cell, _standings(point.scenario, of_cell, runs, parts), strict=True):
                 place = {name: row[name] for name in (*Place._fields, "replications", "requests")}
                 rows.append(place | standing | _with_metrics(row, metrics))
         known = tuple(name for name in metrics if any(row.get(name) is not None for row in rows))
@@ -354,13 +356,15 @@ def _read_result(path: Path, point: Point) -> PointResult | None:
     return result if is_whole else None
 
 
-def _standings(scenario: ScenarioConfiguration, of_cell: Sequence[Row], runs: Runs) -> Iterator[Row]:
+def _standings(
+    scenario: ScenarioConfiguration, of_cell: Sequence[Row], runs: Runs, parts: Iterable[Sequence[Row]]
+) -> Iterator[Row]:
     """Yield, for each policy, its standing and its paired changes of the objective, percent.
 
     They are against the best policy, and against the best policy that sends every request to one device.
     """
-    roles, goal = roles_of(scenario), goal_of(scenario, of_cell[0]["workload"])
-    recommended = recommend(of_cell, runs, roles, goal)
+    roles, goal = roles_of(scenario), goal_of(scenario)
+    recommended = recommend(of_cell, runs, roles, goal, parts=parts)
     column = objective_metric(goal.objective).column
 
     def change(row: Row, baseline: str | None) -> Estimate | None:
@@ -381,7 +385,7 @@ def _standings(scenario: ScenarioConfiguration, of_cell: Sequence[Row], runs: Ru
             standing = EQUAL
         elif policy in recommended["indistinguishable"]:
             standing = TIED
-        met = None if not goal.requirements else float(not row["unstable"] and policy not in recommended["slo_missed_by"])
+        met = None if not recommended["slo"] else float(not row["unstable"] and policy not in recommended["slo_missed_by"])
         above_best = None if policy == recommended["policy"] else change(row, recommended["policy"])
         yield {
             "standing": standing,

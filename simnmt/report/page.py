@@ -14,10 +14,12 @@ from simnmt.report.pipelines import planned_pipelines_svg
 from simnmt.report.run_tables import (
     batch_table,
     boxes,
+    divided_by,
     energy_table,
     fits_table,
     gaps_table,
     model_table,
+    parts_tables,
     plans_table,
     policies_table,
     recommendations_table,
@@ -25,7 +27,7 @@ from simnmt.report.run_tables import (
 )
 from simnmt.report.words import gap_words, verdicts, words
 from simnmt.results import Cell, Run
-from simnmt.results.places import CellName
+from simnmt.results.places import CellName, by_world
 from simnmt.results.run import MOST_DRAWN, doubtful_profiles
 from simnmt.results.summary import Row
 
@@ -54,7 +56,7 @@ def render(result: Run) -> str:
 
 
 def _facts(result: Run) -> list[str]:
-    first = result.summary_rows[0] if result.summary_rows else {}
+    first = result.whole_rows[0] if result.summary_rows else {}
     warm_up = max((row.get("warm_up_requests") or 0.0 for row in result.summary_rows), default=0.0)
     how = "under each policy" if result.live is None else "measured live"
     facts = [f"{first['requests']:,} requests {how}"] * ("requests" in first)
@@ -96,6 +98,7 @@ def doubt_sections(doubts: Sequence[Row]) -> list[Section]:
 def _cell_section(index: int, cell: Cell, result: Run) -> Section:
     view = view_of(result, cell)
     tables = [
+        *parts_tables(result, cell.name, view.colours),
         batch_table(cell, view.rows),
         model_table(cell, view.rows),
         energy_table(view.rows) if cell.energies else None,
@@ -169,13 +172,15 @@ def run_panels(result: Run, cell: Cell) -> list[Panel]:
     queues = any(row.get("offered_rps") is not None for row in view.rows)
     timelines = [figures.timeline(view)] if queues else []
     inputs = [figures.rtt(view), figures.plane(view)] if cell.series is not None else []
-    return [figures.latency(view), figures.parts(view), *timelines, *inputs]
+    sites = [figures.sites(view)] if view.sites else []
+    return [figures.latency(view), figures.parts(view), *sites, *timelines, *inputs]
 
 
 def view_of(result: Run, cell: Cell) -> CellView:
     """Return a cell with its rows and the colours of the policies."""
-    rows = [row for row in result.summary_rows if CellName.of(row) == cell.name]
-    return CellView(cell, rows, policy_colours(result))
+    cells = by_world(result.summary_rows).get(cell.name, {})
+    sites = [row for name, rows in cells.items() if divided_by(name, cell.name) == "site" for row in rows]
+    return CellView(cell, cells.get(cell.name, []), policy_colours(result), sites)
 
 
 def policy_colours(result: Run) -> dict[str, int]:

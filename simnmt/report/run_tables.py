@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,7 @@ from simnmt.report.words import gap_outcome, words
 from simnmt.results import Cell, Run
 from simnmt.results.device_accounts import HEADS, PlannedDevice, PlannedState
 from simnmt.results.number_text import digits
-from simnmt.results.places import CellName, Place
+from simnmt.results.places import CellName, Place, by_world
 from simnmt.results.recommendation import by_objective
 from simnmt.results.run import format_sources
 from simnmt.results.stability import LOAD_SUFFIX, device_names, is_overloaded
@@ -29,7 +29,7 @@ def policies_table(result: Run, colours: Mapping[str, int] | None = None) -> Tab
     badges = recommendation_badges(result.recommendations)
     bounds = {record["oracle"] for record in result.recommendations}
     rows = []
-    for row in by_objective(result.summary_rows, result.recommendations):
+    for row in by_objective(result.whole_rows, result.recommendations):
         key = Place.of(row)
         rows.append(_steady(row) | {"key": key, "about": badges.get(key, "")})
 
@@ -47,7 +47,7 @@ def policies_table(result: Run, colours: Mapping[str, int] | None = None) -> Tab
         estimate("total s", "total_latency_s", mark=lambda row: "*" * bool(row.get("unstable"))),
         *_latency_columns(result),
         *_share_columns(rows),
-        *(vs(name) for name in dict.fromkeys(row["policy"] for row in result.summary_rows) if name in compared),
+        *(vs(name) for name in dict.fromkeys(row["policy"] for row in result.whole_rows) if name in compared),
     ]
     return Table(
         "",
@@ -62,7 +62,7 @@ def policies_table(result: Run, colours: Mapping[str, int] | None = None) -> Tab
 
 
 def _policies_facts(result: Run) -> Row:
-    rows = result.summary_rows
+    rows = result.whole_rows
     limits_s = {row["good_within_s"] for row in rows if row.get("good_within_s") is not None}
     misroutes = [account for cell in result.cells for account in cell.misroutes.values()]
     unknown = [cell for cell in result.cells if not cell.misroutes]
@@ -90,7 +90,7 @@ def _steady(row: Row) -> Row:
 
 
 def _latency_columns(result: Run) -> list[Column]:
-    first = result.summary_rows[0]
+    first = result.whole_rows[0]
     keys = [key.removesuffix("_latency_s") for key in first if re.fullmatch(r"p\d{2,3}_latency_s", key)]
     objectives = [record["objective"] for record in result.recommendations]
     asked = [key for key in keys if key not in ALWAYS or key in objectives]
@@ -100,7 +100,7 @@ def _latency_columns(result: Run) -> list[Column]:
     for name in dict.fromkeys(("p50", "p95", "p99", *asked)):
         key = f"{name}_latency_s"
         columns.append(latency(f"{name[:3]}.{name[3:]}".rstrip(".") + " ms", key, small=partial(_predicted, key)))
-    if any(is_number(row.get("mean_queue_s")) and row["mean_queue_s"] > 0 for row in result.summary_rows):
+    if any(is_number(row.get("mean_queue_s")) and row["mean_queue_s"] > 0 for row in result.whole_rows):
         columns.append(latency("waiting ms", "mean_queue_s", on_terminal=False))
     return columns
 
@@ -154,6 +154,51 @@ def _device_columns(rows: Sequence[Row]) -> list[Column]:
         return Column(f"{name} %", f"{name}_share", 1, scale=100.0, small=load, outcome=overloaded, on_terminal=False)
 
     return [column(name) for name in names]
+
+
+PARTS = {"site": "By site", "workload": "By workload"}
+"""Keys by which the requests of a mix are divided, with the titles of their tables."""
+
+
+def parts_tables(result: Run, world: CellName, colours: Mapping[str, int] | None = None) -> Iterator[Table]:
+    """Yield the numbers of each policy at each site, and for each workload, of a mix; nothing for another world."""
+    cells = by_world(result.summary_rows)[world]
+    recommended = next((record for record in result.recommendations if CellName.of(record) == world), {})
+    kept = {Place.of(part): part["slo_met"] for part in recommended.get("parts", ())}
+
+    def level(row: Row) -> str:
+        met = kept.get(Place.of(row))
+        return "" if met is None else "kept" if met else "missed"
+
+    def colour(row: Row) -> str:
+        return f"policy-{colours[row['policy']]}" if colours else ""
+
+    for key, title in PARTS.items():
+        rows = [row for cell, of_cell in cells.items() for row in of_cell if cell != world and divided_by(cell, world) == key]
+        if not rows:
+            continue
+        columns = [
+            Column("policy", "policy", colour=colour, words=True),
+            latency("mean ms", "mean_latency_s", outcome=lambda row: "unstable" if row.get("unstable") else ""),
+            *(latency(f"{name} ms", f"{name}_latency_s") for name in ("p50", "p95", "p99")),
+            share("offloaded %", "offloaded_share"),
+            latency("waiting ms", "mean_queue_s"),
+        ]
+        if any(map(level, rows)):
+            columns.append(Column("level", level, words=True))
+        yield Table(
+            f"{title}, {world}",
+            columns,
+            [_steady(row) for row in rows],
+            id=f"by-{key}",
+            groups=(key,),
+            chosen=lambda row: row["policy"] == recommended.get("policy"),
+        )
+
+
+def divided_by(part: CellName, world: CellName) -> str:
+    """Return the key by which a part of a mix differs from the whole."""
+    return "site" if part.site != world.site else "workload"
 
 
 def _origin(cell: Cell) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Sequence
 from math import isfinite
@@ -12,7 +13,7 @@ from simnmt.base.suggestions import format_list
 from simnmt.experiment.capacity import SURE, Capacities, Capacity
 from simnmt.experiment.deployment import Candidate, DeploymentPlan
 from simnmt.experiment.trial import Outcome
-from simnmt.report.charts import SYMBOLS, Axis, Chart, Control, Mark, Panel, plain, series_colour, short
+from simnmt.report.charts import SYMBOLS, Axis, Chart, Control, Mark, Panel, beside, plain, series_colour, short
 from simnmt.report.figures import policy_line
 from simnmt.report.page import colours_of
 from simnmt.report.page_template import Section, render_page
@@ -21,14 +22,12 @@ from simnmt.report.table import Column, Table, change, estimate, group_columns
 from simnmt.report.words import words
 from simnmt.results.comparison import NOTHING, Comparison, describe_value
 from simnmt.results.number_text import digits, format_interval, percent
-from simnmt.results.places import CellName, by_cell
+from simnmt.results.places import CellName, by_cell, wholes
 from simnmt.results.summary import Row, format_objective, objective_name
 from simnmt.results.sweep_table import BEST, BOUND, EQUAL, POINT, TABLE, TIED, SweepTable
 
 MOST_CHARACTERS = 400
 """Most characters of the value of a key."""
-_SPREAD = 0.5
-"""Part of a policy's row of the figure over which the runs are spread."""
 MOST_ROWS = 500
 """Most points in the page's table; the Parquet table has all."""
 MOST_CASES = 48
@@ -140,9 +139,8 @@ def change_chart(rows: Sequence[Row], runs: Sequence[str] = ()) -> Chart:
     marks = []
     for place, name in enumerate(runs):
         of_run = [row for row in rows if row["run"] == name]
-        offset = _SPREAD * ((place + 0.5) / len(runs) - 0.5)
         x, low, high = ([row[f"{key}_percent"] for row in of_run] for key in ("change", "low", "high"))
-        y = [policies.index(row["policy"]) + offset for row in of_run]
+        y = [policies.index(row["policy"]) + beside(place, len(runs)) for row in of_run]
         look: dict[str, Any] = {"symbol": SYMBOLS[place % len(SYMBOLS)], "size": 9.0, "level": True, "hover": "%{x:+.3~g} %"}
         marks.append(Mark("points", x, y, short(name, 40), series_colour(place), low=low, high=high, **look))
     ticks = {float(place): short(policy, 20) for place, policy in enumerate(policies)}
@@ -249,7 +247,7 @@ def points_table(table: SweepTable) -> Table:
     """Return the best policy of each point in each cell."""
     colours = colours_of(row["policy"] for row in table.rows)
     cells: dict[tuple[int, CellName], list[Row]] = {}
-    for row in table.rows:
+    for row in itertools.chain.from_iterable(wholes(table.rows).values()):
         cells.setdefault((row[POINT], CellName.of(row)), []).append(row)
     rows = [_point_row(table.keys, of_cell) for of_cell in cells.values()]
 

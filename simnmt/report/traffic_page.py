@@ -104,9 +104,9 @@ def traffic_tables(traffic: Traffic) -> list[Table]:
         "Requests/s by hour of the day",
         [
             Column("hour", lambda row: f"{row.hour:02d}", words=True),
-            Column("mean", "rate_rps"),
-            Column("least", "low_rps"),
-            Column("greatest", "high_rps"),
+            Column("mean", "rate_rps", significant=3),
+            Column("least", "low_rps", significant=3),
+            Column("greatest", "high_rps", significant=3),
         ],
         traffic.hours,
         id="hours",
@@ -175,7 +175,7 @@ def _dispersion_panel(traffic: Traffic) -> Panel:
     )
     positive = numbers(np.maximum(index, 1e-3), 5)  # a periodic process has 0, which a logarithmic axis lacks
     marks = [
-        Mark("band", window, [], "Poisson, 95 %", "rtt", low=low, high=high, opacity=0.25, hover=""),
+        Mark("band", window, [], "95 % of Poisson logs", "rtt", low=low, high=high, opacity=0.25, hover=""),
         Mark("line", window, positive, "log", "accent", symbol="circle", hover="%{y:,.4~g} in windows of %{x:,.4~g} s"),
     ]
     caption = (
@@ -217,7 +217,8 @@ def _hour_panel(traffic: Traffic) -> Panel:
     marks = [
         Mark("bars", hour, mean, colour="accent", low=low, high=high, hover="%{y:,.4~g} requests/s from %{x} to the next hour")
     ]
-    chart = Chart(marks, Axis(f"hour of the day ({traffic.clock})"), Axis("requests/s", from_zero=True))
+    clock = {"UTC": "UTC", "as written": "as written in the log", "relative": "from second 0 of the log's clock"}[traffic.clock]
+    chart = Chart(marks, Axis(f"hour of the day ({clock})"), Axis("requests/s", from_zero=True))
     caption = "Mean over the days of the log; whiskers are the least and the greatest."
     return Panel("hours", "Hour of the day", "Requests/s by hour of the day", lambda: chart, caption=caption)
 

@@ -13,7 +13,7 @@ from simnmt.base.errors import InputError
 from simnmt.base.extension import OBJECT
 from simnmt.base.suggestions import format_list
 from simnmt.results.number_text import percent
-from simnmt.results.places import CellName, Place, by_cell
+from simnmt.results.places import ALL, CellName, Place, by_cell
 from simnmt.results.run import Run
 from simnmt.results.run_directory import RESOLVED, SUMMARY, check_unchanged
 from simnmt.results.statistics import change_columns, change_percent, unpaired_change_percent
@@ -176,18 +176,20 @@ def _changes(baseline: tuple[str, Run], compared: tuple[str, Run]) -> Iterator[R
 def unpaired_reasons(first: Run, second: Run, workload: str) -> Iterator[str]:
     """Yield why two runs do not issue the same requests of a workload; nothing if they do."""
     scenarios = first.scenario, second.scenario
-    drawn = [scenario.get("workloads", {}).get(workload) for scenario in scenarios]
+    names = second.scenario["workloads"] if workload == ALL else [workload]
+    drawn = [{name: scenario.get("workloads", {}).get(name) for name in names} for scenario in scenarios]
     shares = [scenario.get("fit", {}).get("share") for scenario in scenarios]
+    sites = [_sites_of_requests(scenario) for scenario in scenarios]
     for key in ("seed", "replications", "requests"):
         theirs, ours = (scenario[key] for scenario in scenarios)
         if ours != theirs:
             yield f"{key} {ours} instead of {theirs}"
-    for key, _ in [*differences(shares, "fit.share"), *differences(drawn, f"workloads.{workload}")]:
+    for key, _ in [*differences(shares, "fit.share"), *differences(drawn, "workloads"), *differences(sites)]:
         yield f"another {key}"
-    read, read_by_others = (
-        json.dumps(part, ensure_ascii=False)
-        for part in (drawn[1], second.scenario | {"workloads": second.scenario["workloads"] | {workload: None}})
-    )
+    others = second.scenario | {
+        "workloads": {name: part for name, part in second.scenario["workloads"].items() if name not in names}
+    }
+    read, read_by_others = (json.dumps(part, ensure_ascii=False) for part in (drawn[1], others))
     if f'{{"{OBJECT}": ' in read:
         yield "the workload has an object of Python, of which the class alone is recorded"
     # A file that only devices, networks or other workloads read leaves the requests as they are.
@@ -196,6 +198,13 @@ def unpaired_reasons(first: Run, second: Run, workload: str) -> Iterator[str]:
             yield f"another content of {file}"
     if (first.live and first.live.texts_digest) != (second.live and second.live.texts_digest):
         yield "other texts sent live"
+
+
+def _sites_of_requests(scenario: Row) -> Row:
+    """Return what decides how many requests of a workload come, and from which site."""
+    keys = ("count", "share", "end_nodes", "workloads")
+    sites = {name: {key: site.get(key) for key in keys} for name, site in (scenario.get("sites") or {}).items()}
+    return {"share_devices": scenario.get("share_devices"), "sites": sites}
 
 
 def changed_inputs(first: Run, second: Run) -> list[str]:

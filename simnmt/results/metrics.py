@@ -388,7 +388,8 @@ def assess_run(
     network: str | None = None,
     site: str | None = None,
 ) -> list[Assessment]:
-    """Return whether a run does as asserted, in every cell, or in those of what is named.
+    """Return whether a run does as asserted, in every cell, or in those of what is named; the parts of a mix by
+    the policy that is recommended for the whole.
 
     `recommendations`: of the run; without any, as of a live measurement, the only policy is judged. `replicated`: as
     `Run.replicated`. Raises `InputError` for an unknown place, and for a metric that the run does not have.
@@ -401,7 +402,7 @@ def assess_run(
     assessments = []
     for cell in judged:
         here = {row["policy"]: row for row in cells[cell]}
-        policy = assertion.policy or recommended.get(cell) or (next(iter(here)) if len(here) == 1 else None)
+        policy = assertion.policy or recommended.get(cell.whole(cells)) or (next(iter(here)) if len(here) == 1 else None)
         if policy is None:
             remedy = f"name a policy, as in '{next(iter(here))}: {assertion}'"
             raise InputError(f"{assertion}: no policy is recommended for {cell}", remedy=remedy)

@@ -6,15 +6,15 @@ can reach and never a recommendation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil, inf
 
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import format_list
 from simnmt.results.metrics import Assessment, Objective, Requirement, objective_metric
-from simnmt.results.places import CellName, Place, by_cell
+from simnmt.results.places import ALL, CellName, Place, by_cell
 from simnmt.results.statistics import Estimate, change_percent, interval_columns, is_tie, over_replications
 from simnmt.results.summary import Row, Runs, known, objective_name
 
@@ -54,9 +54,22 @@ class Goal:
     objective: Objective = "mean"
     requirements: Sequence[Requirement] = ()
     """The service level."""
+    by_workload: Mapping[str, Sequence[Requirement]] = field(default_factory=dict)
+    """Service levels of single workloads, in place of that one."""
+
+    def level(self, workload: str) -> Sequence[Requirement]:
+        """Return the service level of a workload, or that of all."""
+        return self.by_workload.get(workload, self.requirements)
 
 
-def recommend(rows: Sequence[Row], runs: Runs, roles: Roles, goal: Goal, reason: Row | None = None) -> Row:
+def recommend(
+    rows: Sequence[Row],
+    runs: Runs,
+    roles: Roles,
+    goal: Goal,
+    reason: Row | None = None,
+    parts: Iterable[Sequence[Row]] = (),
+) -> Row:
     """Return the recommendation for one cell, as a record for `summary.json` (docs/reference/results.md).
 
     Policies are left out in this order, unless that would leave none: unstable ones, those that lose more requests than
@@ -64,9 +77,10 @@ def recommend(rows: Sequence[Row], runs: Runs, roles: Roles, goal: Goal, reason:
     that sends every request to one device is recommended, else the first of the scenario.
 
     `rows`: of the cell, judged for stability (`stability.with_stability`). `reason`: facts behind the
-    decisions, for the words on the recommendation.
+    decisions, for the words on the recommendation. `parts`: rows of each site and each workload of a mix. A policy keeps the
+    service level there if every workload has the level that is asked for it.
     """
-    cell = _Cell(rows, runs, roles, goal)
+    cell = _Cell(rows, runs, roles, goal, [*parts])
     by_policy = cell.by_policy
     lost = {name: by_policy[name].get("lost_share") or 0.0 for name in roles.deployable}
     stable = [name for name in roles.deployable if not by_policy[name].get("unstable")]
@@ -103,11 +117,12 @@ def recommend(rows: Sequence[Row], runs: Runs, roles: Roles, goal: Goal, reason:
         "lost_shares": {name: share for name, share in lost.items() if share > 0.0},
         **interval_columns("objective_value", value),
         "unstable": unstable,
-        "slo": [str(requirement) for requirement in goal.requirements],
+        "slo": list(dict.fromkeys(str(one) for judged in cell.judged for one in goal.level(judged[0]["workload"]))),
         "slo_missed_by": missed if policy is not None else [],
-        "slo_met": (policy in stable and policy not in missed) if goal.requirements and policy is not None else None,
+        "slo_met": (policy in stable and policy not in missed) if cell.has_level and policy is not None else None,
         "slo_uncertain": [name for name in stable if any(one.low is not None and not one.sure for one in cell.assess(name))],
         "slo_assessments": [] if policy is None else [one.as_json() for one in cell.assess(policy)],
+        "parts": [cell.part_facts(row) for part in cell.parts for row in part],
         **cell.worth(policy if stable else None, eligible),
         "caution": describe_short_tail(goal.objective, rows[0]["requests"]) if changes else "",
         "reason": reason or {},
@@ -122,6 +137,16 @@ class _Cell:
     runs: Runs
     roles: Roles
     goal: Goal
+    parts: Sequence[Sequence[Row]]
+
+    @property
+    def judged(self) -> Sequence[Sequence[Row]]:
+        """The rows that must keep a service level: of each workload of a mix, else of all requests."""
+        return [part for part in self.parts if part[0]["site"] == ALL] or [self.rows]
+
+    @property
+    def has_level(self) -> bool:
+        return any(self.goal.level(rows[0]["workload"]) for rows in self.judged)
 
     @cached_property
     def by_policy(self) -> Mapping[str, Row]:
@@ -145,9 +170,17 @@ class _Cell:
 
     def assess(self, policy: str) -> list[Assessment]:
         """Return whether a policy meets each requirement of the service level."""
-        runs = self._runs_of(policy)
+        return [one for rows in self.judged for row in rows if row["policy"] == policy for one in self._assess_row(row)]
+
+    def _assess_row(self, row: Row) -> list[Assessment]:
+        runs = self.runs[Place.of(row)]
         columns = {column: [numbers.get(column) for numbers in runs] for column in runs[0]}
-        return [requirement.assess_row(self.by_policy[policy], columns) for requirement in self.goal.requirements]
+        return [requirement.assess_row(row, columns) for requirement in self.goal.level(row["workload"])]
+
+    def part_facts(self, row: Row) -> Row:
+        """Return whether a policy keeps the service level in a row of a site or a workload; None without a level."""
+        assessments = self._assess_row(row)
+        return {**Place.of(row)._asdict(), "slo_met": all(one.met for one in assessments) if assessments else None}
 
     def worst_ratio(self, policy: str) -> float:
         """Return the greatest ratio of a limited number to its limit, above 1 if that is missed; 0 without a service level."""

@@ -12,7 +12,7 @@ from simnmt.network.series import RttSeries
 from simnmt.results.columns import Array
 from simnmt.results.device_accounts import BatchAccount, PlannedDevice, RunEnergy, StreamAccount
 from simnmt.results.metrics import Assertion, Assessment, assess_run
-from simnmt.results.places import CellName, Place
+from simnmt.results.places import CellName, Place, wholes
 from simnmt.results.recommendation import best_row
 from simnmt.results.requests import Misroutes, RequestLog, drawn_logs
 from simnmt.results.summary import Device, Row
@@ -217,6 +217,11 @@ class Run:
     def drawn_cells(self) -> list[Cell]:
         """The cells for figures: with the requests alone that every policy answered, and of many an even sample."""
         return [replace(cell, logs=drawn_logs(cell.logs, MOST_DRAWN)) for cell in self.cells]
+
+    @property
+    def whole_rows(self) -> list[Row]:
+        """The rows of all requests of each simulated world, without those of the sites and the workloads of a mix."""
+        return [row for of_cell in wholes(self.summary_rows).values() for row in of_cell]
 
     @property
     def requests(self) -> pd.DataFrame:

@@ -22,7 +22,7 @@ from simnmt.base import files
 from simnmt.base.errors import InputError
 from simnmt.results.columns import Array, arrow_array
 from simnmt.results.device_accounts import BatchAccount
-from simnmt.results.places import ALL, Place, by_cell
+from simnmt.results.places import ALL, Place, wholes
 from simnmt.results.requests import Columns, RequestLog
 from simnmt.results.run import Cell, LiveMeasurement, Run
 from simnmt.results.summary import Device, Row
@@ -136,7 +136,8 @@ def replications_document(replicated: Mapping[Place, Mapping[str, Sequence[float
 def write_rows(path: Path, rows: list[Row]) -> None:
     """Write the summary's rows as CSV, with an empty cell for an unknown number."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    names = dict.fromkeys(name for row in rows for name in row)
+    writer = csv.DictWriter(text, fieldnames=list(names), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     path.write_text(text.getvalue(), encoding="utf-8")
@@ -237,10 +238,9 @@ def load_run(directory: Path, scenario: Row) -> Run:
         lists = ("rows", "comparisons", "fits", "recommendations", "gaps", "notes", "batches")
         if not (summary["rows"] and isinstance(summary["name"], str) and all(isinstance(summary[key], list) for key in lists)):
             raise TypeError
+        workloads = [cell.workload for cell in wholes(summary["rows"])]
     with _read(directory / MANIFEST):
-        devices = {name: tuple(Device(**device) for device in known) for name, known in manifest[DEVICES].items()}
-        if not devices.keys() <= {row["workload"] for row in summary["rows"]}:
-            raise LookupError
+        devices = {name: tuple(Device(**device) for device in manifest[DEVICES][name]) for name in workloads}
         replicated = {Place.of(row): dict(row["values"]) for row in manifest[REPLICATIONS]}
         engines, engine_reasons = dict(manifest["engines"]), dict(manifest["engine_reasons"])
     with _read(directory / SUMMARY):
@@ -263,9 +263,7 @@ def load_run(directory: Path, scenario: Row) -> Run:
 def _stored_cells(directory: Path, devices: Mapping[str, tuple[Device, ...]], summary: Row) -> list[Cell]:
     accounts = {(Place.of(record), record["device"]): BatchAccount.of_json(record) for record in summary["batches"]}
     cells = []
-    for cell, rows in by_cell(summary["rows"]).items():
-        if cell.site != ALL or cell.workload not in devices:
-            continue  # a part of the requests of another cell
+    for cell, rows in wholes(summary["rows"]).items():
         of_cell = devices[cell.workload]
         logs = {row["policy"]: stored_log(directory / REQUESTS, Place.of(row)) for row in rows}
         batches = {name: tuple(accounts.get((Place(*cell, name), device.name)) for device in of_cell) for name in logs}

@@ -14,7 +14,7 @@ from simnmt.base.arrays import Floats
 from simnmt.results.device_accounts import BatchAccount, Log, StreamAccount, batch_columns, model_columns, stream_columns
 from simnmt.results.metrics import STANDARD_METRICS, Criteria, Metric, Objective, Sample, columns_of, objective_metric
 from simnmt.results.number_text import digits, duration
-from simnmt.results.places import Place, by_cell
+from simnmt.results.places import Place, wholes
 from simnmt.results.requests import read_once
 from simnmt.results.statistics import (
     Estimate,
@@ -314,7 +314,7 @@ def known(value: float | None) -> float:
 
 def warm_up_notes(rows: Sequence[Row]) -> Iterator[str]:
     """Yield a sentence for each cell on the requests that were left out as warm-up."""
-    for cell, (row, *_) in by_cell(rows).items():
+    for cell, (row, *_) in wholes(rows).items():
         if row.get("warm_up_requests"):
             yield (
                 f"{cell}: the first {row['warm_up_requests']:,.0f} of {row['requests']:,} requests are "

@@ -346,13 +346,20 @@ def _with_parts_of_sites(key: str, known: dict[str, Any], sites: Mapping[str, Ma
         for name in [name for name in parts if name not in known]:
             lacking = next((other for other, others in sites.items() if name not in others), None)
             if lacking is not None:
-                what = f"neither the scenario nor site {lacking} has this name ({did_you_mean(name, known)})"
-                raise misfit(("sites", site, key, name), what)
+                null = ", null for none" if key == "devices" else ""
+                remedy = did_you_mean(name, known, f"give sites.{lacking}.{key}.{name}{null}")
+                raise misfit(("sites", site, key, name), f"neither the scenario nor site {lacking} has this name ({remedy})")
             if added.get(name) is None:
                 added[name] = parts[name]
-    if any(part is None for part in added.values()) or not (known or added):
-        raise misfit(key, "there is none")
-    return {**added, **known}
+    if not known and all(part is None for part in added.values()):
+        raise misfit(key, "missing key (it stands here, or at every site)" if sites else "must have at least one")
+    return {**{name: _stand_in(known) if part is None else part for name, part in added.items()}, **known}
+
+
+def _stand_in(behind: Mapping[str, DeviceConfiguration]) -> DeviceConfiguration:
+    """Return what stands for the first device where there is none: a box with the profiles of the device behind."""
+    device = next(iter(behind.values()))
+    return DeviceConfiguration.model_construct(profile=device.profile, models=device.models, outside_range_share=1.0)
 
 
 class ScenarioConfiguration(Configuration):
@@ -419,6 +426,9 @@ class ScenarioConfiguration(Configuration):
         networks = _with_parts_of_sites("networks", self.networks, {name: site.networks for name, site in self.sites.items()})
         devices = _with_parts_of_sites("devices", self.devices, {name: site.devices for name, site in self.sites.items()})
         first, *behind = devices
+        if not behind and self.devices and sum(site.count for site in self.sites.values() if not site.devices) > 1:
+            what = f"does each site have its own {first}, or do all share it? (write it at each site, or gateway: null there)"
+            raise misfit(("devices", first), what)
         for name, site in self.sites.items():
             for device, settings in site.devices.items():
                 if device != first:
@@ -466,11 +476,9 @@ class ScenarioConfiguration(Configuration):
         draw = partial(self._drawn_mean_ms, site, copy)
         policies, device = {**self.policies, **part.policies}, self.own_device(site)
         if device is None:
-            behind = list(self.devices)[1]
-            device = DeviceConfiguration.model_construct(
-                profile=self.devices[behind].profile, models=self.devices[behind].models, outside_range_share=1.0
-            )
-            policies = dict.fromkeys(self.policies, FixedPolicy(kind="fixed", device=behind))
+            _, *behind = self.devices
+            device = _stand_in({name: self.devices[name] for name in behind})
+            policies = dict.fromkeys(self.policies, FixedPolicy(kind="fixed", device=behind[0]))
         return self.model_copy(
             update={
                 "workloads": {name: self.workloads[name].model_copy(update=end_nodes) for name in self.workloads_at(site)},

@@ -13,7 +13,7 @@ import pytest
 
 from simnmt.report.figures import CellView
 from simnmt.results import Cell, Run
-from simnmt.results.places import ALL, CellName
+from simnmt.results.places import ALL, CellName, Place
 from simnmt.results.requests import Misroutes, RequestLog
 from simnmt.results.summary import PARTS, Device
 from simnmt.workload.length_table import LengthTable
@@ -81,6 +81,15 @@ def make_result(
         cells=cells,
         notes=["Target lengths are those of the <b>reference</b> translations.", "The profiles are inferred from Table I."],
     )
+
+
+def make_mix(sites: tuple[str, ...] = ("berlin", HOSTILE), **keys: Any) -> Any:
+    """A run of one network whose rows are those of all requests, of each site and of two workloads."""
+    result = make_result(networks=("n",), workloads=(ALL,), **keys)
+    groups = [(ALL, ALL), *((site, ALL) for site in sites), (ALL, "news"), (ALL, WORKLOAD)]
+    rows = [row | {"site": site, "workload": workload} for site, workload in groups for row in result.summary_rows]
+    parts = [{**Place.of(row)._asdict(), "slo_met": row["site"] != HOSTILE} for row in rows[len(POLICIES) :]]
+    return replace(result, summary_rows=rows, recommendations=[result.recommendations[0] | {"parts": parts}])
 
 
 class MadeUpLog(RequestLog):

@@ -323,3 +323,8 @@ def test_a_damaged_summary_is_named(small: Path, damage: Any) -> None:
     (small / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     with pytest.raises(simnmt.InputError, match=r"summary\.json: cannot be read"):
         simnmt.load(small)
+
+
+def test_a_table_has_the_columns_of_all_rows(tmp_path: Path) -> None:
+    write_rows(tmp_path / "t.csv", [{"policy": "a", "x": 1}, {"policy": "b", "y": 2}])
+    assert (tmp_path / "t.csv").read_text() == "policy,x,y\na,1,\nb,,2\n"

@@ -108,6 +108,15 @@ def test_the_first_device_and_networks_may_stand_at_the_sites_alone(tmp_path: Pa
     assert [list(again.scenario.devices), list(again.scenario.networks)] == [["gateway", "server"], ["today"]]
 
 
+def test_all_sites_may_lack_a_first_device(tmp_path: Path) -> None:
+    without = ["devices={server: {profile: '@titan-xp-bilstm'}}", "policies={all: {kind: cloud}}"]
+    source = source_of(tmp_path, *without, "sites={berlin: {devices: {gateway: null}}, rome: {devices: {gateway: null}}}")
+    scenario = source.scenario
+    assert list(scenario.devices) == ["gateway", "server"]
+    assert [scenario.own_device(site) for site in scenario.sites] == [None, None]
+    assert not any(plan.has_device for plan in read_sites(scenario, tmp_path))
+
+
 @pytest.mark.parametrize(
     ("overrides", "shares"),
     [
@@ -123,6 +132,37 @@ def test_the_first_device_and_networks_may_stand_at_the_sites_alone(tmp_path: Pa
 )
 def test_sites_and_several_workloads_with_rates_share_devices(tmp_path: Path, overrides: list[str], shares: bool) -> None:
     assert source_of(tmp_path, *overrides).scenario.shares_devices is shares
+
+
+def test_a_star_is_a_key_at_every_site_that_has_the_part_or_inherits_it(tmp_path: Path) -> None:
+    profile = "sites.*.devices.gateway.profile=@cpu1-gru"
+    source = source_of(tmp_path, profile, "sites.*.networks.today.rtt_add_ms=3", "sites.*.end_nodes=7")
+    sites = source.scenario.sites
+    assert source.scenario.own_device("rome") is None
+    assert {source.scenario.own_device(name).profile for name in ("berlin", "branches")} == {"@cpu1-gru"}  # type: ignore[union-attr]
+    assert sites["branches"].devices["gateway"].workers == 2  # type: ignore[union-attr]
+    assert not sites["berlin"].devices, "it inherits the gateway of the scenario"
+    lines = {name: source.scenario.at(name).networks["today"] for name in sites}
+    assert [line.rtt_add_ms for line in lines.values()] == [3, 3, 3]
+    assert {site.end_nodes for site in sites.values()} == {7}
+
+
+def test_a_key_of_a_part_that_one_site_inherits_changes_a_copy_of_the_part(tmp_path: Path) -> None:
+    source = source_of(tmp_path, "devices.gateway.count=2", "sites.berlin.devices.gateway.profile=@cpu1-gru")
+    gateway = source.scenario.own_device("berlin")
+    assert gateway is not None and (gateway.profile, gateway.count) == ("@cpu1-gru", 2)
+    assert source.scenario.devices["gateway"].profile == "@tx2-bilstm"
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [["sites.*.devices.gatway.profile=@cpu1-gru"], ["sites={}", "sites.*.devices.gateway.profile=@cpu1-gru"]],
+)
+def test_a_star_that_meets_no_part_is_one_line_that_names_the_option(tmp_path: Path, overrides: list[str]) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        source_of(tmp_path, *overrides)
+    assert caught.value.path == f"--set {overrides[-1]}"
+    assert len(caught.value.lines) == 1
 
 
 def test_a_workload_is_judged_by_its_own_service_level(scenario: ScenarioConfiguration, tmp_path: Path) -> None:
@@ -166,6 +206,8 @@ def test_a_workload_is_judged_by_its_own_service_level(scenario: ScenarioConfigu
         (["sites.berlin.networks.today.hops={region: {rtt: '@cp1'}}"], "sites.berlin.networks.today.hops.region"),
         (["sites.berlin.networks.today={}"], "sites.berlin.networks.today.rtt"),
         (["networks={}"], "sites.berlin.networks.today"),
+        (["devices={server: {profile: '@titan-xp-bilstm'}}", "sites={berlin: {}, rome: {}}"], "devices.server"),
+        (["devices={}", "sites={berlin: {}, rome: {}}"], "devices"),
         (["networks={}", "sites={}"], "networks"),
     ],
 )

@@ -28,10 +28,14 @@ DISPERSION_WINDOWS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 120.0, 3
 HOUR_S = 3600.0
 LEAST_WINDOWS = 10
 """Fewest whole windows for an index of dispersion."""
+CERTAINTY = 0.95
+"""Share of logs of Poisson arrivals whose indices all lie within their intervals, at least."""
 LEAST_MEETINGS = 10
 """Pairs of requests that must be expected to meet in a window: where fewer do, the interval of chi-square is too narrow."""
 MOST_WINDOWS = 5_000_000
-"""Most windows of a log of rates, each of which takes memory."""
+"""Most windows of a log of rates, and most hours of any log, each of which takes memory."""
+MOST_LENGTH = 1e15
+"""Greatest length or size; a greater number is no statement of one."""
 LONG_GAPS, LONG_GAPS_SHARE, SILENCE = 5, 0.001, 10.0
 """A gap is a silence if it is `SILENCE` times as long as all gaps but the `LONG_GAPS` and this share that are longest."""
 
@@ -75,7 +79,7 @@ class Dispersion:
     windows: int
     index: float
     poisson_low: float
-    """Ends of the interval in which the index of Poisson arrivals lies, with a mean of 1."""
+    """Ends of the interval around 1 in which Poisson arrivals have their index: in 95 % of logs, in all windows together."""
     poisson_high: float
 
     @property
@@ -249,12 +253,12 @@ class CountingProcess:
 
         return WindowRate(length_s, most / length_s, begin * self.tick_s, windows, *map(quantile, (0.5, 0.95, 0.99)))
 
-    def dispersions(self, *, certainty: float = 0.95, among_all: bool = False) -> list[Dispersion]:
+    def dispersions(self) -> list[Dispersion]:
         """Return the index of dispersion for each width of window; none for a log of rates, which has no requests.
 
         Given their number, requests of Poisson arrivals fall into n windows alike, so that (n - 1) times the index is Pearson's
-        statistic. The interval is that of chi-square with n - 1 degrees of freedom. `among_all`: with this certainty all
-        indices of Poisson arrivals lie within their intervals, not each one alone (Bonferroni).
+        statistic. The interval is that of chi-square with n - 1 degrees of freedom, its tails divided by the number of widths
+        (Bonferroni), so that a log of Poisson arrivals seldom seems bursty at one of them.
         """
         from scipy.special import chdtri  # here, since it takes a third of the start of a process
 
@@ -265,7 +269,7 @@ class CountingProcess:
             windows, _, count = self.counts(width)
             if windows >= LEAST_WINDOWS and count.sum() ** 2 >= 2.0 * LEAST_MEETINGS * windows:
                 counted.append((width, windows, count))
-        tail = (1.0 - certainty) / 2.0 / (len(counted) if among_all else 1)
+        tail = (1.0 - CERTAINTY) / 2.0 / max(len(counted), 1)
         rows = []
         for width, windows, count in counted:
             requests, freedom = count.sum(), windows - 1
@@ -308,9 +312,10 @@ class CountingProcess:
 
     def hours(self, begin_s: float) -> list[HourRate]:
         """Return the rate by hour of the day, of whole hours of the clock; none for a log that has not all of them."""
-        edge_s = HOUR_S * np.arange(math.ceil(begin_s / HOUR_S), (begin_s + self.ticks * self.tick_s) // HOUR_S + 1)
-        if len(edge_s) <= 24 or self.width(HOUR_S) is None:
+        first, end = math.ceil(begin_s / HOUR_S), math.floor((begin_s + self.ticks * self.tick_s) / HOUR_S)
+        if not 24 <= end - first <= MOST_WINDOWS or self.width(HOUR_S) is None:
             return []
+        edge_s = HOUR_S * np.arange(first, end + 1)
         at = (edge_s - begin_s) / self.tick_s
         before = np.searchsorted(self.tick, at - 1e-9) if self.expected is None else np.interp(at, self.tick, self.expected)
         rate, hour = np.diff(before) / HOUR_S, (edge_s[:-1] // HOUR_S).astype(np.int64) % 24
@@ -384,19 +389,24 @@ def read_traffic(path: str | os.PathLike[str], time_unit: TimeUnit | None = None
     def first(names: Sequence[str]) -> str:
         return next((name for name in names if name in columns), "")
 
-    values: dict[str, tuple[str, NDArray[np.float64]]] = {}
+    values: dict[str, tuple[str, Times]] = {}
     for name, names in LENGTHS.items():
         if column := first(names):
             values[name] = column, np.asarray(pd.to_numeric(columns[column], errors="coerce"), np.float64)
     text = first(TEXTS)
     if text and "source characters" not in values:
         values["source characters"] = text, np.asarray(columns[text].str.len(), np.float64)
-    values = {name: (column, value) for name, (column, value) in values.items() if (value >= 0.0).any()}
-    lengths = []
+    lengths: list[LengthSummary] = []
+    lengths_of: dict[str, Times] = {}
+    length: Times | None = None
     for name, (column, value) in values.items():
-        stated = value[value >= 0.0]
-        quantiles = map(float, np.quantile(stated, (0.5, 0.95, 0.99, 1.0)))
-        lengths.append(LengthSummary(name, column, len(stated), float(stated.mean()), *quantiles))
+        is_stated = (value >= 0.0) & (value < MOST_LENGTH)
+        stated = value[is_stated]
+        if len(stated):
+            length = np.where(is_stated, value, np.nan) if length is None else length
+            lengths_of[name] = stated
+            quantiles = map(float, np.quantile(stated, (0.5, 0.95, 0.99, 1.0)))
+            lengths.append(LengthSummary(name, column, len(stated), float(stated.mean()), *quantiles))
     repeats = None
     if identity := text or first(HASHES):
         frequency = columns[identity][columns[identity] != ""].value_counts()
@@ -406,7 +416,6 @@ def read_traffic(path: str | os.PathLike[str], time_unit: TimeUnit | None = None
     source, target = map(first, LANGUAGES)
     if pair is None and source and target:
         pair = columns[source] + "-" + columns[target]
-    length = next((value for _, value in values.values()), None)
     return Traffic(
         Path(path).name,
         recording.kind,
@@ -416,7 +425,7 @@ def read_traffic(path: str | os.PathLike[str], time_unit: TimeUnit | None = None
         recording.clock,
         recording.begin_s,
         recording.duration_s,
-        {name: value[value >= 0.0] for name, (_, value) in values.items()},
+        lengths_of,
         [rate for window_s in RATE_WINDOWS_S if (rate := process.rate(window_s))],
         process.dispersions(),
         process.gaps(),
@@ -433,7 +442,7 @@ def _by_pair(pair: Any, process: CountingProcess, length: NDArray[np.float64] | 
     for name, places in pair.groupby(pair).indices.items():
         of_pair = CountingProcess(process.tick[places], process.ticks, process.tick_s, process.least)
         minute = of_pair.rate(60.0)
-        stated = np.empty(0) if length is None else length[places][length[places] >= 0.0]
+        stated = np.empty(0) if length is None else length[places][np.isfinite(length[places])]
         duration_s = process.ticks * process.tick_s
         mean = float(stated.mean()) if len(stated) else None
         figures = len(places), len(places) / len(process.tick), len(places) / duration_s
@@ -490,7 +499,7 @@ def read_peak(path: str | os.PathLike[str], window_s: float) -> Peak:
         )
         raise ArrivalsError(what, path=path, remedy=f"give a window between these, such as peak:{Path(path).name}:1m")
     begin = rate.peak_s / process.tick_s
-    inner = [] if process.expected is not None else process.part(begin, width).dispersions(among_all=True)
+    inner = [] if process.expected is not None else process.part(begin, width).dispersions()
     bursts = [row for row in inner if row.index > row.poisson_high]
     burst = max(bursts, key=lambda row: row.index / row.poisson_high, default=None)
     moment = format_moment(recording.begin_s + rate.peak_s, recording.clock)
