@@ -130,7 +130,8 @@ class Mix:
         order = np.argsort(self.part, kind="stable")
         edges = np.concatenate(([0], np.cumsum(np.bincount(self.part, minlength=len(self.parts)))))
         names = [(part.unit.site_name, part.unit.case.name) for part in self.parts]
-        return {name: order[begin:end] for name, begin, end in zip(names, edges, edges[1:], strict=False)}
+        parts = zip(names, edges, edges[1:], strict=False)
+        return {name: order[begin:end] for name, begin, end in parts if begin < end}
 
     def set_up(self, policy: str, truths: Truths = frozenset()) -> MixedSetup:
         """Set a policy up for all parts."""

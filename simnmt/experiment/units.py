@@ -360,7 +360,7 @@ class UnitWorld:
             there = np.flatnonzero(log["target"] == number)
             full_s = saturated_s(target.decoding, log["src_len"][there], log["tgt_len"][there], unit.engine)
             batches.append((account, full_s))
-        if mix is None:
+        if mix is None or len(groups) == 1:
             yield groups[0], self._measured_group(trail, groups[0], slice(0, unit.scenario.requests), cut, batches)
             return
         shares, loads = self._work_shares(log, batches), dict[str, float | None]()

@@ -171,7 +171,7 @@ def write_requests(path: Path, cells: Iterable[Cell]) -> None:
         for log, places in logs:
             columns = pa.table({name: arrow_array(values) for name, values in log.items()})
             for place, rows in places:
-                table = columns if rows is None else columns.take(pa.array(rows))
+                table = columns if rows is None else columns.take(arrow_array(rows))
                 for at, key in reversed(list(enumerate(Place._fields))):
                     table = table.add_column(0, key, repeated(at, place[at], len(table)))
                 writer = writer or opened(table.schema)
@@ -276,8 +276,8 @@ def stored_log(path: Path, place: Place) -> RequestLog:
     """Return the log of one policy's requests in requests.parquet, which is opened on the first access."""
 
     @cache
-    def opened() -> tuple[Any, list[int]]:
-        """Return the file, and the numbers of the policy's row groups: each is of one workload at one site."""
+    def opened() -> tuple[Any, list[int], bool]:
+        """Return the file, the numbers of the place's row groups, each of one workload at one site, and whether of several."""
         import pyarrow.parquet as pq
 
         with _read(path):
@@ -285,15 +285,18 @@ def stored_log(path: Path, place: Place) -> RequestLog:
             at = [file.schema_arrow.get_field_index(key) for key in Place._fields]
             groups = map(file.metadata.row_group, range(file.num_row_groups))
             labels = [tuple(group.column(index).statistics.min for index in at) for group in groups]
-            known = [
-                tuple(ALL if wanted == ALL else name for wanted, name in zip(place, label, strict=True)) for label in labels
+            wanted = [
+                number
+                for number, label in enumerate(labels)
+                if all(known in (ALL, name) for known, name in zip(place, label, strict=True))
             ]
-            return file, [number for number, label in enumerate(known) if label == place]
+            is_whole = len({labels[number] for number in wanted}) > 1
+            return file, wanted, is_whole
 
     @cache
     def order() -> Array:
         """Return the rows in the order of issue; those of several sites and workloads are stored apart."""
-        file, groups = opened()
+        file, groups, _ = opened()
         return np.argsort(file.read_row_groups(groups, columns=["request_id"])["request_id"].to_numpy(), kind="stable")
 
     def names() -> list[str]:
@@ -302,9 +305,9 @@ def stored_log(path: Path, place: Place) -> RequestLog:
     def read(name: str) -> Array:
         if name not in names():
             raise KeyError(name)
-        file, groups = opened()
+        file, groups, is_whole = opened()
         with _read(path):
             values: Array = file.read_row_groups(groups, columns=[name])[name].to_numpy()
-            return values[order()] if ALL in place else values
+            return values[order()] if is_whole else values
 
     return RequestLog(Columns(names, read))
