@@ -15,7 +15,19 @@ from typing_extensions import Self
 
 from simnmt.base.arrays import Floats
 from simnmt.batching import Batching, Encode
-from simnmt.devices.device import ARRIVES, BATCH_ACTS, FAILS, REACHES, Arrival, Balancer, ByNode, Clock, Execution, Kind
+from simnmt.devices.device import (
+    ARRIVES,
+    BATCH_ACTS,
+    FAILS,
+    REACHES,
+    Arrival,
+    Balancer,
+    ByNode,
+    Clock,
+    Execution,
+    Kind,
+    numbers,
+)
 from simnmt.devices.failures import MOST_RESTARTS, AvailableBoxes, Failures
 from simnmt.policies.views import StateView
 from simnmt.results.columns import Recorder, recorder
@@ -293,9 +305,9 @@ class BatchDevice:
     def __init__(self, kind: Batched, clock: Clock, target: int, requests: Block, trail: Recorder, first_box: int) -> None:
         assert requests.tgt_len is not None
         self._clock, self._trail, self._balancer, self._full_step_s = clock, trail, kind.balancer.copy(), kind.full_step_s
-        self._src_len, self._tgt_len = requests.src_len.tolist(), requests.tgt_len.tolist()
+        self._src_len, self._tgt_len = numbers(requests.src_len), numbers(requests.tgt_len)
         factors = kind.factors(requests.src_len, requests.tgt_len, requests.execution_s[target])
-        self._factor = None if factors is None else factors.tolist()
+        self._factor = None if factors is None else numbers(factors)
         self.boxes = [BatchBox(clock, kind, first_box + number, self._leaves) for number in range(kind.boxes)]
         self._failures, self._watched = kind.failures, set[int]()
         if kind.failures is not None:

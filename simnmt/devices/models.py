@@ -15,7 +15,7 @@ import simpy
 from typing_extensions import Self
 
 from simnmt.batching.model_memory import Evict, ModelCopy, ModelMemory
-from simnmt.devices.device import LOADED, Arrival, Balancer, ByNode, Clock, Execution, Kind
+from simnmt.devices.device import LOADED, Arrival, Balancer, ByNode, Clock, Execution, Kind, numbers
 from simnmt.devices.fifo import FifoBox
 from simnmt.policies.views import StateView
 from simnmt.results.columns import MODEL_COLUMNS, Recorder
@@ -41,11 +41,10 @@ class Models:
         """Return the memory of a box before its first request."""
         return ModelMemory(dict(enumerate(self.size_bytes)), self.memory_bytes, self.evict)
 
-    def of_requests(self, requests: Block) -> list[int]:
+    def of_requests(self, requests: Block) -> Sequence[int]:
         """Return the model of each request."""
         workload = np.zeros(len(requests), np.int64) if requests.model is None else requests.model
-        models: list[int] = np.asarray(self.of_workload)[workload].tolist()
-        return models
+        return numbers(np.asarray(self.of_workload)[workload])
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +142,7 @@ class ModelFifoDevice:
 
     def __init__(self, kind: ModelFifo, clock: Clock, target: int, requests: Block, trail: Recorder, first_box: int) -> None:
         self._clock, self._trail, self._balancer = clock, trail, kind.balancer.copy()
-        self._model, self._execution_s = kind.models.of_requests(requests), requests.execution_s[target].tolist()
+        self._model, self._execution_s = kind.models.of_requests(requests), numbers(requests.execution_s[target])
         self.boxes = [ModelFifoBox(clock, kind, first_box + number) for number in range(kind.boxes)]
 
     def enter(self, execution: Execution) -> None:

@@ -34,8 +34,9 @@ from simnmt.experiment.trial import (
 from simnmt.results.metrics import objective_metric
 from simnmt.results.statistics import Estimate, change_percent
 from simnmt.results.summary import Row, known
-from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration, SiteConfiguration
+from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
 from simnmt.scenario.document import Override
+from simnmt.scenario.parts import SiteConfiguration
 from simnmt.scenario.varied_keys import VariedKey, check_disjoint
 
 VARIABLE = ("devices", "networks", "policies", "late_answers", "fit")

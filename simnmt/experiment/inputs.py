@@ -28,9 +28,10 @@ from simnmt.profile.origin import LengthUnit
 from simnmt.profile.profile_file import read_profile
 from simnmt.profile.profile_variant import DecoderChoice, with_decoder
 from simnmt.results.metrics import Assertion, Metric, columns_of, metric, objective_metric
-from simnmt.scenario.configuration import PROFILE_FILE, ScenarioConfiguration
+from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import Location, ScenarioError, format_location
+from simnmt.scenario.parts import PROFILE_FILE
 from simnmt.workload.arrivals import BackToBack
 from simnmt.workload.configuration import CustomLengths
 from simnmt.workload.corpus import dropped_warning

@@ -198,11 +198,14 @@ class EngineProcess:
 
     def _send(self, *message: Any) -> None:
         if self._connection is not None:
+            if not self._unsent:  # together with all that follows at once, so that one batch takes it
+                asyncio.get_running_loop().call_soon(self._flush)
             self._unsent += pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-            self._flush(is_writer=False)
 
-    def _flush(self, is_writer: bool = True) -> None:
+    def _flush(self) -> None:
         """Send what the process takes at once, and the rest when it takes more."""
+        if self._connection is None:
+            return
         loop = asyncio.get_running_loop()
         try:
             del self._unsent[: self._outlet.send(self._unsent, socket.MSG_DONTWAIT)]
@@ -213,7 +216,7 @@ class EngineProcess:
             return
         if self._unsent:
             loop.add_writer(self._outlet, self._flush)
-        elif is_writer:
+        else:
             loop.remove_writer(self._outlet)
 
     def _receive(self, connection: Connection) -> None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 import psutil
@@ -32,10 +32,16 @@ def private_bytes(process: EngineProcess) -> int:
 
 
 class Turns:
-    """The order of the sentences of several models in one box: first in, first out, and one model at a time."""
+    """The order of the sentences of several models in one box: first in, first out, and one model at a time.
 
-    def __init__(self) -> None:
-        self._waiting = deque[tuple[ModelCopy, asyncio.Future[None]]]()
+    A batch begins with the model of the sentence that waits longest, and with all waiting sentences of that model for which it
+    has room. Others join while the sentence that waits longest is of that model.
+    """
+
+    def __init__(self, size: int) -> None:
+        """`size`: most sentences of a batch."""
+        self._size = size
+        self._waiting: list[tuple[ModelCopy, asyncio.Future[None]]] = []
         self._copy: ModelCopy | None = None
         """The model whose sentences are executed."""
         self._executed = 0
@@ -54,18 +60,20 @@ class Turns:
             await turn
             yield
         finally:
-            if turn.cancelled():
-                self._waiting = deque(waiting for waiting in self._waiting if waiting[1] is not turn)
-            else:
-                self._executed -= 1
+            self._executed -= not turn.cancelled()
             self._begin()
 
     def _begin(self) -> None:
-        while self._waiting and (not self._executed or self._waiting[0][0] is self._copy):
-            self._copy, turn = self._waiting.popleft()
-            if not turn.cancelled():
-                self._executed += 1
-                turn.set_result(None)
+        waiting = [(copy, turn) for copy, turn in self._waiting if not turn.cancelled()]
+        if not self._executed and waiting:
+            self._copy = waiting[0][0]
+            company = [first for first in waiting if first[0] is self._copy][: self._size]
+            waiting = [*company, *(later for later in waiting if later not in company)]
+        begins = list(takewhile(lambda first: first[0] is self._copy, waiting))
+        self._waiting = waiting[len(begins) :]
+        self._executed += len(begins)
+        for _, turn in begins:
+            turn.set_result(None)
 
 
 class ModelEngines:
@@ -92,7 +100,8 @@ class ModelEngines:
         """Of each model that is not loaded yet what its sentences wait for."""
         self._load: asyncio.Task[None] | None = None
         """The load under way, or the last one."""
-        self._turns, self._hurried, self.waiting = Turns(), False, 0
+        self._turns = Turns(max(settings.batching.size for settings in models.values()))
+        self._hurried, self.waiting = False, 0
 
     async def ready(self) -> None:
         """Load each model once, one after another, to learn its size.

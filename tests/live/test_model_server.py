@@ -21,6 +21,7 @@ import psutil
 import pytest
 
 from simnmt.base.errors import InputError
+from simnmt.batching import Batching
 from simnmt.live import model_engines
 from simnmt.live.engine_process import EngineProcess
 from simnmt.live.gateway import GatewaySettings
@@ -134,6 +135,17 @@ def test_sentences_of_two_models_are_executed_in_their_order_and_never_at_once(s
     exchanges = answers(services, server, ask(forced=100), ask(source="fr", forced=100), ask(forced=100), ask(source="fr"))
     waits = [exchange.answer.times.queue_s for exchange in exchanges if exchange.answer.times is not None]
     assert all(later - earlier > 0.18 for earlier, later in pairwise(waits)), waits
+
+
+def test_a_batch_takes_the_sentences_of_its_model_that_came_after_those_of_another(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_engines, "private_bytes", lambda process: 1)
+    settings = engine_settings(load_paced, batching=Batching(4))
+    server = services.model_server(ModelEngines({"de-en": settings, "fr-en": settings}))
+    first, *others = answers(services, server, ask(forced=200), *(ask(source=source, forced=20) for source in ("fr", "de") * 3))
+    batches = {source: {exchange.answer.lengths[2] for exchange in others[at::2]} for at, source in enumerate(("fr", "de"))}
+    assert first.answer.lengths[2] == 1 and batches == {"fr": {3}, "de": {3}}
 
 
 def test_a_model_that_cannot_be_loaded_is_tried_again_while_others_serve(

@@ -319,8 +319,8 @@ class CountingProcess:
         at = (edge_s - begin_s) / self.tick_s
         before = np.searchsorted(self.tick, at - 1e-9) if self.expected is None else np.interp(at, self.tick, self.expected)
         rate, hour = np.diff(before) / HOUR_S, (edge_s[:-1] // HOUR_S).astype(np.int64) % 24
-        of_hours = [rate[hour == number] for number in range(24)]
-        return [HourRate(place, *map(float, (of.mean(), of.min(), of.max()))) for place, of in enumerate(of_hours)]
+        days = {number: rate[hour == number] for number in range(24)}
+        return [HourRate(number, float(day.mean()), float(day.min()), float(day.max())) for number, day in days.items()]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -370,7 +370,7 @@ class Traffic:
 def format_moment(seconds: float, clock: Clock) -> str:
     """Return a moment as text: a date and a time, or seconds of a clock without dates."""
     if clock == "relative":
-        return f"{seconds:,.10g} s"
+        return f"{round(seconds, 3):,.10g} s"
     return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M:%S") + " UTC" * (clock == "UTC")
 
 
@@ -389,20 +389,21 @@ def read_traffic(path: str | os.PathLike[str], time_unit: TimeUnit | None = None
     def first(names: Sequence[str]) -> str:
         return next((name for name in names if name in columns), "")
 
-    values: dict[str, tuple[str, Times]] = {}
-    for name, names in LENGTHS.items():
-        if column := first(names):
-            values[name] = column, np.asarray(pd.to_numeric(columns[column], errors="coerce"), np.float64)
     text = first(TEXTS)
-    if text and "source characters" not in values:
-        values["source characters"] = text, np.asarray(columns[text].str.len(), np.float64)
     lengths: list[LengthSummary] = []
     lengths_of: dict[str, Times] = {}
     length: Times | None = None
-    for name, (column, value) in values.items():
+    for name, names in LENGTHS.items():
+        column = first(names)
+        if column:
+            value = np.asarray(pd.to_numeric(columns[column], errors="coerce"), np.float64)
+        elif text and name == "source characters":
+            column, value = text, np.asarray(columns[text].str.len(), np.float64)
+        else:
+            continue
         is_stated = (value >= 0.0) & (value < MOST_LENGTH)
-        stated = value[is_stated]
-        if len(stated):
+        if is_stated.any():
+            stated = value[is_stated]
             length = np.where(is_stated, value, np.nan) if length is None else length
             lengths_of[name] = stated
             quantiles = map(float, np.quantile(stated, (0.5, 0.95, 0.99, 1.0)))
@@ -493,11 +494,9 @@ def read_peak(path: str | os.PathLike[str], window_s: float) -> Peak:
     width = process.width(window_s)
     rate = process.rate(window_s)
     if width is None or rate is None:
-        least_s, most_s = process.resolution_s, recording.duration_s
-        what = (
-            f"no window of {window_s:g} s, for the log has {f'steps of {least_s:g} s and ' * bool(least_s)}{most_s:g} s in all"
-        )
-        raise ArrivalsError(what, path=path, remedy=f"give a window between these, such as peak:{Path(path).name}:1m")
+        steps = f"steps of {process.resolution_s:,.7g} s, and " if process.least else ""
+        what = f"no window of {window_s:,.7g} s: the log has {steps}{recording.duration_s:,.7g} s in all"
+        raise ArrivalsError(what, path=path, remedy="give a window that fits in")
     begin = rate.peak_s / process.tick_s
     inner = [] if process.expected is not None else process.part(begin, width).dispersions()
     bursts = [row for row in inner if row.index > row.poisson_high]
