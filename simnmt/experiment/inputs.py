@@ -16,7 +16,7 @@ from simnmt.base.errors import InputError
 from simnmt.base.extension import Extended
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.accounts import unknown_spending
-from simnmt.experiment.cases import Case, DrawnProfiles, RunPlan, SitePlan
+from simnmt.experiment.cases import Case, DrawnProfiles, RunPlan, SitePlan, requests_by_workload
 from simnmt.experiment.targets import Conversion, Decoding, HeldModel, StreamedDevice, Target, streamed_device
 from simnmt.network.configuration import Network, load_network
 from simnmt.profile.blocks import ProfileError
@@ -62,20 +62,26 @@ class InputCache:
 def read_inputs(
     scenario: ScenarioConfiguration, base: Path, document: Document | None = None, cache: InputCache | None = None
 ) -> RunPlan:
-    """Read the inputs of a scenario; relative paths start at `base`.
+    """Read the inputs of a scenario; relative paths start at `base`. Workloads and sites that share devices are checked.
 
     Raises the rooms' own `InputError`s: `CorpusError`, `TraceError`, `ProfileError`. With a `document`, errors without a line
     in their own file name the key of the scenario and its place. `cache`: of files that were read for other scenarios.
     """
-    if scenario.sites or scenario.share_devices:
-        key = ("sites",) if scenario.sites else ("share_devices",)
-        raise (document or Document(None)).error(key, "this version reads sites and shared devices, and does not run them")
     cache = cache or InputCache()
-    reader = _Reader(scenario, base, document, cache)
-    cases = {name: reader.of(name).case() for name in scenario.workloads}
-    reader.check_memories(cases)
-    drawn = {} if scenario.profile_uncertainty is None else {name: reader.of(name).draws(case) for name, case in cases.items()}
-    return RunPlan(scenario, cases, reader.networks(), drawn)
+    if scenario.sites:
+        sites = read_sites(scenario, base, document, cache)
+        plan = _plan_of_sites(scenario, sites)
+    else:
+        reader = _Reader(scenario, base, document, cache)
+        cases = {name: reader.of(name).case() for name in scenario.workloads}
+        reader.check_memories(cases)
+        drawn = (
+            {} if scenario.profile_uncertainty is None else {name: reader.of(name).draws(case) for name, case in cases.items()}
+        )
+        plan = RunPlan(scenario, cases, reader.networks(), drawn)
+    if plan.is_mixed:
+        _check_mix(plan, document or Document(None))
+    return plan
 
 
 def read_sites(
@@ -83,16 +89,71 @@ def read_sites(
 ) -> tuple[SitePlan, ...]:
     """Read the inputs of each site, each file once; the arguments and the errors are those of `read_inputs`."""
     cache, plans = cache or InputCache(), list[SitePlan]()
+    known_cases: dict[tuple[str, int], Case] = {}
     for name, site in scenario.sites.items():
         views = [scenario.at(name, copy) for copy in range(1, site.count + 1)]
         readers = [_Reader(view, base, document, cache, partial(scenario.key_at, name)) for view in views]
-        cases = {workload: readers[0].of(workload).case() for workload in views[0].workloads}
+        device, cases = scenario.own_device(name), dict[str, Case]()
+        for workload in views[0].workloads:
+            if (workload, id(device)) not in known_cases:  # a hundred sites with one kind of device have the same inputs
+                known_cases[workload, id(device)] = readers[0].of(workload).case()
+            cases[workload] = known_cases[workload, id(device)]
         readers[0].check_memories(cases)
         lines = [reader.networks() for reader in readers]
         networks = {network: tuple(by_name[network] for by_name in lines) for network in views[0].networks}
-        has_device = scenario.own_device(name) is not None
-        plans.append(SitePlan(name, views[0], cases, networks, site.share, has_device))
+        plans.append(SitePlan(name, views[0], cases, networks, site.share, device is not None))
     return tuple(plans)
+
+
+def _plan_of_sites(scenario: ScenarioConfiguration, sites: tuple[SitePlan, ...]) -> RunPlan:
+    """Return the plan of sites, with the inputs of the first sites that have each workload and a device of their own."""
+    first = sorted(sites, key=lambda site: not site.has_device)
+    cases = {name: next(site.cases[name] for site in first if name in site.cases) for name in scenario.workloads}
+    networks = {name: links[0] for name, links in first[0].networks.items()}
+    return RunPlan(scenario, cases, networks, sites=sites)
+
+
+def _check_mix(plan: RunPlan, document: Document) -> None:
+    """Raise `ScenarioError` for workloads and sites that cannot share devices."""
+    scenario, first = plan.scenario, next(iter(plan.scenario.devices))
+    if plan.sites and scenario.profile_uncertainty is not None:
+        raise document.error(("profile_uncertainty",), "profiles are not drawn for scenarios with sites", key=True)
+    for name, network in scenario.networks.items():
+        if network.clock in ("pace", "spread"):
+            what = f"requests that share devices meet the series when they are issued, not on the clock {network.clock}"
+            raise document.error(("networks", name, "clock"), what, key=True)
+    for name, case in plan.cases.items():
+        if len(plan.cases) > 1 and case.arrivals.mean_rate_rps is None:
+            what = "the arrivals state no mean rate, by which the requests are divided among the workloads"
+            raise document.error(("workloads", name, "arrivals"), what, remedy="write share_devices: false", key=True)
+    try:
+        requests_by_workload(plan)
+    except InputError as error:
+        raise document.error(("requests",), error.what, remedy=error.remedy, key=True) from None
+    alike: dict[str, tuple[str, Target]] = {}
+    for owner, case in [(site.name, case) for site in plan.sites for case in site.cases.values() if site.has_device] or [
+        ("", case) for case in plan.cases.values()
+    ]:
+        for target in case.targets:
+            other, known = alike.setdefault(target.device, (f"{owner} {case.name}".strip(), target))
+            if not _decode_alike(target, known):
+                at_site = plan.sites and target.device == first and target.device in scenario.sites[owner].devices
+                place = ("sites", owner, "devices", first) if at_site else ("devices", target.device)
+                what = (
+                    f"batches or streams of {owner} {case.name} cost otherwise than those of {other}, so they cannot be shared"
+                )
+                raise document.error(place, what, remedy="give both one profile and one length unit, or share_devices: false")
+
+
+def _decode_alike(ours: Target, theirs: Target) -> bool:
+    """Return whether two targets may be the same boxes: those that batch or stream need the same costs."""
+    if ours.streaming is not None or theirs.streaming is not None:
+        plans = [one.streaming and one.streaming.planned for one in (ours, theirs)]
+        return plans[0] == plans[1]
+    if ours.decoding is None or theirs.decoding is None:
+        return ours.decoding is theirs.decoding
+    keys = [(one.profile.name, one.decoder, one.decoding.batching) for one in (ours, theirs) if one.decoding]
+    return keys[0] == keys[1]
 
 
 @contextmanager

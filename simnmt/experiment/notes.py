@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from simnmt.base.suggestions import format_list
 from simnmt.devices.streaming_configuration import MEGABYTE
 from simnmt.experiment.accounts import AVAILABILITY, LEFT_OUT_S, LEFT_OUT_TIMES, box_powers
-from simnmt.experiment.cases import Case, RunPlan
+from simnmt.experiment.cases import Case, RunPlan, requests_by_workload
 from simnmt.experiment.draws import Learnt
 from simnmt.experiment.inputs import outside_share
 from simnmt.experiment.targets import Target
 from simnmt.profile.execution_fit import PlaneFit
 from simnmt.profile.profile_variant import as_calibrated
 from simnmt.results.number_text import digits, duration
-from simnmt.results.places import ALL, CellName, by_cell
+from simnmt.results.places import ALL, CellName, by_cell, wholes
 from simnmt.results.run import format_sources, shown_kind
 from simnmt.results.summary import Row, warm_up_notes
 from simnmt.scenario.configuration import ScenarioConfiguration
@@ -83,7 +83,8 @@ def notes(plan: RunPlan, learnt: Mapping[str, Learnt], rows: Sequence[Row], engi
         "lines": list(warm_up_notes(rows)),
         "has_energy": scenario.has_costs or any(power for _, power in powers),
         "without_power": list(dict.fromkeys(name for name, power in powers if power is None)),
-        "by_cell": {cell: _cell_facts(plan, cell, of_cell) for cell, of_cell in by_cell(rows).items()},
+        "by_cell": {cell: _cell_facts(plan, cell, of_cell) for cell, of_cell in wholes(rows).items()},
+        "requests": requests_by_workload(plan) if plan.is_mixed else dict.fromkeys(plan.cases, scenario.requests),
         "off_pace": f"{OFF_PACE:g}",
         "engines": engines,
         "oracle": next((name for name, policy in scenario.policies.items() if policy.knows_truth), None),
@@ -150,12 +151,37 @@ def describe_scope(plan: RunPlan) -> Iterator[str]:
     """Yield what a run of several workloads, and the intervals over replications of a recording, do not cover."""
     if separate := describe_separate_runs(plan.scenario):
         yield f"{separate[0].upper()}{separate[1:]}."
+    if plan.is_mixed:
+        yield from _describe_mix(plan)
     recorded = [name for name, part in plan.scenario.workloads.items() if part.arrivals.kind == "recorded"]
     if recorded and plan.scenario.replications > 1:
         yield (
             f"{format_list(recorded, 'and')}: all replications replay the same recording of arrivals, each from another moment "
             "on it. Intervals cover what else differs between replications, and not the traffic of another time."
         )
+
+
+def _describe_mix(plan: RunPlan) -> Iterator[str]:
+    """Yield which requests meet at the same devices, how they are divided, and by what each row is judged."""
+    scenario, names = plan.scenario, list(plan.cases)
+    first, *behind = scenario.devices
+    counts = requests_by_workload(plan)
+    if len(names) > 1:
+        divided = format_list([f"{count:,} of {name}" for name, count in counts.items()], "and")
+        yield (
+            f"The requests of all workloads meet at the same devices, in one run of {scenario.requests:,} requests: {divided}, "
+            "as their rates are, so that all end at about the same time (share_devices: false runs each by itself)."
+        )
+    if plan.sites:
+        count = sum(len(site.networks[next(iter(site.networks))]) for site in plan.sites)
+        yield (
+            f"{count} sites share {format_list(behind, 'and') or 'nothing'}; each has lines and {first} of its own, and its "
+            "policies decide by their own estimates. A workload's requests are divided among its sites by their shares."
+        )
+    yield (
+        "Each policy is judged for all requests together, and for each site and workload by its row. Loads of shared devices "
+        "are of all requests in every row; columns ending in _work_share say how much of the work is the row's."
+    )
 
 
 def _doubts(plan: RunPlan) -> list[str]:
@@ -205,14 +231,15 @@ def _cell_facts(plan: RunPlan, cell: CellName, of_cell: Sequence[Row]) -> Row:
     """
     scenario, rate_rps, lap_s = plan.scenario, of_cell[0]["offered_rps"], plan.networks[cell.network].link.rtt.duration_s
     issuing_s = scenario.requests / rate_rps if rate_rps else lap_s
-    is_short = plan.cases[cell.workload].arrivals.discipline == "open" and issuing_s < lap_s
+    case = plan.cases.get(cell.workload) or next(iter(plan.cases.values()))
+    is_short = case.arrivals.discipline == "open" and issuing_s < lap_s
     pace_s = of_cell[0]["rtt_pace_s"]
     ratios = {row["policy"]: pace_s * row["throughput_rps"] for row in of_cell if pace_s and row["throughput_rps"] > 0.0}
     return {
         "pace_s": pace_s,
         "issuing_s": issuing_s,
         "lap_s": lap_s if is_short else None,
-        "clock": scenario.clock_of(cell.workload, cell.network),
+        "clock": scenario.clock_of(case.name, cell.network),
         "off": [policy for policy, ratio in ratios.items() if not 1.0 / OFF_PACE <= ratio <= OFF_PACE],
         "overloaded": [f"{row['policy']} ({row['unstable']})" for row in of_cell if row.get("unstable")],
     }

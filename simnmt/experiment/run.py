@@ -8,11 +8,11 @@ from dataclasses import replace
 from itertools import product
 
 from simnmt.experiment.cases import RunPlan, Unit
-from simnmt.experiment.draws import Learnt
+from simnmt.experiment.mix import groups_of, mixed_units, result_groups
 from simnmt.experiment.notes import describe_scope, fits, notes, warnings
 from simnmt.experiment.processes import answers_of, worthwhile_processes
 from simnmt.experiment.targets import Target
-from simnmt.experiment.units import UnitResult, devices, expected_s, judged_share, run_unit
+from simnmt.experiment.units import UnitResult, devices_of, expected_s, judged_share, run_unit
 from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.results.places import ALL, CellName, Place, by_world
 from simnmt.results.recommendation import Goal, Roles, describe_precision, next_replications, recommend
@@ -80,9 +80,9 @@ def run_plan(
     # Draw n runs in replication n modulo the replications alone, and is compared with the unit of the calibrated profiles in
     # that replication. Both meet the same requests, so their difference is the effect of the profiles, almost without the noise
     # of replications. Every draw in every replication would cost `replications` times as much for nearly the same interval.
-    places = len(plan.cases) * len(plan.networks)
+    places = len(units) // plan.scenario.replications
     drawn_units = [
-        replace(unit, case=replace(unit.case, targets=plan.drawn[unit.case.name].targets[number]), calibrated=unit.case)
+        _with_drawn_profiles(plan, unit, number)
         for number in range(uncertainty.profiles)
         for unit in units[number % plan.scenario.replications * places :][:places]
     ]
@@ -102,12 +102,20 @@ def run_plan(
 
 def units_of(plan: RunPlan, engine: Engine | None, *, keeps_requests: bool = True) -> list[Unit]:
     """Return the units of a plan, replication by replication, so that those of further replications come last."""
-    return [
+    units = [
         Unit(plan.scenario, case, network, links, replication, engine=engine, keeps_requests=keeps_requests)
         for replication in range(plan.scenario.replications)
-        for case in plan.cases.values()
+        for case in list(plan.cases.values())[: 1 if plan.is_mixed else None]
         for network, links in plan.networks.items()
     ]
+    return [mixed_units(plan, unit) for unit in units] if plan.is_mixed else units
+
+
+def _with_drawn_profiles(plan: RunPlan, unit: Unit, number: int) -> Unit:
+    """Return a unit with a draw of its profiles."""
+    drawn = replace(unit.case, targets=plan.drawn[unit.case.name].targets[number])
+    parts = tuple(_with_drawn_profiles(plan, part, number) for part in unit.parts)
+    return replace(unit, case=drawn, calibrated=unit.case, parts=parts)
 
 
 def _run(units: list[Unit], begin: int, jobs: int | None, progress: Progress | None) -> list[UnitResult]:
@@ -138,18 +146,17 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:
     engines: dict[str, set[str]] = {}
     engine_reasons: dict[str, str] = {}
     for unit, result in zip(units, results, strict=True):
-        of_cells.setdefault(CellName(ALL, unit.case.name, unit.network), []).append(result)
+        for group in result.offloading:
+            of_cells.setdefault(CellName(*group, unit.network), []).append(result)
         for policy, (engine, reason) in result.engines.items():
             engines.setdefault(policy, set()).add(engine)
             if reason:
                 engine_reasons[policy] = reason
     first = [(unit, result) for unit, result in zip(units, results, strict=True) if unit.replication == 0]
-    learnt = {unit.case.name: result.learnt for unit, result in first}
+    learnt = {workload: known for _, result in reversed(first) for (_, workload), known in reversed(result.learnts.items())}
     goal, roles = goal_of(scenario), roles_of(scenario)
     recommendations = [
-        recommend(
-            whole, numbers, roles, goal, _reason(scenario, world.workload, learnt[world.workload], of_cells[world]), parts
-        )
+        recommend(whole, numbers, roles, goal, _reason(plan, world, of_cells[world]), parts)
         for world, (whole, *parts) in ((world, cells.values()) for world, cells in by_world(table).items())
     ]
     cautions = dict.fromkeys(record["caution"] for record in recommendations if record["caution"])
@@ -159,12 +166,12 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:
         summary_rows=table,
         comparisons=mark_unstable(comparisons(numbers, baselines), table),
         recommendations=recommendations,
-        fits=[row for case in plan.cases.values() for row in fits(case, learnt[case.name])],
+        fits=list(_fits(plan, first)),
         cells=[cell_of(unit, result) for unit, result in first],
         notes=[*notes(plan, learnt, table, engine_reasons), *cautions],
         warnings=warnings(plan, table),
         scope=list(describe_scope(plan)),
-        gaps=_gaps(scenario, of_cells),
+        gaps=_gaps(scenario, units, results),
         replicated=replicated(numbers, scenario.measured_metrics),
         scenario=scenario.document(),
         engines={policy: ", ".join(sorted(names)) for policy, names in engines.items()},
@@ -178,8 +185,14 @@ def summarise(plan: RunPlan, runs: Runs) -> tuple[Runs, list[Row]]:
     runs = with_regret(runs, roles_of(scenario).oracle)
     table = rows(runs, scenario.requests, metrics=scenario.measured_metrics)
     # Only requests that arrive by themselves can overload a device.
-    open_loops = [name for name, case in plan.cases.items() if case.arrivals.discipline == "open"]
-    return runs, with_stability(table, runs, {name: devices(scenario, name) for name in open_loops})
+    open_loops = [unit for unit in _units_on_one_network(plan) if unit.case.arrivals.discipline == "open"]
+    groups = [(unit, group) for unit in open_loops for group in result_groups(unit)]
+    return runs, with_stability(table, runs, {(group.site, group.workload): devices_of(unit, group) for unit, group in groups})
+
+
+def _units_on_one_network(plan: RunPlan) -> list[Unit]:
+    once, (network, links) = plan.scenario.model_copy(update={"replications": 1}), next(iter(plan.networks.items()))
+    return units_of(replace(plan, scenario=once, networks={network: links}), None)
 
 
 def in_order(scenario: ScenarioConfiguration, units: Sequence[Unit], results: Sequence[UnitResult]) -> Runs:
@@ -193,7 +206,10 @@ def in_order(scenario: ScenarioConfiguration, units: Sequence[Unit], results: Se
 
 def places_of(scenario: ScenarioConfiguration) -> list[Place]:
     """Return the places of a run in the order of its results."""
-    return [Place(ALL, *names) for names in product(scenario.workloads, scenario.networks, scenario.policies)]
+    groups = [(ALL, workload) for workload in scenario.workloads]
+    if scenario.shares_devices:
+        groups = groups_of(list(scenario.sites), list(scenario.workloads))
+    return [Place(*group, *names) for group, *names in product(groups, scenario.networks, scenario.policies)]
 
 
 def goal_of(scenario: ScenarioConfiguration) -> Goal:
@@ -212,30 +228,57 @@ def roles_of(scenario: ScenarioConfiguration) -> Roles:
     )
 
 
-def _reason(scenario: ScenarioConfiguration, workload: str, learnt: Learnt, results: list[UnitResult]) -> Row:
+def _reason(plan: RunPlan, cell: CellName, results: list[UnitResult]) -> Row:
     """Return the facts behind the decisions of the policies.
 
     These are the mean transfer time to the last device, the source lengths that each policy keeps at the first device at that
     time, and the share of requests that are truly executed sooner on another device.
     """
-    transfer_s = sum(result.mean_transfer_s for result in results) / len(results)
-    knowledge = learnt.knowledge(list(scenario.devices))
-    kept = {name: policy.kept_lengths(knowledge, transfer_s) for name, policy in scenario.policies.items()}
+    scenario = plan.scenario
+    best_share, transfer_s = (
+        sum(result.offloading[cell.site, cell.workload][number] for result in results) / len(results) for number in (0, 1)
+    )
+    known = [
+        learnt
+        for (site, workload), learnt in results[0].learnts.items()
+        if cell.site in (ALL, site) and cell.workload in (ALL, workload)
+    ]
+    kept = {}
+    if len(known) == 1:  # lengths that are kept differ between workloads and sites
+        knowledge = known[0].knowledge(list(scenario.devices))
+        kept = {name: policy.kept_lengths(knowledge, transfer_s) for name, policy in scenario.policies.items()}
+    arrivals = [scenario.workloads[name].arrivals for name in scenario.workloads if cell.workload in (ALL, name)]
     return {
         "transfer_s": transfer_s,
         "kept": {name: lengths for name, lengths in kept.items() if lengths},
-        "best_offloaded_share": sum(result.best_offloaded_share for result in results) / len(results),
-        "queues": not isinstance(scenario.workloads[workload].arrivals, BackToBack),
+        "best_offloaded_share": best_share,
+        "queues": not isinstance(arrivals[0], BackToBack),
         "devices": list(scenario.devices),
     }
 
 
-def _gaps(scenario: ScenarioConfiguration, of_cells: Mapping[CellName, list[UnitResult]]) -> list[Row]:
+def _fits(plan: RunPlan, first: Sequence[tuple[Unit, UnitResult]]) -> Iterator[Row]:
+    """Yield the fits of each workload, and those of the own devices of further sites; `first`: units of replication 0."""
+    seen: dict[str, set[int]] = {}
+    for unit, result in first:
+        for part in unit.parts or (unit,):
+            known = seen.setdefault(part.case.name, set())
+            if id(part.case) not in known:
+                rows_of_part = fits(part.case, result.learnts[part.site_name, part.case.name])
+                yield from (row | {"site": part.site_name} for row in list(rows_of_part)[1:2]) if known else rows_of_part
+            known.add(id(part.case))
+
+
+def _gaps(scenario: ScenarioConfiguration, units: Sequence[Unit], results: Sequence[UnitResult]) -> list[Row]:
     policy, gaps = scenario.analysed_policy, list[Row]()
+    by_place: dict[Place, list[UnitResult]] = {}
     if policy is not None and scenario.gap_analysis:
-        for cell, results in of_cells.items():
-            names = results[0].gap_totals_s
-            gaps += gap_rows(Place(*cell, policy), {name: [result.gap_totals_s[name] for result in results] for name in names})
+        for unit, result in zip(units, results, strict=True):
+            group = result_groups(unit)[0]
+            by_place.setdefault(Place(group.site, group.workload, unit.network, policy), []).append(result)
+    for place, of_place in by_place.items():
+        names = of_place[0].gap_totals_s
+        gaps += gap_rows(place, {name: [result.gap_totals_s[name] for result in of_place] for name in names})
     return gaps
 
 
@@ -268,12 +311,13 @@ def cell_of(unit: Unit, result: UnitResult) -> Cell:
     cnmt = next((policy for policy in scenario.policies.values() if isinstance(policy, CNmtPolicy)), CNmtPolicy(kind="cnmt"))
     line = cnmt.line(result.learnt.knowledge([]).lengths)
     known = judged_share(scenario, case) is not None and not result.live
+    group = result_groups(unit)[0]
     return Cell(
         site=ALL,
-        workload=case.name,
+        workload=group.workload,
         network=unit.network,
         lengths=case.table,
-        devices=tuple(devices(scenario, case.name)),
+        devices=tuple(devices_of(unit, group)),
         series=unit.links.link.rtt,
         regression_slope=line.slope,
         regression_offset=line.offset,
@@ -286,6 +330,7 @@ def cell_of(unit: Unit, result: UnitResult) -> Cell:
         batches={name: trail.batches for name, trail in trails.items() if trail.batches},
         streams={name: trail.streams for name, trail in trails.items() if trail.streams},
         energies={name: trail.energy for name, trail in trails.items() if trail.energy is not None},
+        parts=result.rows,
         planned=tuple(target.streaming.planned if target.streaming else None for target in case.targets if case.streams),
     )
 

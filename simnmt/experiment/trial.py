@@ -81,6 +81,8 @@ def opener(source: Source, level: Level, *, allow_code: bool) -> Open:
     def open_plan(overrides: Iterable[Override]) -> RunPlan:
         scenario, document = source.with_overrides(overrides, allow_code=allow_code)
         plan = with_metrics(read_inputs(scenario, Path.cwd(), document, cache), asserted)
+        if plan.sites:
+            raise document.error(("sites",), "deployments are planned for scenarios without sites", key=True)
         for workload, case in plan.cases.items():
             if case.arrivals.discipline != "open" or case.arrivals.mean_rate_rps is None:
                 what = f"arrivals of kind {scenario.workloads[workload].arrivals.kind} have no rate that a plan could set"
@@ -379,7 +381,9 @@ def basis_of(
         for name, case in plan.cases.items()
     }
     plan = replace(plan, cases=cases)
-    sources = "; ".join(filter(None, (describe_sources(plan), describe_separate_runs(plan.scenario))))
+    # Every trial is of one workload, also where a run would let several share the devices.
+    separate = describe_separate_runs(plan.scenario.model_copy(update={"share_devices": False}))
+    sources = "; ".join(filter(None, (describe_sources(plan), separate)))
     rows = [placement.place._asdict() | trial.numbers for placement, trial in trials if trial.numbers]
     greatest_rps = max((trial.rate_rps for _, trial in trials), default=0.0)
     doubts = [*_doubts_of_length(plan, level, greatest_rps)]

@@ -7,29 +7,42 @@ need with full batches.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf, isnan
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base import random_streams
+from simnmt.base.errors import InputError
 from simnmt.batching.custom import CustomBatchingConfiguration
 from simnmt.devices import KINDS, Kind, ModelFifo
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.devices.failures import Failures
 from simnmt.devices.models import Models
-from simnmt.experiment.accounts import down_times, link_faults, refuse_without_answers, unit_energy, with_faults
+from simnmt.experiment.accounts import (
+    down_times,
+    link_faults,
+    refuse_without_answers,
+    request_costs,
+    unit_energy,
+    with_faults,
+)
 from simnmt.experiment.cases import Case, Unit
 from simnmt.experiment.draws import Drawn, Learnt, draw, learn
 from simnmt.experiment.inputs import GIGABYTE
-from simnmt.experiment.policy_setup import set_up_policy, truths_by_source
-from simnmt.experiment.routes import estimate_age_s
+from simnmt.experiment.mix import Group, Mix, MixedSetup, draw_mix, result_groups
+from simnmt.experiment.policy_setup import Truths, set_up_policy, truths_by_source
+from simnmt.experiment.routes import Line, estimate_age_s
 from simnmt.experiment.targets import Decoding
 from simnmt.network.outages import DownTimes
-from simnmt.results.device_accounts import BatchAccount, StreamAccount
+from simnmt.results.columns import Array
+from simnmt.results.device_accounts import BatchAccount, Log, StreamAccount
+from simnmt.results.metrics import Criteria
 from simnmt.results.places import ALL, Place
-from simnmt.results.requests import Engine, RequestLog, Trail, Truth, decision_regret_s, were_answered
+from simnmt.results.requests import Columns, Engine, RequestLog, Trail, Truth, decision_regret_s, were_answered
 from simnmt.results.summary import Device, Numbers, known, measure
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.world.engine import decode_all, simulate
@@ -52,10 +65,19 @@ def devices(scenario: ScenarioConfiguration, workload: str) -> list[Device]:
     ]
 
 
-def _held_models(unit: Unit, number: int) -> ModelFifo | None:
-    """Return the boxes of a target that load the models of its requests; None if all models are always in memory."""
+def devices_of(unit: Unit, group: Group) -> list[Device]:
+    """Return the devices that the requests of a group meet; their own ones are those of its sites."""
+    first, *others = devices(unit.scenario, unit.case.name)
+    return [replace(first, servers=max(group.boxes.stop - group.boxes.start, 1)), *others]
+
+
+def _held_models(unit: Unit, number: int, cases: Sequence[Case | None]) -> ModelFifo | None:
+    """Return the boxes of a target that load the models of its requests; None if all models are always in memory.
+
+    `cases`: of all workloads that may enter them, by the numbers in `Requests.model`.
+    """
     device = unit.scenario.devices[unit.case.targets[number].device]
-    models = [case.targets[number].model for case in (unit.case,)]
+    models = [None if case is None else case.targets[number].model for case in cases]
     held = {model.name: model for model in models if model is not None and not model.stays}
     if not held or not unit.case.queues or device.memory_gb is None:
         return None
@@ -66,19 +88,26 @@ def _held_models(unit: Unit, number: int) -> ModelFifo | None:
 
 def kinds(unit: Unit, down: Mapping[str, Sequence[DownTimes]] | None = None) -> list[Kind]:
     """Return the boxes of every target; `down`: when the boxes of devices that fail are down."""
-    scenario, boxes_of_targets = unit.scenario, list[Kind]()
+    boxes_of_targets = list[Kind]()
+    cases = list({part.case.name: part.case for part in unit.parts}.values()) or [unit.case]
     for number, target in enumerate(unit.case.targets):
-        device, boxes = scenario.devices[target.device], scenario.count_of(target.device, unit.case.name)
-        settings = target.streamed or (target.decoding if unit.case.batches else None) or _held_models(unit, number)
-        name = device.execution or ("fifo" if settings is None else settings.name)
+        boxes = unit.scenario.count_of(target.device, unit.case.name)
         balancer = _balancer(unit, target.device, boxes) if boxes_of_targets else ByNode()
-        kind = KINDS[name].of_device(boxes, device.workers, balancer, settings)
-        if down and target.device in down and device.failures is not None:
+        kind = _kind(unit, number, cases, boxes, balancer)
+        failures = unit.scenario.devices[target.device].failures
+        if down and target.device in down and failures is not None:
             # The kinds of which boxes fail are dataclasses.
-            failures = Failures(down[target.device], device.failures.requests)
-            kind = replace(kind, failures=failures)  # type: ignore[type-var]
+            kind = replace(kind, failures=Failures(down[target.device], failures.requests))  # type: ignore[type-var]
         boxes_of_targets.append(kind)
     return boxes_of_targets
+
+
+def _kind(unit: Unit, number: int, cases: Sequence[Case | None], boxes: int, balancer: Balancer) -> Kind:
+    target = unit.case.targets[number]
+    device = unit.scenario.devices[target.device]
+    settings = target.streamed or (target.decoding if unit.case.batches else None) or _held_models(unit, number, cases)
+    name = device.execution or ("fifo" if settings is None else settings.name)
+    return KINDS[name].of_device(boxes, device.workers, balancer, settings)
 
 
 def _balancer(unit: Unit, device: str, boxes: int) -> Balancer:
@@ -136,16 +165,21 @@ class UnitResult:
     """The result of one unit."""
 
     numbers: dict[Place, Numbers]
-    best_offloaded_share: float
-    """Share of requests whose execution plus transfer is truly least on another device than the first."""
-    mean_transfer_s: float
-    """To the last device, of all requests: of those that a policy offloads, it would depend on when the policy offloads."""
+    offloading: dict[tuple[str, str], tuple[float, float]]
+    """By site and workload of each row of results: the share of requests whose execution plus transfer is truly least on
+    another device than the first, and the mean transfer time to the last device, of all requests: of those that a policy
+    offloads, it would depend on when the policy offloads."""
     learnt: Learnt
+    """Of the first part of a mix."""
+    learnts: dict[tuple[str, str], Learnt]
+    """By site and workload."""
     gap_totals_s: dict[str, float]
     engines: dict[str, tuple[Engine, str]]
     """The engine of the world by policy, and why the compiled one did not run it."""
     truth: Truth | None
     trails: dict[str, Trail]
+    rows: dict[tuple[str, str], NDArray[np.int64]] = field(default_factory=dict)
+    """Of a mix, by site and workload: the numbers of their requests."""
     live: bool = False
     """True if measured live, so that only the target that was taken has known times."""
 
@@ -154,42 +188,74 @@ def run_unit(unit: Unit) -> UnitResult:
     """Draw the requests of a unit and run them under every policy of the scenario."""
     scenario, case = unit.scenario, unit.case
     # Policies know the profiles as calibrated, also where the boxes have drawn ones.
-    learnt = learn(unit.known)
-    drawn = draw(unit, learnt)
-    world = UnitWorld(unit, drawn)
+    learnts = learn_parts(unit.known)
+    mix = draw_mix(unit, learnts) if unit.parts else None
+    drawn = draw(unit, learnts[0]) if mix is None else mix.drawn
+    world = UnitWorld(unit, drawn, mix)
+    groups = result_groups(unit)
     # Misroutes of runs with drawn profiles are shown nowhere.
     share = None if unit.calibrated is not None else judged_share(scenario, case)
     cut = scenario.warm_up_requests
     trails, numbers = dict[str, Trail](), dict[Place, Numbers]()
     for name, settings in scenario.policies.items():
-        setup = set_up_policy(unit.known, learnt, drawn, settings)
-        trail = world.trail(setup, share or 0.0)
+        trail = world.trail(_setup(unit.known, learnts, drawn, mix, name), share or 0.0)
         refuse_without_answers(unit, name, trail.outcome, cut)
         trail = replace(trail, energy=unit_energy(unit, RequestLog.of(drawn.truth, trail).answered, trail))
-        place = Place(ALL, case.name, unit.network, name)
-        trails[name], numbers[place] = trail, world.measured(trail, cut)
-        if settings.knows_truth or settings.single_device:
-            numbers[place]["mean_estimate_age_s"] = None  # it uses none
+        trails[name] = trail
+        for group, measured in world.measured(trail, cut, groups):
+            numbers[Place(group.site, group.workload, unit.network, name)] = measured
+            if settings.knows_truth or settings.single_device:
+                measured["mean_estimate_age_s"] = None  # it uses none
     gap_totals_s = dict[str, float]()
     if scenario.gap_analysis and scenario.analysed_policy is not None and unit.calibrated is None:
-        settings = scenario.policies[scenario.analysed_policy]
         for removed, truths in truths_by_source(case.queues, case.streams).items():
-            trail = world.trail(set_up_policy(unit, learnt, drawn, settings, truths))
-            refuse_without_answers(unit, settings.kind, trail.outcome, cut)
+            trail = world.trail(_setup(unit, learnts, drawn, mix, scenario.analysed_policy, truths))
+            refuse_without_answers(unit, scenario.analysed_policy, trail.outcome, cut)
             counted = RequestLog.of(drawn.truth, trail, slice(cut, scenario.requests)).answered
             answered = 1.0 if trail.outcome is None else float(were_answered(trail.outcome[cut:]).mean())
             gap_totals_s[removed] = float(counted["latency_s"].sum()) * _per_counted(unit, cut) / answered
     last = len(case.targets) - 1
     return UnitResult(
         numbers=numbers,
-        best_offloaded_share=drawn.truth.best_offloaded_share,
-        mean_transfer_s=float(np.mean([(trail.truth or drawn.truth).transfer_s[last].mean() for trail in trails.values()])),
-        learnt=learnt,
+        offloading={
+            (group.site, group.workload): _offloading(drawn.truth, trails.values(), last, mix.rows_of(group) if mix else ...)
+            for group in groups
+        },
+        learnt=learnts[0],
+        learnts={(part.site_name, part.case.name): learnt for part, learnt in zip(_parts(unit), learnts, strict=True)},
         gap_totals_s=gap_totals_s,
         engines={name: (trail.engine, trail.engine_reason) for name, trail in trails.items()},
         truth=drawn.truth if unit.is_kept else None,
         trails=trails if unit.is_kept else {},
+        rows=mix.rows_by_part() if mix and unit.is_kept else {},
     )
+
+
+def _offloading(truth: Truth, trails: Iterable[Trail], last: int, rows: Any) -> tuple[float, float]:
+    transfer_s = float(np.mean([(trail.truth or truth).transfer_s[last][rows].mean() for trail in trails]))
+    return float(np.mean(truth.best_target[rows] != 0)), transfer_s
+
+
+def _parts(unit: Unit) -> tuple[Unit, ...]:
+    return unit.parts or (unit,)
+
+
+def learn_parts(unit: Unit) -> list[Learnt]:
+    """Return what policies learn of each part of a unit; of the unit itself if it is no mix."""
+    learnt: dict[int, Learnt] = {}
+    for part in _parts(unit):
+        if id(part.case) not in learnt:
+            learnt[id(part.case)] = learn(part)
+    return [replace(learnt[id(part.case)], costs=request_costs(part)) for part in _parts(unit)]
+
+
+def _setup(
+    unit: Unit, learnts: Sequence[Learnt], drawn: Drawn, mix: Mix | None, policy: str, truths: Truths = frozenset()
+) -> PolicySetup | MixedSetup:
+    """Set a policy up for the requests of a unit."""
+    if mix is not None:
+        return mix.set_up(policy, truths)
+    return set_up_policy(unit, learnts[0], drawn, unit.scenario.policies[policy], truths)
 
 
 def expected_s(scenario: ScenarioConfiguration, engine: Engine | None) -> float:
@@ -224,78 +290,174 @@ def judged_share(scenario: ScenarioConfiguration, case: Case) -> float | None:
     return min(JUDGED / scenario.requests, 1.0) if case.queues else 0.0
 
 
+def _own_devices(mix: Mix) -> list[Kind]:
+    """Return the deciders' own devices, by site."""
+    workloads, own = list(dict.fromkeys(part.unit.case.name for part in mix.parts)), list[Kind]()
+    for of_site in mix.deciders:
+        units = [mix.parts[number].unit for number in of_site.parts]
+        cases = {unit.case.name: unit.case for unit in units}
+        own.append(_kind(units[0], 0, [cases.get(name) for name in workloads], of_site.count, ByNode()))
+    return own
+
+
 class UnitWorld:
     """The boxes, the links and the faults of a unit, in which every policy meets the same requests."""
 
-    def __init__(self, unit: Unit, drawn: Drawn) -> None:
-        self._unit, self._drawn = unit, drawn
+    def __init__(self, unit: Unit, drawn: Drawn, mix: Mix | None = None) -> None:
+        self._unit, self._drawn, self._mix = unit, drawn, mix
         self._down = down_times(unit)
         local, *others = kinds(unit, self._down)
         self._world = World(
-            drawn.requests, others, [local], route=drawn.route, clients=drawn.clients, faults=link_faults(unit, drawn.routes)
+            drawn.requests,
+            others,
+            [local] if mix is None else _own_devices(mix),
+            decider=None if mix is None else mix.decider,
+            route=drawn.route,
+            clients=drawn.clients,
+            faults=link_faults(unit, [Line(unit.network, drawn.routes, 0)] if mix is None else mix.lines),
         )
 
-    def trail(self, setup: PolicySetup, share: float = 0.0) -> Trail:
+    def trail(self, setup: PolicySetup | MixedSetup, share: float = 0.0) -> Trail:
         """Simulate a policy; return the trail of the requests in the order of issue. `share`: of the decisions to be judged."""
         drawn = self._drawn
-        trail = simulate(self._world, setup, share, self._unit.engine)
+        composed = setup.composed() if isinstance(setup, MixedSetup) else setup
+        trail = simulate(self._world, composed, share, self._unit.engine)
         issued_s, decided_s, measured_at_s = trail.arrival_s, trail.decided_s, trail.measured_at_s
         node = drawn.requests.node if trail.node is None else trail.node
         assert node is not None
+        decider = node % self._world.deciders if self._mix is None else self._mix.decider
         moments_s = drawn.moments_s
         if moments_s is not None and drawn.decided_order is not None:
             moments_s = moments_s[drawn.decided_order]
         trail = trail.with_columns(
-            server=np.where(trail.target == 0, node % self._world.deciders, trail.server).astype(np.int32),
+            server=np.where(trail.target == 0, decider, trail.server).astype(np.int32),
             estimate_age_s=estimate_age_s(issued_s, decided_s, measured_at_s, moments_s),
             decided_s=None,
             measured_at_s=None,
             node=None,
         )
-        trail = replace(trail, tgt_len_by_src_len=_assumed_lengths(drawn, setup), truth=drawn.own_truth(issued_s, node))
+        if not isinstance(setup, MixedSetup):
+            trail = replace(trail, tgt_len_by_src_len=_assumed_lengths(drawn, setup), truth=drawn.own_truth(issued_s, node))
         if drawn.decided_order is not None:
             trail = trail.in_order(drawn.decided_order)
+        if isinstance(setup, MixedSetup):
+            trail = trail.with_columns(tgt_len_predicted=setup.predicted_tgt_len(), part=setup.mix.part)
         if trail.transfer_s is not None:  # the world measures from the deciders, a log from the end nodes
             trail = trail.with_columns(transfer_s=trail.transfer_s + (trail.truth or drawn.truth).transfer_s[0])
         if drawn.issued_s is not None:
             trail = trail.with_columns(arrival_s=drawn.issued_s)
         return replace(trail, streams=_stream_accounts(self._unit.case, RequestLog.of(drawn.truth, trail), trail), streamed=())
 
-    def measured(self, trail: Trail, cut: int) -> Numbers:
-        """Return the numbers of one policy's run without its first `cut` requests."""
-        unit, drawn, case = self._unit, self._drawn, self._unit.case
-        counted = slice(cut, unit.scenario.requests)
-        judged = unit.calibrated is None and judged_share(unit.scenario, case) is not None
-        lost = decision_regret_s(drawn.truth, trail) if judged else None
-        lost = lost[counted] if lost is not None and cut else lost
-        log = RequestLog.of(drawn.truth, trail, counted).answered
+    def measured(self, trail: Trail, cut: int, groups: Sequence[Group]) -> Iterator[tuple[Group, Numbers]]:
+        """Yield the numbers of one policy's run without its first `cut` requests, of each group; the first is of all."""
+        unit, mix = self._unit, self._mix
+        log = RequestLog.of(self._drawn.truth, trail, slice(cut, unit.scenario.requests)).answered
         batches: list[tuple[BatchAccount, float] | None] = []
-        for number, (account, target) in enumerate(zip(trail.batches, case.targets, strict=False)):
+        for number, (account, target) in enumerate(zip(trail.batches, unit.case.targets, strict=False)):
             if account is None or target.decoding is None:
                 batches.append(None)
                 continue
             there = np.flatnonzero(log["target"] == number)
             full_s = saturated_s(target.decoding, log["src_len"][there], log["tgt_len"][there], unit.engine)
             batches.append((account, full_s))
-        criteria = unit.scenario.criteria_of(case.name)
+        if mix is None or len(groups) == 1:
+            yield groups[0], self._measured_group(trail, groups[0], slice(0, unit.scenario.requests), cut, batches)
+            return
+        shares, loads = self._work_shares(log, batches), dict[str, float | None]()
+        for group in groups:
+            is_whole = group is groups[0]
+            rows = slice(0, unit.scenario.requests) if is_whole else np.flatnonzero(mix.rows_of(group))
+            of_group = shares[:, list(group.parts)].sum(axis=1).tolist()
+            batched = batches if is_whole else [one and (one[0], one[1] * of_group[at]) for at, one in enumerate(batches)]
+            numbers = self._measured_group(trail, group, rows, cut, batched)
+            for number, device in enumerate(unit.scenario.devices):
+                numbers[f"{device}_work_share"] = None if isnan(of_group[number]) else of_group[number]
+                for name in (f"{device}_load", f"{device}_busiest_load"):
+                    if is_whole:
+                        loads[name] = numbers[name]
+                    elif number or group.site == ALL:
+                        # The devices are loaded by all requests, but for the own ones of a site.
+                        numbers[name] = loads[name]
+            yield group, numbers
+
+    def _work_shares(self, log: RequestLog, batched: Sequence[Any]) -> NDArray[np.float64]:
+        """Return the share of each part in the work of each target, shape (targets, parts); NaN without any work."""
+        assert self._mix is not None
+        work = []
+        for number in range(len(self._unit.case.targets)):
+            there = log["target"] == number
+            weights = log["tgt_len"] + 1.0 if batched and batched[number] else log["t_exe_s"]
+            work.append(np.bincount(log["part"][there], weights[there], minlength=len(self._mix.parts)))
+        with np.errstate(invalid="ignore"):
+            shares: NDArray[np.float64] = np.array(work) / np.sum(work, axis=1, keepdims=True)
+        return shares
+
+    def _measured_group(
+        self, trail: Trail, group: Group, rows: slice | NDArray[np.int64], cut: int, batched: Sequence[Any]
+    ) -> Numbers:
+        """Return the numbers of the requests of a group; `rows`: their numbers in the order of issue."""
+        unit, drawn, mix = self._unit, self._drawn, self._mix
+        counted: slice | NDArray[np.int64]
+        if isinstance(rows, slice):
+            counted, count, left_out = slice(cut, rows.stop), rows.stop, cut
+        else:
+            counted, count = rows[rows >= cut], len(rows)
+            left_out = count - len(counted)
+        log = RequestLog.of(drawn.truth, trail, counted).answered
+        if not len(log["target"]):
+            what = f"no request of {group.workload} at {group.site} is counted and answered in replication {unit.replication}"
+            raise InputError(what, remedy="give more requests, or fewer warm_up_requests")
+        judged = unit.calibrated is None and judged_share(unit.scenario, unit.case) is not None
+        lost = decision_regret_s(drawn.truth, trail) if judged else None
+        lost = lost[counted] if lost is not None and (cut or mix) else lost
         extra_work = () if trail.faults is None else [work / _per_counted(unit, cut) for work in trail.faults.extra_work]
+        if mix is not None and extra_work:
+            extra_work = [extra_work[0][group.boxes], *extra_work[1:]]
         numbers = measure(
-            log,
+            log if mix is None else _own_boxes_from(log, group.boxes.start),
             lost,
-            devices(unit.scenario, case.name),
-            case.arrivals.discipline,
-            batches,
+            devices_of(unit, group),
+            unit.case.arrivals.discipline,
+            batched,
             trail.streams,
             extra_work,
-            criteria=criteria,
+            criteria=unit.scenario.criteria_of(unit.case.name) if mix is None else _criteria_of(mix, group, log),
             start_s=float(trail.arrival_s[slice(cut, cut + 1)][0]) if cut else 0.0,
         )
         # As if all requests were like those that count, so that totals of replications with different cuts are of as many.
-        numbers["total_latency_s"] = known(numbers["total_latency_s"]) * _per_counted(unit, cut)
+        numbers["total_latency_s"] = known(numbers["total_latency_s"]) * (count / (count - left_out))
         numbers = with_faults(numbers, trail, list(unit.scenario.devices), self._down, counted)
         if trail.energy is not None:
-            numbers |= trail.energy.numbers()
-        return numbers | {"rtt_pace_s": drawn.pace_s, "warm_up_requests": float(cut)}
+            numbers |= trail.energy.numbers() if isinstance(rows, slice) else trail.energy.of_some(log).numbers()
+        numbers |= {"rtt_pace_s": drawn.pace_s, "warm_up_requests": float(left_out)}
+        return numbers if mix is None else numbers | {"requests": float(count)}
+
+
+def _own_boxes_from(log: RequestLog, first: int) -> Log:
+    """Return the log of a site, in which the deciders' own devices are counted from its first one."""
+
+    def read(name: str) -> Array:
+        column = log[name]
+        return np.where(log["target"] == 0, column - first, column) if name == "server" and first else column
+
+    return Columns(log.keys, read)
+
+
+def _criteria_of(mix: Mix, group: Group, log: RequestLog) -> Criteria:
+    """Return what the requests of a group are judged by; limits are by request where workloads differ."""
+    by_part = [part.unit.scenario.criteria_of(part.unit.case.name) for part in mix.parts]
+    first, *others = (by_part[number] for number in group.parts)
+    if all(criteria == first for criteria in others):
+        return first
+    part = log["part"]
+
+    def by_request(limits_s: list[Any]) -> Any:
+        return np.array([inf if limit_s is None else limit_s for limit_s in limits_s])[part]
+
+    deadlines_s = [criteria.deadline_s for criteria in by_part]
+    has_deadline = all(deadlines_s[number] is not None for number in group.parts)
+    good_within_s = by_request([criteria.good_within_s for criteria in by_part])
+    return Criteria(first.metrics, by_request(deadlines_s) if has_deadline else None, good_within_s)
 
 
 def _assumed_lengths(drawn: Drawn, setup: PolicySetup) -> NDArray[np.float64]:

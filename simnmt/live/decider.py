@@ -42,19 +42,28 @@ class Decision:
     sent_as: int
 
 
-def live_unit(plan: RunPlan, workload: str | None = None) -> Unit:
+def live_unit(plan: RunPlan, workload: str | None = None, site: str | None = None) -> Unit:
     """Return the unit of a scenario that a gateway serves: its first workload, unless named, on its first network.
 
-    Raises `InputError` for a workload that the scenario does not have, and for a device that streams its model.
+    `site`: whose gateway it is; None: the first one's that has a gateway. Raises `InputError` for a workload or a site that the
+    scenario does not have, and for a device that streams its model.
     """
-    name = next(iter(plan.cases)) if workload is None else workload
-    if name not in plan.cases:
-        raise InputError(f"no workload {name}", remedy=f"one of {', '.join(plan.cases)}")
-    for target in plan.cases[name].targets:
+    scenario, cases, networks = plan.scenario, plan.cases, plan.networks
+    if plan.sites or site is not None:
+        sites = {part.name: part for part in plan.sites if part.has_device}
+        if not sites or (site is not None and site not in sites):
+            raise InputError(f"no site {site or ''} with a gateway", remedy=f"one of {', '.join(sites)}" if sites else None)
+        part = sites[site or next(iter(sites))]
+        scenario, cases = part.scenario, part.cases
+        networks = {network: links[0] for network, links in part.networks.items()}
+    name = next(iter(cases)) if workload is None else workload
+    if name not in cases:
+        raise InputError(f"no workload {name}", remedy=f"one of {', '.join(cases)}")
+    for target in cases[name].targets:
         if target.streaming is not None:
             raise InputError(f"device {target.device} streams its model, which is simulated alone")
-    network, links = next(iter(plan.networks.items()))
-    return Unit(plan.scenario, plan.cases[name], network, links, 0)
+    network, links = next(iter(networks.items()))
+    return Unit(scenario, cases[name], network, links, 0)
 
 
 def deployable_policy(unit: Unit, policy: str) -> PolicySettings:

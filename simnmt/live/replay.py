@@ -352,9 +352,9 @@ def _result(unit: Unit, served: _Served, log: LoadLog, truth: Truth, trail: Trai
     first = unit.replication == 0
     return UnitResult(
         numbers={Place(ALL, unit.case.name, unit.network, served.policy): numbers},
-        best_offloaded_share=nan,
-        mean_transfer_s=nan,
+        offloading={},
         learnt=learn(unit),
+        learnts={},
         gap_totals_s={},
         engines={},
         truth=truth if first else None,
@@ -370,7 +370,7 @@ def _run_result(plan: RunPlan, settings: ReplaySettings, served: _Served, replay
     numbers = with_regret({place: [one.result.numbers[place] for one in replays]}, None)
     table = rows(numbers, scenario.requests, metrics=scenario.measured_metrics)
     judged = [device for device in devices if device.servers == 1]
-    table = with_stability(table, numbers, {case.name: judged} if case.arrivals.discipline == "open" else {})
+    table = with_stability(table, numbers, {(ALL, case.name): judged} if case.arrivals.discipline == "open" else {})
     cell = replace(cell_of(first.unit, first.result), devices=tuple(devices), series=_series(first), planned=())
     outcomes = np.concatenate([np.array(one.trail.outcome) for one in replays])
     lateness_ms = 1e3 * np.concatenate([one.log.lateness_s for one in replays])

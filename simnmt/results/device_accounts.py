@@ -402,6 +402,18 @@ class RunEnergy:
     execution_w: Floats
     """Dynamic joules for each second of an execution, by target; NaN where the power is unknown."""
     token_j: Floats
+    token_price: Floats
+
+    def of_some(self, log: Log) -> RunEnergy:
+        """Return the joules and the money of some requests of the run, by their log."""
+        target, requests = log["target"], len(log["target"])
+        tokens, share = log["src_len"] + log["tgt_len"], requests / self.requests
+        static_j, moved = share * self.sums["static_j"], float(self.token_price[target] @ tokens)
+        dynamic_j, transfer_j = float(self.execution_w[target] @ log["t_exe_s"]), float(self.token_j[target] @ tokens)
+        boxes_price = self.sums["cost"] - self.parts[-1]["price"]
+        sums = {"energy_j": static_j + dynamic_j + transfer_j, "static_j": static_j, "dynamic_j": dynamic_j}
+        sums |= {"transfer_j": transfer_j, "cost": share * boxes_price + moved}
+        return replace(self, requests=requests, tgt_tokens=int(log["tgt_len"].sum()), sums=sums)
 
     def request_j(self, log: Log) -> Floats:
         """Return the joules of each request by `COLUMNS` of its log; NaN if unknown. They add up to `energy_j`."""
@@ -452,4 +464,4 @@ def account_energy(
     parts.append({**links, **unknown, **moved})
     sums = {"energy_j": sum(joules.values()), **joules, "cost": sum(part["price"] for part in parts) or nan}
     known = [{name: None if value != value else value for name, value in part.items()} for part in parts]
-    return RunEnergy(len(target), int(tgt_tokens.sum()), sums, known, execution_w, token_j)
+    return RunEnergy(len(target), int(tgt_tokens.sum()), sums, known, execution_w, token_j, token_price)

@@ -10,6 +10,7 @@ from functools import cache
 from math import ceil, floor, inf, isfinite, log10
 from typing import Any, Literal
 
+from simnmt.base.arrays import Floats
 from simnmt.base.errors import InputError, shorten
 from simnmt.base.suggestions import did_you_mean, format_list
 from simnmt.results.number_text import digits, format_interval, percent
@@ -158,8 +159,9 @@ class Criteria:
     """What the runs of a workload are judged by, beyond the numbers that every run has."""
 
     metrics: tuple[Metric, ...] = ()
-    deadline_s: float | None = None
-    good_within_s: float | None = None
+    deadline_s: float | Floats | None = None
+    """One for all requests, or one for each, as is the next."""
+    good_within_s: float | Floats | None = None
     """Time within which an answer counts for the goodput; None if every answer does."""
 
 

@@ -115,11 +115,6 @@ class Requests:
             least_s = np.minimum(least_s, total_s)
         return best
 
-    @property
-    def best_offloaded_share(self) -> float:
-        """Share of requests whose best target is another one than the first."""
-        return np.count_nonzero(self.best_target) / len(self)
-
 
 Block = Requests
 Truth = Requests
@@ -174,7 +169,8 @@ class Trail:
     def in_order(self, order: NDArray[np.int64]) -> Trail:
         """Return the trail, which is in the order of the decisions, in the order of issue; `order`: numbers of the requests as
         decided."""
-        position = np.argsort(order)
+        position = np.empty_like(order)
+        position[order] = np.arange(len(order))
         return replace(self, columns={name: column[position] for name, column in self.columns.items()})
 
 
@@ -211,7 +207,9 @@ _DERIVED: dict[str, Callable[[Truth, Trail], Array]] = {
     "node": lambda truth, _: _known(truth.node),
     "src_len": lambda truth, _: truth.src_len.astype(np.int32),
     "tgt_len": lambda truth, _: _known(truth.tgt_len).astype(np.int32),
-    "tgt_len_predicted": lambda truth, trail: _known(trail.tgt_len_by_src_len)[truth.src_len],
+    "tgt_len_predicted": lambda truth, trail: (
+        _known(trail.tgt_len_by_src_len)[truth.src_len] if trail.tgt_len_predicted is None else trail.tgt_len_predicted
+    ),
     "t_exe_s": _execution_s,
     "t_tx_s": _transfer_s,
     "latency_s": lambda truth, trail: trail.queue_s + _execution_s(truth, trail) + _transfer_s(truth, trail),
@@ -263,7 +261,7 @@ class RequestLog(Log):
         """The log of which this is a sample; the log itself if it is none."""
 
     @classmethod
-    def of(cls, truth: Truth, trail: Trail, rows: slice = slice(None)) -> RequestLog:
+    def of(cls, truth: Truth, trail: Trail, rows: slice | Array = slice(None)) -> RequestLog:
         """Return the log of some requests of a run."""
         return cls(run_columns(truth, trail), rows)
 

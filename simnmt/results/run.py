@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from simnmt.network.series import RttSeries
+from simnmt.results.columns import Array
 from simnmt.results.device_accounts import BatchAccount, PlannedDevice, RunEnergy, StreamAccount
 from simnmt.results.metrics import Assertion, Assessment, assess_run
 from simnmt.results.places import CellName, Place, wholes
@@ -90,10 +91,19 @@ class Cell:
     profile_warnings: tuple[tuple[str, ...], ...] = ()
     """Effects on the numbers of what is doubtful about each target's profile; empty if they were not determined."""
 
+    parts: Mapping[tuple[str, str], Array] = field(default_factory=dict)
+    """Of a world that several sites or workloads share, the rows of each site's workload; else empty."""
+
     @property
     def name(self) -> CellName:
         """Site, workload and network."""
         return CellName.of(self)
+
+    def places(self, policy: str) -> list[tuple[Place, Array | None]]:
+        """Return the places of the requests of a policy, with their rows; None for all rows."""
+        if not self.parts:
+            return [(Place(*self.name, policy), None)]
+        return [(Place(*part, self.network, policy), rows) for part, rows in self.parts.items()]
 
     @property
     def loads(self) -> bool:
@@ -219,9 +229,13 @@ class Run:
         import pandas as pd
 
         frames = [
-            pd.DataFrame(dict(log)).assign(**cell.name._asdict(), policy=policy)
+            pd.DataFrame({name: values if rows is None else values[rows] for name, values in columns.items()}).assign(
+                **place._asdict()
+            )
             for cell in self.cells
             for policy, log in cell.logs.items()
+            for columns in [dict(log)]
+            for place, rows in cell.places(policy)
         ]
         return pd.concat(frames, ignore_index=True).astype(dict.fromkeys(Place._fields, "category"))
 

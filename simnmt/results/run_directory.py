@@ -22,7 +22,7 @@ from simnmt.base import files
 from simnmt.base.errors import InputError
 from simnmt.results.columns import Array, arrow_array
 from simnmt.results.device_accounts import BatchAccount
-from simnmt.results.places import Place, wholes
+from simnmt.results.places import ALL, Place, wholes
 from simnmt.results.requests import Columns, RequestLog
 from simnmt.results.run import Cell, LiveMeasurement, Run
 from simnmt.results.summary import Device, Row
@@ -148,30 +148,34 @@ ROW_GROUP = 131_072
 
 
 def write_requests(path: Path, cells: Iterable[Cell]) -> None:
-    """Write one row per request of replication 0, row groups of one cell and policy each."""
+    """Write one row per request of replication 0, row groups of one site, workload, network and policy each."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    logs = {Place(*cell.name, policy): log for cell in cells for policy, log in cell.logs.items()}
-    labels = [list(dict.fromkeys(names)) for names in zip(*logs, strict=True)]
+    logs = [(log, cell.places(policy)) for cell in cells for policy, log in cell.logs.items()]
+    labels = [list(dict.fromkeys(names)) for names in zip(*(place for _, places in logs for place, _ in places), strict=True)]
 
     def repeated(at: int, name: str, count: int) -> Any:
         indices = arrow_array(np.full(count, labels[at].index(name), np.int32))
         return pa.DictionaryArray.from_arrays(indices, arrow_array(labels[at], str))
 
+    def opened(schema: Any) -> Any:
+        floats = [field.name for field in schema if pa.types.is_floating(field.type)]
+        others = [name for name in schema.names if name not in floats]
+        encoding = {"use_dictionary": others, "column_encoding": dict.fromkeys(floats, "BYTE_STREAM_SPLIT")}
+        return stack.enter_context(pq.ParquetWriter(file, schema, compression="zstd", compression_level=1, **encoding))
+
     # The file is opened here: pyarrow would take no name that is not UTF-8, and blurs the reason of a failed write.
     with path.open("wb") as file, ExitStack() as stack:
         writer: Any = None
-        for place, log in logs.items():
-            named = {key: repeated(at, place[at], len(log["target"])) for at, key in enumerate(Place._fields)}
-            table = pa.table(named | {name: arrow_array(values) for name, values in log.items()})
-            if writer is None:
-                floats = [field.name for field in table.schema if pa.types.is_floating(field.type)]
-                others = [name for name in table.schema.names if name not in floats]
-                encoding = {"use_dictionary": others, "column_encoding": dict.fromkeys(floats, "BYTE_STREAM_SPLIT")}
-                opened = pq.ParquetWriter(file, table.schema, compression="zstd", compression_level=1, **encoding)
-                writer = stack.enter_context(opened)
-            writer.write_table(table, row_group_size=ROW_GROUP)
+        for log, places in logs:
+            columns = pa.table({name: arrow_array(values) for name, values in log.items()})
+            for place, rows in places:
+                table = columns if rows is None else columns.take(arrow_array(rows))
+                for at, key in reversed(list(enumerate(Place._fields))):
+                    table = table.add_column(0, key, repeated(at, place[at], len(table)))
+                writer = writer or opened(table.schema)
+                writer.write_table(table, row_group_size=ROW_GROUP)
 
 
 def sha256(path: Path) -> str:
@@ -272,8 +276,8 @@ def stored_log(path: Path, place: Place) -> RequestLog:
     """Return the log of one policy's requests in requests.parquet, which is opened on the first access."""
 
     @cache
-    def opened() -> tuple[Any, list[int]]:
-        """Return the file, and the numbers of the policy's row groups: each is of one cell and policy."""
+    def opened() -> tuple[Any, list[int], bool]:
+        """Return the file, the numbers of the place's row groups, each of one workload at one site, and whether of several."""
         import pyarrow.parquet as pq
 
         with _read(path):
@@ -281,7 +285,19 @@ def stored_log(path: Path, place: Place) -> RequestLog:
             at = [file.schema_arrow.get_field_index(key) for key in Place._fields]
             groups = map(file.metadata.row_group, range(file.num_row_groups))
             labels = [tuple(group.column(index).statistics.min for index in at) for group in groups]
-            return file, [number for number, label in enumerate(labels) if label == place]
+            wanted = [
+                number
+                for number, label in enumerate(labels)
+                if all(known in (ALL, name) for known, name in zip(place, label, strict=True))
+            ]
+            is_whole = len({labels[number] for number in wanted}) > 1
+            return file, wanted, is_whole
+
+    @cache
+    def order() -> Array:
+        """Return the rows in the order of issue; those of several sites and workloads are stored apart."""
+        file, groups, _ = opened()
+        return np.argsort(file.read_row_groups(groups, columns=["request_id"])["request_id"].to_numpy(), kind="stable")
 
     def names() -> list[str]:
         return [name for name in opened()[0].schema_arrow.names if name not in Place._fields]
@@ -289,9 +305,9 @@ def stored_log(path: Path, place: Place) -> RequestLog:
     def read(name: str) -> Array:
         if name not in names():
             raise KeyError(name)
-        file, groups = opened()
+        file, groups, is_whole = opened()
         with _read(path):
             values: Array = file.read_row_groups(groups, columns=[name])[name].to_numpy()
-            return values
+            return values[order()] if is_whole else values
 
     return RequestLog(Columns(names, read))

@@ -117,16 +117,16 @@ def _by_chance(boxes: int, box_requests: float) -> float:
     return 1.0 + sqrt(4.0 * unlikely / box_requests) + unlikely / box_requests
 
 
-def with_stability(rows: Sequence[Row], runs: Runs, open_loops: Mapping[str, Sequence[Device]]) -> list[Row]:
+def with_stability(rows: Sequence[Row], runs: Runs, open_loops: Mapping[tuple[str, str], Sequence[Device]]) -> list[Row]:
     """Add the columns on overload to each row (docs/reference/results.md#rows); None everywhere for a stable row.
 
-    `open_loops`: the devices of each workload with an open loop. In other loops clients wait for answers, so no queue grows
-    beyond their number.
+    `open_loops`: by site and workload, the devices of those with an open loop. In other loops clients wait for answers, so no
+    queue grows beyond their number.
     """
     judged = []
     for row in rows:
         counted = row["requests"] - round(row.get("warm_up_requests") or 0)
-        overloaded = overloads(runs[Place.of(row)], counted, open_loops.get(row["workload"], ()))
+        overloaded = overloads(runs[Place.of(row)], counted, open_loops.get((row["site"], row["workload"]), ()))
         worst = overloaded[0] if overloaded else None
         columns: Row = {
             "unstable": ", ".join(map(str, overloaded)) or None,

@@ -84,7 +84,7 @@ def measure(
     sent = np.bincount(target, minlength=max(len(devices), 1))
     quantiles = _quantiles(latency_s, "latency", criteria.metrics)
 
-    def answered(within_s: float | None) -> int:
+    def answered(within_s: float | Floats | None) -> int:
         return requests if within_s is None else int(np.count_nonzero(latency_s <= within_s))
 
     numbers: Numbers = {
@@ -99,7 +99,7 @@ def measure(
         "offered_rps": requests / (issued_s - start_s) if discipline != "back_to_back" and issued_s > start_s else None,
         "deadline_met_share": None if criteria.deadline_s is None else answered(criteria.deadline_s) / requests,
         "goodput_rps": answered(criteria.good_within_s) / (makespan_s - start_s),
-        "good_within_s": criteria.good_within_s,
+        "good_within_s": criteria.good_within_s if isinstance(criteria.good_within_s, float) else None,
     }
     if any(device.batch is not None or device.streamed for device in devices):
         first_s = _first_token_latency_s(log)
@@ -235,8 +235,8 @@ WITH_INTERVAL = ("total_latency_s", "regret_s")
 def rows(runs: Runs, requests: int, *, metrics: Sequence[Metric] = ()) -> list[Row]:
     """Return one row per site, workload, network and policy: means over the replications, in the order of the runs.
 
-    `requests`: issued in each run. `metrics`: those that were measured beside the standard ones. Other numbers than those and
-    `WITH_INTERVAL` have no interval, which would take most of the time of a sweep's table.
+    `requests`: issued in each run, unless numbers have others. `metrics`: those that were measured beside the standard ones.
+    Other numbers than those and `WITH_INTERVAL` have no interval, which would take most of the time of a sweep's table.
     """
     with_interval = {*WITH_INTERVAL, *columns_of(metrics)}
     table: list[Row] = []
@@ -244,7 +244,11 @@ def rows(runs: Runs, requests: int, *, metrics: Sequence[Metric] = ()) -> list[R
         row: Row = {**place._asdict(), "replications": len(replications), "requests": requests}
         # The oracle is no bound if requests wait, nor if a policy moves the times at which requests meet the network.
         no_queues = all(value is None for name, value in replications[0].items() if name.endswith("_busiest_load"))
+        if "requests" in replications[0]:  # of a part of a mix; by chance, those of a site differ between replications
+            row["requests"] = round(sum(known(numbers["requests"]) for numbers in replications) / len(replications))
         for name, first in replications[0].items():
+            if name in row:
+                continue
             values = [value for numbers in replications if (value := numbers[name]) is not None]
             complete = len(values) == len(replications)
             if name in SETTINGS:

@@ -51,7 +51,7 @@ def words_of(
     }
     fixed = [name for name in ("edge", "cloud") if name in totals_s]
     roles = Roles([name for name in totals_s if name != "oracle"], fixed, "oracle" if "oracle" in totals_s else None)
-    table = with_stability(rows(runs, requests), runs, {"de-en": [Device("gateway", 1, 1)]})
+    table = with_stability(rows(runs, requests), runs, {("all", "de-en"): [Device("gateway", 1, 1)]})
     kept = {"cnmt": "up to 17 tokens"}
     reason = {"transfer_s": 0.08, "kept": kept, "best_offloaded_share": 0.6, "queues": True, "devices": list(devices)}
     record = recommend(table, runs, roles, goal or Goal(), reason)

@@ -47,7 +47,7 @@ def recommended(
                 "gateway_load": (loads or {}).get(policy, 0.3), "gateway_busiest_load": (loads or {}).get(policy, 0.3),
             })  # fmt: skip
     roles = replace(roles, oracle=roles.oracle if "oracle" in means_s else None)
-    table = with_stability(rows(runs, 6_000), runs, {"w": [Device("gateway", 1, 1)]})
+    table = with_stability(rows(runs, 6_000), runs, {("all", "w"): [Device("gateway", 1, 1)]})
     return recommend(table, runs, roles, goal or Goal())
 
 

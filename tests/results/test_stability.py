@@ -100,7 +100,7 @@ def test_the_last_request_waits_as_long_as_the_growth_says(load: float) -> None:
     draw = np.random.default_rng(7)
     log = queue_of_one(np.cumsum(draw.exponential(1.0, 20_000)), draw.exponential(load, 20_000))
     run = {Place(ALL, "w", "n", "p"): [measure(log, np.zeros(20_000), [ONE], "open")]}
-    (row,) = with_stability(rows(run, 20_000), run, {"w": [ONE]})
+    (row,) = with_stability(rows(run, 20_000), run, {("all", "w"): [ONE]})
     lasts_s = row["requests"] / row["offered_rps"]
     assert row["backlog_growth"] == pytest.approx(load - 1.0, abs=0.05)
     assert row["backlog_growth"] * lasts_s == pytest.approx(log["t_queue_s"][-1], rel=0.02)
@@ -113,7 +113,7 @@ def table(**loads: float) -> list[dict[str, Any]]:
         ]
         for policy, load in loads.items()
     }
-    return with_stability(rows(run, 1_000), run, {"w": [Device("gateway", 1, 1), ONE]})
+    return with_stability(rows(run, 1_000), run, {("all", "w"): [Device("gateway", 1, 1), ONE]})
 
 
 def test_rows_keep_each_overload_worst_first() -> None:
@@ -124,7 +124,7 @@ def test_rows_keep_each_overload_worst_first() -> None:
             for gateway, cloud in ((1.23456, 1.5), (0.5, 1.5))
         ]
     }
-    (row,) = with_stability(rows(run, 10_000), run, {"w": [Device("gateway", 1, 1), ONE]})
+    (row,) = with_stability(rows(run, 10_000), run, {("all", "w"): [Device("gateway", 1, 1), ONE]})
     assert row["unstable"] == "cloud: load 1.50, gateway: load 1.23 in 1 of 2 replications"
     assert [(row[f"{name}_overload"], row[f"{name}_overloaded_in"]) for name in ("cloud", "gateway")] == [
         (1.5, 2),
@@ -137,7 +137,10 @@ def test_a_closed_loop_overloads_nothing() -> None:
     """A closed loop keeps its devices as busy as can be; back to back nothing has a load."""
     run: Any = {Place(ALL, "w", "n", "p"): [numbers(1.3)], Place(ALL, "back", "n", "p"): [dict.fromkeys(numbers(0.0), None)]}
     assert [row["unstable"] for row in with_stability(rows(run, 1_000), run, {})] == [None, None]
-    assert [row["unstable"] for row in with_stability(rows(run, 1_000), run, {"w": [ONE]})] == ["cloud: load 1.30", None]
+    assert [row["unstable"] for row in with_stability(rows(run, 1_000), run, {("all", "w"): [ONE]})] == [
+        "cloud: load 1.30",
+        None,
+    ]
 
 
 def test_comparisons_with_the_unstable_are_marked() -> None:

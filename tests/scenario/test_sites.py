@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from simnmt.base.errors import InputError
-from simnmt.experiment.inputs import InputCache, read_inputs, read_sites
+from simnmt.experiment.inputs import InputCache, read_sites
 from simnmt.experiment.notes import describe_drawn_lines
 from simnmt.network.series import TraceError
 from simnmt.scenario.configuration import ScenarioConfiguration
@@ -287,10 +287,3 @@ def test_an_unfit_input_of_a_site_is_refused_at_the_key_of_the_site(tmp_path: Pa
     source = source_of(tmp_path, "sites.branches.devices.gateway.profile=@nosuch")
     with pytest.raises(InputError, match=r"sites.branches.devices.gateway.profile"):
         read_sites(source.scenario, tmp_path, source.document)
-
-
-@pytest.mark.parametrize(("overrides", "key"), [([], "sites"), (["sites={}", "share_devices=true"], "share_devices")])
-def test_sites_are_not_run_yet(tmp_path: Path, overrides: list[str], key: str) -> None:
-    source = source_of(tmp_path, *overrides)
-    with pytest.raises(ScenarioError, match=f": {key}: "):
-        read_inputs(source.scenario, tmp_path, source.document)

@@ -1,0 +1,153 @@
+"""Mixes: workloads and sites that share devices, against runs without sites and against closed forms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import simnmt
+from simnmt.base.errors import InputError
+from simnmt.results.run import Run
+
+EXACT = {"lengths": {"lognormal": {"src_mean": 20.0, "src_sd": 0.0, "spread": 0.0}}}
+"""A workload whose sentences all have the same lengths."""
+
+
+def workload(rate_rps: float, lengths: Any = "@de-en-news", **keys: Any) -> dict[str, Any]:
+    return {"lengths": lengths, "arrivals": {"kind": "poisson", "rate_rps": rate_rps}, **keys}
+
+
+def scenario(**keys: Any) -> dict[str, Any]:
+    return {
+        "version": 1,
+        "name": "mixed",
+        "requests": 6_000,
+        "replications": 2,
+        "workloads": {"de-en": workload(4.0, end_nodes=3), "fr-en": workload(5.0, "@fr-en-news", end_nodes=2)},
+        "networks": {"n": {"rtt": "@cp1", "hops": {"gateway": {"rtt": {"constant_ms": 20}}}}},
+        "devices": {"gateway": {"profile": "@tx2-gru", "count": 2}, "cloud": {"profile": "@titan-xp-gru"}},
+        "policies": {"edge": {}, "cloud": {}, "cnmt": {}, "aware": {"kind": "cnmt", "sees_backlog": True}, "oracle": {}},
+    } | keys
+
+
+def row_of(result: Run, policy: str, site: str = "all", workload: str = "all") -> dict[str, Any]:
+    place = site, workload, policy
+    (row,) = (row for row in result.summary_rows if (row["site"], row["workload"], row["policy"]) == place)
+    return row
+
+
+def assert_equal_columns(ours: Run, theirs: Run) -> None:
+    for our_row, their_row in zip(ours.summary_rows, theirs.summary_rows, strict=True):
+        assert our_row == their_row
+    ours_requests, their_requests = ours.requests.drop(columns="site"), theirs.requests.drop(columns="site")
+    pd.testing.assert_frame_equal(ours_requests, their_requests, check_exact=True)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_one_site_written_as_sites_gives_equal_bytes(jobs: int) -> None:
+    keys = {"workloads": {"de-en": workload(9.0, end_nodes=3)}, "warm_up_requests": 100, "slo": {"p95_ms": 900}}
+    without, with_site = (simnmt.run(scenario(**keys, **sites), jobs=jobs) for sites in ({}, {"sites": {"hq": {}}}))
+    assert_equal_columns(with_site, without)
+    assert with_site.comparisons == without.comparisons
+
+
+def test_what_a_site_writes_itself_is_the_same_as_what_the_scenario_writes() -> None:
+    keys = scenario(workloads={"de-en": workload(9.0, end_nodes=3)})
+    site = {key: {name: keys[key][name]} for key, name in (("networks", "n"), ("devices", "gateway"), ("policies", "cnmt"))}
+    moved = {**keys, "sites": {"hq": {**site, "end_nodes": 3}}, "workloads": {"de-en": workload(9.0, end_nodes=7)}}
+    assert_equal_columns(simnmt.run(moved), simnmt.run(keys))
+
+
+def test_the_requests_of_a_workload_are_those_of_its_own_run() -> None:
+    mixed = simnmt.run(scenario()).requests
+    for name, rate_rps in (("de-en", 4.0), ("fr-en", 5.0)):
+        alone = scenario(requests=round(6_000 * rate_rps / 9.0))
+        alone["workloads"] = {name: alone["workloads"][name]}
+        own = simnmt.run(alone).requests.query("policy == 'cnmt'")
+        ours = mixed.query(f"policy == 'cnmt' and workload == '{name}'")
+        for column in ("arrival_s", "src_len", "tgt_len", "tgt_len_predicted"):
+            np.testing.assert_array_equal(ours[column], own[column])
+
+
+def test_two_languages_on_one_box_wait_as_long_as_pollaczek_and_khinchine_say() -> None:
+    languages = {"de-en": workload(1.5), "fr-en": workload(2.5, "@fr-en-news")}
+    devices = {"gateway": {"profile": "@tx2-gru"}, "cloud": {"profile": "@titan-xp-gru"}}
+    networks = {"n": {"rtt": {"constant_ms": 50}}}
+    keys = {"requests": 200_000, "replications": 5, "policies": {"edge": {}}}
+    result = simnmt.run(scenario(workloads=languages, devices=devices, networks=networks, **keys))
+    service_s = result.requests["t_exe_s"].to_numpy()
+    load = 4.0 * service_s.mean()
+    assert 0.3 < load < 0.9
+    wait_s = 4.0 * (service_s**2).mean() / (2.0 * (1.0 - load))
+    for name in ("all", *languages):  # Poisson arrivals see time averages, those of a part of them as well
+        row = row_of(result, "edge", workload=name)
+        assert row["mean_queue_s"] == pytest.approx(wait_s, rel=0.02)
+        assert row["gateway_load"] == pytest.approx(load, rel=0.02)
+    shares = [row_of(result, "edge", workload=name)["gateway_work_share"] for name in languages]
+    assert sum(shares) == pytest.approx(1.0)
+
+
+def constant_s(seconds: float) -> Any:
+    def cost(src_len: Any, tgt_len: Any) -> Any:
+        return np.full(np.shape(src_len), seconds)
+
+    return cost
+
+
+def test_three_sites_and_one_server_have_the_means_of_their_closed_forms() -> None:
+    execution_s, rates = 0.05, {"near": 3.0, "far": 2.0, "bare": 5.0}
+    sites: dict[str, Any] = {
+        name: {"share": rate, "networks": {"n": {"rtt": {"constant_ms": rtt_ms}, "uplink_mbps": 1e9, "downlink_mbps": 1e9}}}
+        for (name, rate), rtt_ms in zip(rates.items(), (20.0, 120.0, 60.0), strict=True)
+    }
+    sites["bare"]["devices"] = {"gateway": None}
+    keys = {
+        "workloads": {"exact": workload(sum(rates.values()), **EXACT)},
+        "devices": {"gateway": {"profile": constant_s(0.4)}, "cloud": {"profile": constant_s(execution_s)}},
+        "policies": {"cloud": {}, "edge": {}},
+        "sites": sites,
+        "networks": {"n": {"rtt": {"constant_ms": 1}}},
+    }
+    result = simnmt.run(scenario(**keys, requests=100_000, replications=3))
+    load = execution_s * sum(rates.values())
+    waits_s = execution_s * load / (2.0 * (1.0 - load))  # M/D/1
+    for name, rtt_s in (("near", 0.020), ("far", 0.120), ("bare", 0.060)):
+        row = row_of(result, "cloud", name, "exact")
+        assert row["mean_latency_s"] == pytest.approx(rtt_s + execution_s + waits_s, rel=0.02)
+        assert row["requests"] == pytest.approx(100_000 * rates[name] / 10.0, rel=0.02)
+    # Under the policy that keeps everything, the site without a gateway alone reaches the server.
+    alone = row_of(result, "edge", "bare", "exact")
+    load = execution_s * rates["bare"]
+    assert alone["mean_latency_s"] == pytest.approx(0.060 + execution_s + execution_s * load / (2.0 * (1.0 - load)), rel=0.02)
+    assert alone["cloud_share"] == 1.0 and row_of(result, "edge", "near", "exact")["gateway_share"] == 1.0
+
+
+def test_two_languages_that_each_load_a_box_by_more_than_half_overload_it() -> None:
+    rate_rps = 0.55 / 0.25
+    languages = {name: workload(rate_rps, **EXACT) for name in ("de-en", "fr-en")}
+    keys = {"devices": {"gateway": {"profile": constant_s(0.25)}}, "policies": {"edge": {}}, "networks": {"n": {"rtt": "@cp1"}}}
+    shared = simnmt.run(scenario(workloads=languages, **keys))
+    for name in ("all", *languages):
+        row = row_of(shared, "edge", workload=name)
+        assert row["gateway_load"] == pytest.approx(1.10, rel=0.03)
+        assert row["unstable_device"] == "gateway"
+    apart = simnmt.run(scenario(workloads=languages, share_devices=False, **keys))
+    assert [row["unstable"] for row in apart.summary_rows] == [None, None]
+
+
+def test_end_nodes_of_each_workload_have_devices_of_their_own() -> None:
+    devices = {"end_node": {"profile": "@tx2-gru"}, "cloud": {"profile": "@titan-xp-gru"}}
+    result = simnmt.run(scenario(devices=devices, networks={"n": {"rtt": "@cp1"}}))
+    at_nodes = result.requests.query("policy == 'edge'")
+    servers = {name: set(of_workload["server"]) for name, of_workload in at_nodes.groupby("workload", observed=True)}
+    assert servers == {"de-en": {0, 1, 2}, "fr-en": {3, 4}}
+
+
+def test_workloads_without_a_rate_cannot_divide_the_requests() -> None:
+    moments = np.cumsum(np.full(9_000, 0.2))
+    languages = {"de-en": workload(4.0), "fr-en": {"lengths": "@fr-en-news", "arrivals": moments}}
+    with pytest.raises(InputError):
+        simnmt.run(scenario(workloads=languages, share_devices=True))
