@@ -27,8 +27,8 @@ def _parts(result: Run) -> Iterator[list[str]]:
     one = result.whole_rows[0]
     repeats = "one replication" if one["replications"] == 1 else f"means of {one['replications']} replications"
     cells = result.cells
-    devices = [(kind, device.name) for cell in cells for kind, device in zip(cell.shown_kinds, cell.devices, strict=True)]
-    series = [(cell.series.kind, cell.series.name) for cell in cells]
+    devices = [source for cell in cells for source in cell.profile_sources]
+    series = [(series.kind, series.name) for cell in cells for series in cell.all_series]
     sources = [format_sources(devices, series)] if cells else []
     yield [f"{result.name}: {one['requests']:,} requests each, {repeats}", *sources, *result.scope]
     if len(result.recommendations) > MOST_IN_SENTENCES:

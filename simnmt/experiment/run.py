@@ -17,7 +17,7 @@ from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.results.places import ALL, CellName, Place, by_world
 from simnmt.results.recommendation import Goal, Roles, describe_precision, next_replications, recommend
 from simnmt.results.requests import Engine, Misroutes, RequestLog
-from simnmt.results.run import Cell, Run
+from simnmt.results.run import Cell, Run, shown_kind
 from simnmt.results.stability import mark_unstable, with_stability
 from simnmt.results.statistics import (
     change_columns,
@@ -167,7 +167,7 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:
         comparisons=mark_unstable(comparisons(numbers, baselines), table),
         recommendations=recommendations,
         fits=list(_fits(plan, first)),
-        cells=[cell_of(unit, result) for unit, result in first],
+        cells=[_with_sites(plan, cell_of(unit, result)) for unit, result in first],
         notes=[*notes(plan, learnt, table, engine_reasons), *cautions],
         warnings=warnings(plan, table),
         scope=list(describe_scope(plan)),
@@ -177,6 +177,15 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:
         engines={policy: ", ".join(sorted(names)) for policy, names in engines.items()},
         engine_reasons=engine_reasons,
     )
+
+
+def _with_sites(plan: RunPlan, cell: Cell) -> Cell:
+    """Return a cell with the profiles and the series of all sites."""
+    if not plan.sites:
+        return cell
+    profiles = [(shown_kind(used.target.kind, bool(used.target.doubts)), used.label) for used in plan.used_targets]
+    series = [site.networks[cell.network][0].link.rtt for site in plan.sites]
+    return replace(cell, profiles_at_sites=tuple(dict.fromkeys(profiles)), series_at_sites=tuple(series))
 
 
 def summarise(plan: RunPlan, runs: Runs) -> tuple[Runs, list[Row]]:

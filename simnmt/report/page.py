@@ -133,7 +133,11 @@ def _streaming_sections(cell: Cell, rows: Sequence[Row]) -> Iterator[Section]:
 def _making_section(result: Run) -> Section:
     workloads, networks = ({getattr(cell, key): cell for cell in reversed(result.cells)} for key in ("workload", "network"))
     facts = [(f"Lengths of {name}", words("lengths", cell=cell)[0]) for name, cell in reversed(workloads.items())]
-    facts += [(f"RTT of {name}", words("series", series=cell.series)[0]) for name, cell in reversed(networks.items())]
+    facts += [
+        (f"RTT of {name if series is cell.series else series.name}", words("series", series=series)[0])
+        for name, cell in reversed(networks.items())
+        for series in cell.all_series
+    ]
     facts += [(f"Devices of {name}", _devices_fact(cell)) for name, cell in reversed(workloads.items())]
     for engine in dict.fromkeys(result.engines.values()):
         facts.append(

@@ -202,8 +202,8 @@ def divided_by(part: CellName, world: CellName) -> str:
 
 
 def _origin(cell: Cell) -> str:
-    devices = [(kind, device.name) for kind, device in zip(cell.shown_kinds, cell.devices, strict=True)]
-    return f"{format_sources(devices, [(cell.series.kind, cell.series.name)])}; lengths from {cell.lengths.name}"
+    series = [(series.kind, series.name) for series in cell.all_series]
+    return f"{format_sources(cell.profile_sources, series)}; lengths from {cell.lengths.name}"
 
 
 def recommendation_badges(recommendations: Sequence[Row]) -> dict[Place, str]:

@@ -8,6 +8,7 @@ from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from simnmt.base.suggestions import format_list
 from simnmt.network.series import RttSeries
 from simnmt.results.columns import Array
 from simnmt.results.device_accounts import BatchAccount, PlannedDevice, RunEnergy, StreamAccount
@@ -90,7 +91,10 @@ class Cell:
     """Joules and money; empty if they are not accounted for."""
     profile_warnings: tuple[tuple[str, ...], ...] = ()
     """Effects on the numbers of what is doubtful about each target's profile; empty if they were not determined."""
-
+    profiles_at_sites: tuple[tuple[str, str], ...] = ()
+    """Of a scenario with sites, kind (as of `shown_kinds`) and name of the device of each profile at any site."""
+    series_at_sites: tuple[RttSeries | Any, ...] = ()
+    """Of a scenario with sites, the series of each site."""
     parts: Mapping[tuple[str, str], Array] = field(default_factory=dict)
     """Of a world that several sites or workloads share, the rows of each site's workload; else empty."""
 
@@ -116,6 +120,17 @@ class Cell:
         warned = self.profile_warnings or ((),) * len(self.profile_kinds)
         return tuple(shown_kind(kind, bool(messages)) for kind, messages in zip(self.profile_kinds, warned, strict=True))
 
+    @property
+    def profile_sources(self) -> list[tuple[str, str]]:
+        """Kind for a reader, and name of the device, of each profile."""
+        alone = zip(self.shown_kinds, self.devices, strict=True)
+        return [*self.profiles_at_sites] or [(kind, device.name) for kind, device in alone]
+
+    @property
+    def all_series(self) -> list[RttSeries]:
+        """The series of all sites, each once."""
+        return list({series.name: series for series in self.series_at_sites or (self.series,)}.values())
+
     def accounts(self, kind: Literal["batches", "streams"]) -> Iterator[tuple[str, str, Any]]:
         """Yield policy, device and account of the devices that batched, or that streamed their model."""
         for policy, of_devices in getattr(self, kind).items():
@@ -140,7 +155,7 @@ def format_sources(profiles: Sequence[tuple[str, str]], series: Sequence[tuple[s
         names: dict[str, dict[str, None]] = {}
         for kind, name in kinds:
             names.setdefault(kind, {})[name] = None
-        return ", ".join(f"{' and '.join(those)} {kind.replace(', ', ' but ')}" for kind, those in names.items())
+        return ", ".join(f"{format_list(those)} {kind.replace(', ', ' but ')}" for kind, those in names.items())
 
     return f"device profiles: {grouped(profiles)}; round trips: {grouped(series)}"
 
