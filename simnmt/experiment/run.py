@@ -8,16 +8,17 @@ from dataclasses import replace
 from itertools import product
 
 from simnmt.experiment.cases import RunPlan, Unit
+from simnmt.experiment.draws import Learnt
 from simnmt.experiment.mix import groups_of, mixed_units, result_groups
 from simnmt.experiment.notes import describe_scope, fits, notes, warnings
 from simnmt.experiment.processes import answers_of, worthwhile_processes
 from simnmt.experiment.targets import Target
-from simnmt.experiment.units import UnitResult, devices_of, expected_s, judged_share, run_unit
+from simnmt.experiment.units import UnitResult, devices, devices_of, expected_s, judged_share, run_unit
 from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.results.places import ALL, CellName, Place, by_world
 from simnmt.results.recommendation import Goal, Roles, describe_precision, next_replications, recommend
 from simnmt.results.requests import Engine, Misroutes, RequestLog
-from simnmt.results.run import Cell, Run, shown_kind
+from simnmt.results.run import Cell, Run
 from simnmt.results.stability import mark_unstable, with_stability
 from simnmt.results.statistics import (
     change_columns,
@@ -167,7 +168,7 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:
         comparisons=mark_unstable(comparisons(numbers, baselines), table),
         recommendations=recommendations,
         fits=list(_fits(plan, first)),
-        cells=[_with_sites(plan, cell_of(unit, result)) for unit, result in first],
+        cells=[cell_of(unit, result) for unit, result in first],
         notes=[*notes(plan, learnt, table, engine_reasons), *cautions],
         warnings=warnings(plan, table),
         scope=list(describe_scope(plan)),
@@ -177,15 +178,6 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:
         engines={policy: ", ".join(sorted(names)) for policy, names in engines.items()},
         engine_reasons=engine_reasons,
     )
-
-
-def _with_sites(plan: RunPlan, cell: Cell) -> Cell:
-    """Return a cell with the profiles and the series of all sites."""
-    if not plan.sites:
-        return cell
-    profiles = [(shown_kind(used.target.kind, bool(used.target.doubts)), used.label) for used in plan.used_targets]
-    series = [site.networks[cell.network][0].link.rtt for site in plan.sites]
-    return replace(cell, profiles_at_sites=tuple(dict.fromkeys(profiles)), series_at_sites=tuple(series))
 
 
 def summarise(plan: RunPlan, runs: Runs) -> tuple[Runs, list[Row]]:
@@ -314,26 +306,19 @@ def gap_rows(place: Place, totals_s: Mapping[str, list[float]]) -> Iterator[Row]
 
 def cell_of(unit: Unit, result: UnitResult) -> Cell:
     """Return the cell of a unit of replication 0."""
-    scenario, case, truth, trails = unit.scenario, unit.case, result.truth, result.trails
+    case, truth, trails = unit.case, result.truth, result.trails
     assert truth is not None
-    # The line of the first C-NMT policy; the fitted one if there is none.
-    cnmt = next((policy for policy in scenario.policies.values() if isinstance(policy, CNmtPolicy)), CNmtPolicy(kind="cnmt"))
-    line = cnmt.line(result.learnt.knowledge([]).lengths)
-    known = judged_share(scenario, case) is not None and not result.live
+    known = judged_share(unit.scenario, case) is not None and not result.live
     group = result_groups(unit)[0]
-    return Cell(
-        site=ALL,
-        workload=group.workload,
-        network=unit.network,
-        lengths=case.table,
+    whole = _cell_of_inputs(unit, result.learnt, ALL, group.workload)
+    sources = [
+        _cell_of_inputs(part, result.learnts[part.site_name, part.case.name], part.site_name, part.case.name)
+        for part in unit.parts
+    ]
+    return replace(
+        whole,
         devices=tuple(devices_of(unit, group)),
-        series=unit.links.link.rtt,
-        regression_slope=line.slope,
-        regression_offset=line.offset,
-        planes=tuple((plane.s_per_src_token, plane.s_per_tgt_token, plane.s_fixed) for plane in result.learnt.planes),
-        profile_kinds=tuple(target.kind for target in case.targets),
-        profile_names=tuple(map(_profile_name, case.targets)),
-        profile_warnings=tuple(target.doubts for target in case.targets),
+        sources=tuple(sources) if len(sources) > 1 else (),
         logs={name: RequestLog.of(truth, trail) for name, trail in trails.items()},
         misroutes={name: Misroutes.of(trail) for name, trail in trails.items() if known},
         batches={name: trail.batches for name, trail in trails.items() if trail.batches},
@@ -341,6 +326,30 @@ def cell_of(unit: Unit, result: UnitResult) -> Cell:
         energies={name: trail.energy for name, trail in trails.items() if trail.energy is not None},
         parts=result.rows,
         planned=tuple(target.streaming.planned if target.streaming else None for target in case.targets if case.streams),
+    )
+
+
+def _cell_of_inputs(unit: Unit, learnt: Learnt, site: str, workload: str) -> Cell:
+    """Return what a unit reads and believes, as a cell without requests."""
+    scenario, case, own = unit.scenario, unit.case, slice(0 if unit.has_own_device else 1, None)
+    # The line of the first C-NMT policy; the fitted one if there is none.
+    cnmt = next((policy for policy in scenario.policies.values() if isinstance(policy, CNmtPolicy)), CNmtPolicy(kind="cnmt"))
+    line = cnmt.line(learnt.knowledge([]).lengths)
+    planes = [(plane.s_per_src_token, plane.s_per_tgt_token, plane.s_fixed) for plane in learnt.planes]
+    return Cell(
+        site=site,
+        workload=workload,
+        network=unit.network,
+        logs={},
+        lengths=case.table,
+        devices=tuple(devices(scenario, case.name)[own]),
+        series=unit.links.link.rtt,
+        regression_slope=line.slope,
+        regression_offset=line.offset,
+        planes=tuple(planes[own]),
+        profile_kinds=tuple(target.kind for target in case.targets[own]),
+        profile_names=tuple(map(_profile_name, case.targets[own])),
+        profile_warnings=tuple(target.doubts for target in case.targets[own]),
     )
 
 

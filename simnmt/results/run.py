@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import nan
@@ -91,12 +92,11 @@ class Cell:
     """Joules and money; empty if they are not accounted for."""
     profile_warnings: tuple[tuple[str, ...], ...] = ()
     """Effects on the numbers of what is doubtful about each target's profile; empty if they were not determined."""
-    profiles_at_sites: tuple[tuple[str, str], ...] = ()
-    """Of a scenario with sites, kind (as of `shown_kinds`) and name of the device of each profile at any site."""
-    series_at_sites: tuple[RttSeries | Any, ...] = ()
-    """Of a scenario with sites, the series of each site."""
+
     parts: Mapping[tuple[str, str], Array] = field(default_factory=dict)
     """Of a world that several sites or workloads share, the rows of each site's workload; else empty."""
+    sources: tuple[Cell, ...] = ()
+    """Of such a world, what each site and workload reads and is believed to take, as cells without requests; else empty."""
 
     @property
     def name(self) -> CellName:
@@ -110,6 +110,11 @@ class Cell:
         return [(Place(*part, self.network, policy), rows) for part, rows in self.parts.items()]
 
     @property
+    def inputs(self) -> tuple[Cell, ...]:
+        """The cells whose lengths, series and profiles are those of all requests: `sources`, or the cell itself."""
+        return self.sources or (self,)
+
+    @property
     def loads(self) -> bool:
         """True if a device loads models."""
         return any(device.loads for device in self.devices)
@@ -119,17 +124,6 @@ class Cell:
         """`profile_kinds` for a reader: `measured, doubtful` if the profile has warnings."""
         warned = self.profile_warnings or ((),) * len(self.profile_kinds)
         return tuple(shown_kind(kind, bool(messages)) for kind, messages in zip(self.profile_kinds, warned, strict=True))
-
-    @property
-    def profile_sources(self) -> list[tuple[str, str]]:
-        """Kind for a reader, and name of the device, of each profile."""
-        alone = zip(self.shown_kinds, self.devices, strict=True)
-        return [*self.profiles_at_sites] or [(kind, device.name) for kind, device in alone]
-
-    @property
-    def all_series(self) -> list[RttSeries]:
-        """The series of all sites, each once."""
-        return list({series.name: series for series in self.series_at_sites or (self.series,)}.values())
 
     def accounts(self, kind: Literal["batches", "streams"]) -> Iterator[tuple[str, str, Any]]:
         """Yield policy, device and account of the devices that batched, or that streamed their model."""
@@ -179,7 +173,7 @@ def doubtful_profiles(cells: Iterable[Cell]) -> list[dict[str, Any]]:
     """Return the doubtful profiles of some cells, each once (`group_doubts`)."""
     return group_doubts(
         (device.name, profile, kind, messages)
-        for cell in cells
+        for cell in itertools.chain.from_iterable(cell.inputs for cell in cells)
         for device, profile, kind, messages in zip(
             cell.devices, cell.profile_names, cell.profile_kinds, cell.profile_warnings, strict=False
         )
