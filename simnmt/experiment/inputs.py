@@ -314,8 +314,8 @@ class _Reader:
         used += ["decoder"] if part.decoder is not None else []
         used += ["energy"] if measured.energy is not None else []
         model = self.held_model(device, measured)
-        stated = self.scenario.model_of(device, self.workload)
-        name = f"profile {measured.name}" if stated is None or stated.multilingual else f"workload {self.workload}"
+        named = self.scenario.model_of(device, self.workload)
+        name = f"profile {measured.name}" if named is None or named.multilingual else f"workload {self.workload}"
         used += ["model_memory"] if model is not None and measured.model_memory is not None else []
         # The doubts are those of the profile as measured: after a move to another decoder it has no variants.
         doubts = profile_doubts(measured, tuple(used), beam=None if choice is None else choice.settings.beam)
