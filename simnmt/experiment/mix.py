@@ -119,19 +119,17 @@ class Mix:
     """The device that decides on each request, in the order of the decisions."""
     part: NDArray[np.int32]
     """Number of each request's part, in the order of issue."""
+    part_rows: tuple[Numbers, ...]
+    """By part, the numbers of its requests, in the order of issue."""
 
-    def rows_of(self, group: Group) -> NDArray[np.bool_]:
-        """Return for each request, in the order of issue, whether it is in a group."""
-        rows: NDArray[np.bool_] = np.isin(self.part, group.parts)
-        return rows
+    def rows_of(self, group: Group) -> Numbers:
+        """Return the numbers of the requests of a group, in the order of issue."""
+        return np.sort(np.concatenate([self.part_rows[number] for number in group.parts]))
 
     def rows_by_part(self) -> dict[tuple[str, str], NDArray[np.int64]]:
-        """Return the numbers of the requests of each site and workload, in the order of issue."""
-        order = np.argsort(self.part, kind="stable")
-        edges = np.concatenate(([0], np.cumsum(np.bincount(self.part, minlength=len(self.parts)))))
+        """Return the numbers of the requests of each site and workload that has some, in the order of issue."""
         names = [(part.unit.site_name, part.unit.case.name) for part in self.parts]
-        parts = zip(names, edges, edges[1:], strict=False)
-        return {name: order[begin:end] for name, begin, end in parts if begin < end}
+        return {name: rows for name, rows in zip(names, self.part_rows, strict=True) if len(rows)}
 
     def set_up(self, policy: str, truths: Truths = frozenset()) -> MixedSetup:
         """Set a policy up for all parts."""
@@ -305,7 +303,10 @@ def draw_mix(unit: Unit, learnts: Sequence[Learnt]) -> Mix:
         parts.append(Part(of_part, learnt, of_workload.lines[of_workload.numbers.index(number)], rows, own))
     decider = np.concatenate([one.decider for one in of_workloads])[decided]
     lines = tuple(line for one in of_workloads for of_site in one.lines for line in of_site)
-    return Mix(drawn, tuple(parts), deciders, lines, decider, part[issue_order])
+    issued_part = part[issue_order]
+    by_part = np.argsort(issued_part, kind="stable")
+    part_rows = np.split(by_part, np.cumsum(np.bincount(issued_part, minlength=len(parts)))[:-1])
+    return Mix(drawn, tuple(parts), deciders, lines, decider, issued_part, tuple(part_rows))
 
 
 def _deciders(units: Sequence[Unit]) -> tuple[Deciders, ...]:
