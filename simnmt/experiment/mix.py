@@ -399,7 +399,9 @@ def _meet_lines(
     begins = np.concatenate(([0.0], ends[:-1]))
     node_share = columns.pop("node_share")
     copy_of = np.searchsorted(ends[:-1], node_share, side="right")
-    columns["node_share"] = np.clip((node_share - begins[copy_of]) / (ends - begins)[copy_of], 0.0, np.nextafter(1.0, 0.0))
+    node_share -= begins[copy_of]
+    node_share /= (ends - begins)[copy_of]
+    columns["node_share"] = np.clip(node_share, 0.0, np.nextafter(1.0, 0.0), out=node_share)
     own_devices = _OwnDevices(units[numbers[0]], columns)
     by_copy = np.argsort(copy_of.astype(np.int16 if len(copies) < 2**15 else np.int32), kind="stable")
     edges = np.concatenate(([0], np.cumsum(np.bincount(copy_of, minlength=len(copies)))))
@@ -409,10 +411,14 @@ def _meet_lines(
         rows = by_copy[edges[number] : edges[number + 1]]
         unit, block = units[numbers[at]], {name: columns[name][rows] for name in read}
         own_devices.enter(unit, rows, block)
-        for name, column in columns_on_links(lines[at][copy].routes, unit.nodes, issued_s[rows], block).items():
+        on_links = columns_on_links(lines[at][copy].routes, unit.nodes, issued_s[rows], block)
+        on_links.pop("access_s", None)  # the way there and back, for requests back to back
+        for name, column in on_links.items():
             if name not in met:
                 met[name] = np.zeros((*column.shape[:-1], len(issued_s)), column.dtype)
-            met[name][..., rows] = column
+            # Row by row: numpy scatters the rows of a table more slowly than single columns.
+            for into, part in zip(np.atleast_2d(met[name]), np.atleast_2d(column), strict=True):
+                into[rows] = part
     del columns["node_share"]
     columns |= met
     return copy_of
