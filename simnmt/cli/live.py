@@ -7,9 +7,10 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
@@ -49,7 +50,7 @@ app = typer.Typer(help="A live testbed: real servers and gateways, and replays o
 TOKEN, SERVER_TOKEN, LOCAL_TOKEN = "SIMNMT_TOKEN", "SIMNMT_SERVER_TOKEN", "SIMNMT_LOCAL_TOKEN"
 _BATCHING = re.compile(r"(mini|maxi|top-up):(\d{1,5})")
 
-_PAIR = re.compile(r"([A-Za-z_]{2,20})-([A-Za-z_]{2,20})=(.+)")
+_PAIR = re.compile(r"([A-Za-z_]{2,20}-[A-Za-z_]{2,20})=(.+)")
 _MODEL = "As for calibrate, or a trained model's folder; of a server one for each pair of languages, as de-en=PATH."
 
 AnyModel = Annotated[bool, flag("--any-model", "Allow engines other than those of the profiles.")]
@@ -97,17 +98,16 @@ def _is_of_pair(model: str) -> bool:
     return _PAIR.fullmatch(model) is not None and not Path(model).exists()
 
 
-def _models_of_pairs(models: Sequence[str]) -> dict[tuple[str, str], str]:
-    """Return the model of each pair of languages. Raises `InputError`."""
-    by_pair: dict[tuple[str, str], str] = {}
+def _models_of_pairs(models: Sequence[str]) -> dict[str, str]:
+    """Return the model of each pair of languages, such as `de-en`. Raises `InputError`."""
+    by_pair: dict[str, str] = {}
     for text in models:
         match = _PAIR.fullmatch(text)
         if match is None:
             raise InputError(f"--model {shorten(text)} states no languages", remedy="write it as de-en=PATH")
-        pair = match[1], match[2]
-        if pair in by_pair:
-            raise InputError(f"--model {match[1]}-{match[2]} is given twice", remedy="give one model for each pair")
-        by_pair[pair] = match[3]
+        if match[1] in by_pair:
+            raise InputError(f"--model {match[1]} is given twice", remedy="give one model for each pair")
+        by_pair[match[1]] = match[2]
     return by_pair
 
 
@@ -167,59 +167,50 @@ def server(
 
     Example: simnmt live server --model out/de-en --batching top-up:8 --listen 127.0.0.1:5001
     """
+    from simnmt.experiment.inputs import GIGABYTE
     from simnmt.live.decider import live_unit
-    from simnmt.live.deployment import engine_settings, expected_hash, target_of
+    from simnmt.live.deployment import engine_settings, expected_hash, holds_models, model_engines, target_of
     from simnmt.live.engine import EngineSettings
     from simnmt.live.engine_process import EngineProcess
-    from simnmt.live.server import LiveServer
-
-    clients = service.settings("127.0.0.1:5001")
-    if len(options.model or ()) > 1 or any(map(_is_of_pair, options.model or ())):
-        if misplaced := given(context, ("scenario", "source", "target", "overrides", "any_model", "allow_code")):
-            what = f"several models with {misplaced[0]}"
-            raise InputError(what, remedy="leave it out, and give --model PAIR=PATH for each pair of languages")
-        _serve_models(options, service, clients, device or "cpu", memory_gb, as_json)
-        return
-    if memory_gb is not None:
-        raise InputError("--memory-gb without models of pairs", remedy="give --model PAIR=PATH for each pair of languages")
-    with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder:
-        if scenario is None:
-            if options.model is None:
-                raise InputError("nothing to serve", remedy="give --model, or a scenario and its --device")
-            if given(context, ("overrides", "any_model", "allow_code")):
-                what = "--set, --any-model or --allow-code without a scenario"
-                raise InputError(what, remedy="name a scenario, or leave them out")
-            engine, expected = EngineSettings(**options.settings(), device=device or "cpu"), None
-        else:
-            unit = live_unit(_read_plan(scenario, changes))
-            chosen = target_of(unit, device or unit.case.targets[-1].device)
-            engine = engine_settings(chosen, Path(folder), **options.settings())
-            expected = None if any_model else expected_hash(chosen)
-        with service.open_log() as log:
-            serve(LiveServer(EngineProcess(engine), *clients, expected_hash=expected, log=log, on_error=note), as_json)
-
-
-def _serve_models(
-    options: EngineOptions,
-    service: ServiceOptions,
-    clients: tuple[FrontSettings, Access, Limits],
-    device: str,
-    memory_gb: float | None,
-    as_json: bool,
-) -> None:
-    """Serve a model for each pair of languages."""
-    from simnmt.live.engine import EngineSettings
     from simnmt.live.model_engines import ModelEngines
-    from simnmt.live.server import ModelServer, pair_name
+    from simnmt.live.server import LiveServer, ModelServer
 
-    models, settings = _models_of_pairs(options.model or ()), replace(options, model=None).settings()
-    (source, target), *others = models
-    front, access, limits = clients
-    front = replace(front, source=source, target=target, more_pairs=tuple(others))
-    engines = {pair_name(*pair): EngineSettings(model, **settings, device=device) for pair, model in models.items()}
-    memory_bytes = None if memory_gb is None else round(1e9 * memory_gb)
-    with service.open_log() as log:
-        serve(ModelServer(ModelEngines(engines, memory_bytes), front, access, limits, log=log, on_error=note), as_json)
+    clients, models = service.settings("127.0.0.1:5001"), options.model or []
+    plan = None if scenario is None else _read_plan(scenario, changes)
+    if plan is None and not models:
+        raise InputError("nothing to serve", remedy="give --model, or a scenario and its --device")
+    if plan is None and given(context, ("overrides", "any_model", "allow_code")):
+        what = "--set, --any-model or --allow-code without a scenario"
+        raise InputError(what, remedy="name a scenario, or leave them out")
+    served = device or ("cpu" if plan is None else next(reversed(plan.scenario.devices)))
+    is_several = len(models) > 1 or any(map(_is_of_pair, models)) if plan is None else holds_models(plan, served)
+    if memory_gb is not None and (plan is not None or not is_several):
+        raise InputError("--memory-gb is for several --model of pairs", remedy="leave it out; a scenario states memory_gb")
+    if is_several and given(context, ("source", "target")):
+        raise InputError("--source or --target with models of pairs", remedy="leave them out: each model states its languages")
+    with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder:
+        service_of: Callable[..., LiveServer | ModelServer]
+        if is_several:
+            by_pair, settings = _models_of_pairs(models), replace(options, model=None).settings()
+            if plan is None:
+                loaded = {pair: EngineSettings(model, **settings, device=served) for pair, model in by_pair.items()}
+                engines = ModelEngines(loaded, None if memory_gb is None else round(GIGABYTE * memory_gb))
+            else:
+                engines = model_engines(plan, served, Path(folder), by_pair, any_model, **settings)
+            (source, target), *others = (pair.split("-") for pair in engines.models)
+            front = replace(clients[0], source=source, target=target, more_pairs=tuple((one, other) for one, other in others))
+            service_of = partial(ModelServer, engines, front, *clients[1:])
+        else:
+            expected = None
+            if plan is None:
+                engine = EngineSettings(**options.settings(), device=served)
+            else:
+                chosen = target_of(live_unit(plan), served)
+                engine = engine_settings(chosen, Path(folder), **options.settings())
+                expected = None if any_model else expected_hash(chosen)
+            service_of = partial(LiveServer, EngineProcess(engine), *clients, expected_hash=expected)
+        with service.open_log() as log:
+            serve(service_of(log=log, on_error=note), as_json)
 
 
 @app.command()

@@ -82,9 +82,22 @@ class ModelEngines:
     alive = True
     """An engine that dies is started again, while the others serve."""
 
-    def __init__(self, models: Mapping[str, EngineSettings], memory_bytes: int | None = None) -> None:
-        """`models`: settings by name. `memory_bytes`: for the processes of all models; None: all models stay loaded."""
-        self.models, self._memory_bytes = models, memory_bytes
+    def __init__(
+        self,
+        models: Mapping[str, EngineSettings],
+        memory_bytes: int | None = None,
+        size_bytes: Mapping[Hashable, int] | None = None,
+        expected_hashes: Mapping[str, str] | None = None,
+    ) -> None:
+        """Prepare the engines.
+
+        Args:
+            models: settings by name.
+            memory_bytes: for all models together; None: all stay loaded.
+            size_bytes: of models as a scenario states them; of the others, what their processes take.
+            expected_hashes: of the engines that must run, by model; others may be any.
+        """
+        self.models, self._memory_bytes, self.expected_hashes = models, memory_bytes, expected_hashes or {}
         self._context = multiprocessing.get_context("forkserver")
         self.on_reference: Callable[[Reference], None] = lambda reference: None
         self.on_error: Callable[[str], None] = lambda text: None
@@ -93,7 +106,7 @@ class ModelEngines:
         self.hashes: dict[str, str] = {}
         """Of the engine of each model."""
         self._codecs: dict[str, TextCodec] = {}
-        self._size_bytes: dict[Hashable, int] = {}
+        self._size_bytes = dict(size_bytes or {})
         self._memory: ModelMemory
         self._processes: dict[ModelCopy, EngineProcess] = {}
         self._loaded: dict[ModelCopy, asyncio.Future[None]] = {}
@@ -116,7 +129,7 @@ class ModelEngines:
             self._processes[ModelCopy(model)] = process = self._new_process(model)
             await process.start()
             self.hashes[model], self._codecs[model] = process.block.hash, process.codec
-            self._size_bytes[model] = private_bytes(process)
+            self._size_bytes.setdefault(model, private_bytes(process))
             if self._memory_bytes is not None:
                 self._processes.clear()
                 await process.close()
@@ -138,8 +151,8 @@ class ModelEngines:
             return ModelMemory(self._size_bytes, sum(self._size_bytes.values()), "never")
         model, size_bytes = max(self._size_bytes.items(), key=lambda item: item[1])
         if size_bytes > self._memory_bytes:
-            what = f"--memory-gb {self._memory_bytes / 1e9:g}, where the process of {model} takes {size_bytes / 1e9:.3g} GB"
-            raise InputError(what, remedy="give more, or leave it out so that all models stay loaded")
+            what = f"{self._memory_bytes / 1e9:g} GB of memory, where {model} takes {size_bytes / 1e9:.3g} GB"
+            raise InputError(what, remedy="give a larger --memory-gb, or leave it out so that all models stay loaded")
         return ModelMemory(self._size_bytes, self._memory_bytes)
 
     def line(self, model: str, text: str) -> SourceLine:

@@ -436,6 +436,8 @@ class ModelServer(LiveService[ModelEngines]):
     async def start(self) -> None:
         """Load each model once, and listen. Raises `InputError` for what cannot be used."""
         await self.engine.ready()
+        for model, running in self.engine.hashes.items():
+            check_engine(f"the model of {model}", running, self.engine.expected_hashes.get(model))
         self.write(BeginRecord("server", (self.name,), None, self.engine.hashes))
         await self.http.start()
 

@@ -27,6 +27,8 @@ from simnmt.live.engine_process import EngineProcess
 from simnmt.live.gateway import GatewaySettings
 from simnmt.live.model_engines import ModelEngines
 from simnmt.live.server import ModelServer
+from simnmt.profile.origin import EngineBlock
+from simnmt.profile.profile_file import read_profile, write_profile
 from simnmt.results.live_log import RequestRecord, read_live_log
 from simnmt.service.client import Exchange
 from simnmt.service.messages import ServiceError, TranslateRequest
@@ -167,7 +169,7 @@ def test_a_model_that_cannot_be_loaded_is_tried_again_while_others_serve(
 def test_a_memory_that_is_smaller_than_a_model_is_refused(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_engines, "private_bytes", lambda process: 2 * 10**9)
     engines = ModelEngines({"de-en": engine_settings(), "fr-en": engine_settings()}, 10**9)
-    with pytest.raises(InputError, match="--memory-gb 1, where the process of de-en takes 2 GB"):
+    with pytest.raises(InputError, match="1 GB of memory, where de-en takes 2 GB"):
         services.model_server(engines)
 
 
@@ -184,9 +186,30 @@ def test_gateways_of_two_languages_offload_to_one_server(services: Services, ser
         services.run(engine.close())
 
 
-def test_real_models_are_served_by_the_command(tmp_path: Path) -> None:
+def scenario_of_models(folder: Path, make_scenario: Any) -> str:
+    """Write a scenario whose cloud has a model for each of two languages, of which one fits into memory."""
+    scenario = make_scenario(policies={"cloud": {}})
+    profile = read_profile(scenario["devices"]["cloud"].pop("profile"))
+    engine = EngineBlock(
+        backend="torch", compute_type="float32", device="cpu", threads=1, architecture=ARCHITECTURE.model_dump(mode="json")
+    )
+    write_profile(folder / "tiny.profile.json", profile.model_copy(update={"engine": engine}))
+    workload = {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 1.0}}
+    scenario["workloads"] = {"de-en": workload, "fr-en": workload}
+    model = {"profile": str(folder / "tiny.profile.json"), "memory_gb": 1.5, "load_s": 2.0}
+    scenario["devices"]["cloud"] |= {"models": {"de-en": model, "fr-en": model}, "memory_gb": 2}
+    (folder / "scenario.json").write_text(json.dumps(scenario))
+    return "scenario.json"
+
+
+@pytest.mark.parametrize(("form", "loads"), [("options", 2), ("scenario", 3)])
+def test_real_models_are_served_by_the_command(tmp_path: Path, make_scenario: Any, form: str, loads: int) -> None:
+    """By the sizes that a scenario states, one model is in memory; by those of the processes, both are."""
     (tmp_path / "tiny.json").write_text(ARCHITECTURE.model_dump_json())
-    models = ["--model", "de-en=tiny.json", "--model", "fr-en=tiny.json", "--memory-gb", "8", "--threads", "1"]
+    if form == "options":
+        models = ["--model", "de-en=tiny.json", "--model", "fr-en=tiny.json", "--memory-gb", "8", "--threads", "1"]
+    else:
+        models = [scenario_of_models(tmp_path, make_scenario), "--device", "cloud"]
     process = subprocess.Popen(
         [*COMMAND, "live", "server", *models, "--listen", "127.0.0.1:0", "--json"],
         cwd=tmp_path,
@@ -204,7 +227,7 @@ def test_real_models_are_served_by_the_command(tmp_path: Path) -> None:
         with urllib.request.urlopen(asked, timeout=50) as answer:
             assert json.loads(answer.read())["translatedText"]
     metrics = urllib.request.urlopen(started["url"] + "/metrics").read().decode()
-    assert 'simnmt_model_loads_total{model="de-en"} 1.0' in metrics
+    assert sum(map(float, re.findall(r"simnmt_model_loads_total{.*} (.*)", metrics))) == loads
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (0, "") and json.loads(out)["outcomes"] == {"done": 3}

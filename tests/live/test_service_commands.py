@@ -76,8 +76,9 @@ GATEWAY = ["gateway", "@open-loop", "--policy", "edge", "--server", "http://127.
         (["server", "--model", "x", "--batching", "mega:3"], "mega:3"),
         (["server", "--model", "de-en=x", "--model", "fr-en=y", "--model", "de-en=z"], "de-en is given twice"),
         (["server", "--model", "de-en=x", "--model", "y"], "y states no languages"),
-        (["server", "--model", "de-en=x", "--source", "fr"], "source"),
-        (["server", "@open-loop", "--model", "de-en=x"], "scenario"),
+        (["server", "--model", "de-en=x", "--source", "fr"], "--source"),
+        (["server", "@open-loop", "--model", "de-en=x"], "--model"),
+        (["server", "@open-loop", "--memory-gb", "1"], "--memory-gb"),
         (["server", "--model", "x", "--memory-gb", "1"], "--memory-gb"),
         (["gateway", "@open-loop", "--policy", "edge", "--server", "http://127.0.0.1:9", "--model", "de-en=x"], "--model"),
         (["server", "--model", "x", "--listen", "0.0.0.0:0"], "0.0.0.0"),
@@ -175,6 +176,7 @@ def test_the_engine_of_a_device_is_that_of_its_profile(make_profile: Callable[..
         ([("mine", "a", "cnmt"), ("mine", "b", "edge")], "recommends cnmt on a, edge on b for workload"),
         ([("fr-en", "a", "cnmt")], "recommends no policy for workload"),
         ([("mine", "a", None)], "recommends no policy on a for workload"),
+        ([("all", "a", "cnmt")], ""),
     ],
 )
 def test_the_recommended_policy_is_that_of_all_networks(tmp_path: Path, rows: list[Any], fault: str) -> None:
