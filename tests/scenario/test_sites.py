@@ -279,6 +279,17 @@ def test_what_sites_draw_is_noted(scenario: ScenarioConfiguration, tmp_path: Pat
     assert len(note) < 200 and "1,000" in note
 
 
+def test_the_models_of_a_shared_device_are_those_of_all_sites(tmp_path: Path) -> None:
+    held = "{profile: '@titan-xp-bilstm', memory_gb: 1, load_s: 1}"
+    server = f"devices.server={{models: {{de-en: {held}, fr-en: {held}}}, memory_gb: 1.5, evict: never}}"
+    apart = ["sites.rome.workloads=[de-en]", "sites.branches.workloads=[fr-en]"]
+    source = source_of(tmp_path, server, *apart)
+    with pytest.raises(ScenarioError, match=r": devices\.server\.memory_gb: "):
+        read_sites(source.scenario, tmp_path, source.document)
+    source = source_of(tmp_path, server, *apart, "devices.server.memory_gb=2")
+    assert len(read_sites(source.scenario, tmp_path, source.document)) == 3
+
+
 def test_an_unfit_input_of_a_site_is_refused_at_the_key_of_the_site(tmp_path: Path) -> None:
     source = source_of(
         tmp_path, "sites.branches.devices.gateway.profile=@nosuch", "sites.berlin.networks.today.rtt_add_ms=-900"
