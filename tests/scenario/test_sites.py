@@ -186,7 +186,7 @@ def test_a_workload_is_judged_by_its_own_service_level(scenario: ScenarioConfigu
         (["devices.gateway.count=31"], "devices.gateway.count"),
         (["sites.branches.devices.gateway.count=21"], "sites.branches.devices.gateway.count"),
         (["sites.rome.workloads=[de-en]", "sites.branches.workloads=[de-en]"], "workloads.fr-en"),
-        (["workloads.fr-en.arrivals=null"], "workloads.fr-en"),
+        (["workloads.fr-en.arrivals=null"], "workloads.fr-en.arrivals"),
         (["workloads.fr-en.arrivals=null", "share_devices=true"], "share_devices"),
         (["sites={}", "workloads.fr-en.arrivals=null", "share_devices=true"], "share_devices"),
         (["share_devices=false"], "share_devices"),
