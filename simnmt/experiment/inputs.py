@@ -71,6 +71,7 @@ def read_inputs(
     if scenario.sites:
         sites = read_sites(scenario, base, document, cache)
         plan = _plan_of_sites(scenario, sites)
+        _Reader(scenario, base, document, cache).check_memories(plan.cases)
     else:
         reader = _Reader(scenario, base, document, cache)
         cases = {name: reader.of(name).case() for name in scenario.workloads}
@@ -199,13 +200,16 @@ class _Reader:
 
     def check_memories(self, cases: Mapping[str, Case]) -> None:
         """Raise `ScenarioError` for a device that evicts no model and whose models do not fit into memory together."""
-        for number, (device, part) in enumerate(self.scenario.devices.items()):
-            models = {case.targets[number].model_name: case.targets[number].model for case in cases.values()}
-            size_gb = sum(model.size_bytes for model in models.values() if model is not None) / GIGABYTE
-            if part.memory_gb is not None and part.evict == "never" and size_gb > part.memory_gb:
+        for number, device in enumerate(self.scenario.devices):
+            targets = [case.targets[number] for case in cases.values()]
+            models = {target.model_name: target.model for target in targets if target.model is not None and target.model.stays}
+            needed_bytes = sum(model.size_bytes for model in models.values())
+            # Before all sites the first devices are different ones, each of which was checked at its site.
+            is_own = number == 0 and bool(self.scenario.sites)
+            if not is_own and any(needed_bytes > model.memory_bytes for model in models.values()):
                 with self.naming("devices", device, "memory_gb"):
-                    remedy = f"give {size_gb:.3g} or more, or evict: lru"
-                    raise ScenarioError(f"{len(models)} models take {size_gb:.3g} GB, and none is evicted", remedy=remedy)
+                    what = f"{len(models)} models take {needed_bytes / GIGABYTE:.3g} GB, and none is evicted"
+                    raise ScenarioError(what, remedy=f"give {needed_bytes / GIGABYTE:.3g} or more, or evict: lru")
 
     def naming_profile(self, device: str) -> AbstractContextManager[None]:
         part = self.scenario.devices[device]
@@ -344,7 +348,8 @@ class _Reader:
         if size_bytes > part.memory_gb * GIGABYTE:
             with self.naming("devices", device, "memory_gb"):
                 raise ScenarioError(f"the model of {self.workload} takes {size_bytes / GIGABYTE:.3g} GB")
-        return HeldModel(size_bytes, load_s, block.kind if block and lacking else "given", part.evict == "never")
+        memory_bytes = round(part.memory_gb * GIGABYTE)
+        return HeldModel(memory_bytes, size_bytes, load_s, block.kind if block and lacking else "given", part.evict == "never")
 
     def charged_profile(
         self, device: str, measured: DeviceProfile, conversion: Conversion | None, table: LengthTable
