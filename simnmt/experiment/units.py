@@ -33,7 +33,6 @@ from simnmt.experiment.accounts import (
 )
 from simnmt.experiment.cases import Case, Unit
 from simnmt.experiment.draws import Drawn, Learnt, draw, learn
-from simnmt.experiment.inputs import GIGABYTE
 from simnmt.experiment.mix import Group, Mix, MixedSetup, draw_mix, result_groups
 from simnmt.experiment.policy_setup import Truths, set_up_policy, truths_by_source
 from simnmt.experiment.routes import Line, estimate_age_s
@@ -84,9 +83,8 @@ def _models(unit: Unit, number: int, cases: Sequence[Case | None]) -> Models:
     held = [model for model in by_name.values() if model is not None and not model.stays]
     if not held or not unit.case.queues:
         return Models(of_workload, (0,) * len(by_name), (0.0,) * len(by_name), 0, "never")
-    memory_gb = unit.scenario.devices[unit.case.targets[number].device].memory_gb or 0.0
     size_bytes, load_s = (tuple(getattr(model, key) for model in held) for key in ("size_bytes", "load_s"))
-    return Models(of_workload, size_bytes, load_s, round(memory_gb * GIGABYTE))
+    return Models(of_workload, size_bytes, load_s, held[0].memory_bytes)
 
 
 def _settings(unit: Unit, number: int, cases: Sequence[Case | None]) -> Kind | None:
