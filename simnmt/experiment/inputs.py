@@ -347,7 +347,8 @@ class _Reader:
         if size_bytes > part.memory_gb * GIGABYTE:
             with self.naming("devices", device, "memory_gb"):
                 raise ScenarioError(f"the model of {self.workload} takes {size_bytes / GIGABYTE:.3g} GB")
-        return HeldModel(size_bytes, load_s, block.kind if block and lacking else "given", part.evict == "never")
+        memory_bytes = round(part.memory_gb * GIGABYTE)
+        return HeldModel(memory_bytes, size_bytes, load_s, block.kind if block and lacking else "given", part.evict == "never")
 
     def charged_profile(
         self, device: str, measured: DeviceProfile, conversion: Conversion | None, table: LengthTable
