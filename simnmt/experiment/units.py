@@ -70,7 +70,8 @@ def devices_of(unit: Unit, group: Group) -> list[Device]:
     first, *others = devices(unit.scenario, unit.case.name)
     # Every group has the same columns.
     loads = any(part.scenario.devices[first.name].loads_models for part in unit.parts or (unit,))
-    return [replace(first, servers=max(group.boxes.stop - group.boxes.start, 1), loads=loads), *others]
+    servers, workers = max(group.boxes.stop - group.boxes.start, 1), group.workers or first.workers
+    return [replace(first, servers=servers, workers=workers, loads=loads), *others]
 
 
 def _models(unit: Unit, number: int, cases: Sequence[Case | None]) -> Models:
@@ -401,7 +402,7 @@ class UnitWorld:
         if mix is None or len(groups) == 1:
             yield groups[0], self._measured_group(run, groups[0], slice(0, unit.scenario.requests), batches)
             return
-        shares, loads = self._work_shares(log, batches), dict[str, float | None]()
+        shares, loads, measured = self._work_shares(log, batches), dict[str, float | None](), list[tuple[Group, Numbers]]()
         for group in groups:
             is_whole = group is groups[0]
             rows = slice(0, unit.scenario.requests) if is_whole else mix.rows_of(group)
@@ -416,7 +417,13 @@ class UnitWorld:
                     elif number or group.site == ALL:
                         # The devices are loaded by all requests, but for the own ones of a site.
                         numbers[name] = loads[name]
-            yield group, numbers
+            measured.append((group, numbers))
+        busiest = f"{next(iter(unit.scenario.devices))}_busiest_load"
+        of_sites = [load for group, numbers in measured if group.site != ALL and (load := numbers[busiest]) is not None]
+        for group, numbers in measured:
+            if group.site == ALL and isinstance(group.workers, float):  # each box has the workers of its site
+                numbers[busiest] = max(of_sites)
+        yield from measured
 
     def _work_shares(self, log: RequestLog, batched: Sequence[Any]) -> NDArray[np.float64]:
         """Return the share of each part in the work of each target, shape (targets, parts); NaN without any work."""
@@ -448,7 +455,8 @@ class UnitWorld:
         regret_s = run.regret_s
         extra_work = () if trail.faults is None else [work / _per_counted(unit, cut) for work in trail.faults.extra_work]
         if mix is not None and extra_work:
-            extra_work = [extra_work[0][group.boxes], *extra_work[1:]]
+            own_work = extra_work[0][group.boxes]
+            extra_work = [own_work if len(own_work) else np.zeros(1), *extra_work[1:]]
         numbers = measure(
             log if mix is None else _own_boxes_from(log, group.boxes.start),
             regret_s[counted] if regret_s is not None and (cut or mix) else regret_s,
