@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simnmt.report.run_tables import energy_table, gaps_table, parts_tables, policies_table, recommendations_table
+from simnmt.report.run_tables import energy_table, gaps_table, parts_tables, policies_table, recommendations_table, sources_of
 from simnmt.report.table import Table
 from simnmt.report.words import gap_words, verdicts
 from simnmt.results.places import CellName, by_cell, wholes
-from simnmt.results.run import Run, format_sources
+from simnmt.results.run import Run
 from simnmt.results.statistics import prediction_sentences
 from simnmt.results.summary import warm_up_notes
 
@@ -26,10 +26,7 @@ def format_result(result: Run) -> str:
 def _parts(result: Run) -> Iterator[list[str]]:
     one = result.whole_rows[0]
     repeats = "one replication" if one["replications"] == 1 else f"means of {one['replications']} replications"
-    cells = result.cells
-    devices = [(kind, device.name) for cell in cells for kind, device in zip(cell.shown_kinds, cell.devices, strict=True)]
-    series = [(cell.series.kind, cell.series.name) for cell in cells]
-    sources = [format_sources(devices, series)] if cells else []
+    sources = [sources_of(result.cells)] if result.cells else []
     yield [f"{result.name}: {one['requests']:,} requests each, {repeats}", *sources, *result.scope]
     if len(result.recommendations) > MOST_IN_SENTENCES:
         yield _lines(recommendations_table(result.recommendations))

@@ -216,15 +216,17 @@ def sweep(
 def format_sweep(result: SweepResult) -> str:
     """Return the text of a sweep that has ended: how often each policy is best, and where the table is."""
     from simnmt.base.text_tables import format_table
+    from simnmt.results.places import wholes
     from simnmt.results.sweep_table import BEST, BOUND, EQUAL, PAGE, TABLE, TIED, UNSTABLE, WORSE
 
     table = result.table
-    standings = Counter((row["policy"], row["standing"]) for row in table.rows)
-    policies = list(dict.fromkeys(row["policy"] for row in table.rows if row["standing"] != BOUND))
-    bounds = list(dict.fromkeys(row["policy"] for row in table.rows if row["standing"] == BOUND))
+    of_all = [row for of_cell in wholes(table.rows).values() for row in of_cell]
+    standings = Counter((row["policy"], row["standing"]) for row in of_all)
+    policies = list(dict.fromkeys(row["policy"] for row in of_all if row["standing"] != BOUND))
+    bounds = list(dict.fromkeys(row["policy"] for row in of_all if row["standing"] == BOUND))
     shown = {BEST: "best", EQUAL: "as good", TIED: "not distinguishable from it", WORSE: "worse", UNSTABLE: "unstable"}
     rows = [[policy, *(str(standings[policy, standing]) for standing in shown)] for policy in policies]
-    best = [row for row in table.rows if row["standing"] == BEST]
+    best = [row for row in of_all if row["standing"] == BEST]
     missing = sum(row["slo_met"] == 0.0 for row in best)
     losses = [row["lost_share"] for row in best if row.get("lost_share")]
     lines = [

@@ -12,13 +12,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import simpy
+from numpy.typing import NDArray
 from typing_extensions import Self
 
 from simnmt.batching.model_memory import Evict, ModelCopy, ModelMemory
 from simnmt.devices.device import LOADED, Arrival, Balancer, ByNode, Clock, Execution, Kind, numbers
 from simnmt.devices.fifo import FifoBox
 from simnmt.policies.views import StateView
-from simnmt.results.columns import MODEL_COLUMNS, Recorder
+from simnmt.results.columns import MODEL_COLUMNS, Array, Recorder
 from simnmt.results.requests import Block
 
 
@@ -37,14 +38,19 @@ class Models:
     def __post_init__(self) -> None:
         self.memory()
 
+    @property
+    def loads(self) -> bool:
+        """True if models are loaded while requests wait."""
+        return self.evict != "never"
+
     def memory(self) -> ModelMemory:
         """Return the memory of a box before its first request."""
         return ModelMemory(dict(enumerate(self.size_bytes)), self.memory_bytes, self.evict)
 
-    def of_requests(self, requests: Block) -> Sequence[int]:
-        """Return the model of each request."""
-        workload = np.zeros(len(requests), np.int64) if requests.model is None else requests.model
-        return numbers(np.asarray(self.of_workload)[workload])
+    def of_requests(self, workload: Array | None, count: int) -> NDArray[np.int64]:
+        """Return the model of each of `count` requests; `workload`: their column `model`."""
+        models: NDArray[np.int64] = np.asarray(self.of_workload)[np.zeros(count, np.int64) if workload is None else workload]
+        return models
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +148,8 @@ class ModelFifoDevice:
 
     def __init__(self, kind: ModelFifo, clock: Clock, target: int, requests: Block, trail: Recorder, first_box: int) -> None:
         self._clock, self._trail, self._balancer = clock, trail, kind.balancer.copy()
-        self._model, self._execution_s = kind.models.of_requests(requests), numbers(requests.execution_s[target])
+        self._model = numbers(kind.models.of_requests(requests.model, len(requests)))
+        self._execution_s = numbers(requests.execution_s[target])
         self.boxes = [ModelFifoBox(clock, kind, first_box + number) for number in range(kind.boxes)]
 
     def enter(self, execution: Execution) -> None:

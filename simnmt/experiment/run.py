@@ -8,11 +8,12 @@ from dataclasses import replace
 from itertools import product
 
 from simnmt.experiment.cases import RunPlan, Unit
+from simnmt.experiment.draws import Learnt
 from simnmt.experiment.mix import groups_of, mixed_units, result_groups
 from simnmt.experiment.notes import describe_scope, fits, notes, warnings
 from simnmt.experiment.processes import answers_of, worthwhile_processes
 from simnmt.experiment.targets import Target
-from simnmt.experiment.units import UnitResult, devices_of, expected_s, judged_share, run_unit
+from simnmt.experiment.units import UnitResult, devices, devices_of, expected_s, judged_share, run_unit
 from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.results.places import ALL, CellName, Place, by_world
 from simnmt.results.recommendation import Goal, Roles, describe_precision, next_replications, recommend
@@ -298,26 +299,19 @@ def gap_rows(place: Place, totals_s: Mapping[str, list[float]]) -> Iterator[Row]
 
 def cell_of(unit: Unit, result: UnitResult) -> Cell:
     """Return the cell of a unit of replication 0."""
-    scenario, case, truth, trails = unit.scenario, unit.case, result.truth, result.trails
+    case, truth, trails = unit.case, result.truth, result.trails
     assert truth is not None
-    # The line of the first C-NMT policy; the fitted one if there is none.
-    cnmt = next((policy for policy in scenario.policies.values() if isinstance(policy, CNmtPolicy)), CNmtPolicy(kind="cnmt"))
-    line = cnmt.line(result.learnt.knowledge([]).lengths)
-    known = judged_share(scenario, case) is not None and not result.live
+    known = judged_share(unit.scenario, case) is not None and not result.live
     group = result_groups(unit)[0]
-    return Cell(
-        site=ALL,
-        workload=group.workload,
-        network=unit.network,
-        lengths=case.table,
+    whole = _cell_of_inputs(unit, result.learnt, ALL, group.workload)
+    sources = [
+        _cell_of_inputs(part, result.learnts[part.site_name, part.case.name], part.site_name, part.case.name)
+        for part in unit.parts
+    ]
+    return replace(
+        whole,
         devices=tuple(devices_of(unit, group)),
-        series=unit.links.link.rtt,
-        regression_slope=line.slope,
-        regression_offset=line.offset,
-        planes=tuple((plane.s_per_src_token, plane.s_per_tgt_token, plane.s_fixed) for plane in result.learnt.planes),
-        profile_kinds=tuple(target.kind for target in case.targets),
-        profile_names=tuple(map(_profile_name, case.targets)),
-        profile_warnings=tuple(target.doubts for target in case.targets),
+        sources=tuple(sources) if len(sources) > 1 else (),
         logs={name: RequestLog.of(truth, trail) for name, trail in trails.items()},
         misroutes={name: Misroutes.of(trail) for name, trail in trails.items() if known},
         batches={name: trail.batches for name, trail in trails.items() if trail.batches},
@@ -325,6 +319,30 @@ def cell_of(unit: Unit, result: UnitResult) -> Cell:
         energies={name: trail.energy for name, trail in trails.items() if trail.energy is not None},
         parts=result.rows,
         planned=tuple(target.streaming.planned if target.streaming else None for target in case.targets if case.streams),
+    )
+
+
+def _cell_of_inputs(unit: Unit, learnt: Learnt, site: str, workload: str) -> Cell:
+    """Return what a unit reads and believes, as a cell without requests."""
+    scenario, case, own = unit.scenario, unit.case, slice(0 if unit.has_own_device else 1, None)
+    # The line of the first C-NMT policy; the fitted one if there is none.
+    cnmt = next((policy for policy in scenario.policies.values() if isinstance(policy, CNmtPolicy)), CNmtPolicy(kind="cnmt"))
+    line = cnmt.line(learnt.knowledge([]).lengths)
+    planes = [(plane.s_per_src_token, plane.s_per_tgt_token, plane.s_fixed) for plane in learnt.planes]
+    return Cell(
+        site=site,
+        workload=workload,
+        network=unit.network,
+        logs={},
+        lengths=case.table,
+        devices=tuple(devices(scenario, case.name)[own]),
+        series=unit.links.link.rtt,
+        regression_slope=line.slope,
+        regression_offset=line.offset,
+        planes=tuple(planes[own]),
+        profile_kinds=tuple(target.kind for target in case.targets[own]),
+        profile_names=tuple(map(_profile_name, case.targets[own])),
+        profile_warnings=tuple(target.doubts for target in case.targets[own]),
     )
 
 

@@ -29,6 +29,7 @@ from simnmt.live.model_engines import ModelEngines
 from simnmt.network.link import bytes_per_token
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.decoder_settings import DecoderSettings
+from simnmt.results.places import ALL
 from simnmt.results.run_directory import SUMMARY
 from simnmt.world.inputs import Clients
 
@@ -146,7 +147,7 @@ def check_engine(place: str, running: object, expected: str | None) -> None:
 def recommended_policy(directory: Path, unit: Unit) -> str:
     """Return the policy that a run recommends for a workload. Raises `InputError` without one that all networks share."""
     rows = json.loads(read_bounded(directory / SUMMARY)).get("recommendations", [])
-    policies = {row["network"]: row["policy"] for row in rows if row["workload"] == unit.case.name}
+    policies = {row["network"]: row["policy"] for row in rows if row["workload"] in (unit.case.name, ALL)}
     recommended = set(policies.values())
     if len(recommended) == 1 and None not in recommended:
         return str(recommended.pop())

@@ -27,7 +27,7 @@ from simnmt.report.run_tables import (
 )
 from simnmt.report.words import gap_words, verdicts, words
 from simnmt.results import Cell, Run
-from simnmt.results.places import CellName, by_world
+from simnmt.results.places import ALL, CellName, by_world
 from simnmt.results.run import MOST_DRAWN, doubtful_profiles
 from simnmt.results.summary import Row
 
@@ -131,14 +131,12 @@ def _streaming_sections(cell: Cell, rows: Sequence[Row]) -> Iterator[Section]:
 
 
 def _making_section(result: Run) -> Section:
-    workloads, networks = ({getattr(cell, key): cell for cell in reversed(result.cells)} for key in ("workload", "network"))
-    facts = [(f"Lengths of {name}", words("lengths", cell=cell)[0]) for name, cell in reversed(workloads.items())]
-    facts += [(f"RTT of {name}", words("series", series=cell.series)[0]) for name, cell in reversed(networks.items())]
-    facts += [(f"Devices of {name}", _devices_fact(cell)) for name, cell in reversed(workloads.items())]
-    for engine in dict.fromkeys(result.engines.values()):
-        facts.append(
-            (f"Engine: {engine}", ", ".join(name for name, of_policy in result.engines.items() if of_policy == engine))
-        )
+    inputs = [part for cell in result.cells for part in cell.inputs]
+    facts = [*_input_facts(inputs, result.scenario.get("sites") or {})]
+    facts += [
+        (f"Engine: {engine}", ", ".join(name for name, of_policy in result.engines.items() if of_policy == engine))
+        for engine in dict.fromkeys(result.engines.values())
+    ]
     of_clients = [
         name
         for name, workload in result.scenario.get("workloads", {}).items()
@@ -156,6 +154,22 @@ def _making_section(result: Run) -> Section:
     )
 
 
+def _input_facts(inputs: Sequence[Cell], sites: Row) -> Iterator[tuple[str, str]]:
+    """Yield lengths by workload, round trips by network and site, devices by workload and site; of equal names the first."""
+
+    def named(*keys: str) -> Iterator[tuple[str, Cell]]:
+        parts: dict[str, Cell] = {}
+        for part in inputs:
+            parts.setdefault(" at ".join(name for key in keys if (name := getattr(part, key)) != ALL), part)
+        yield from parts.items()
+
+    yield from ((f"Lengths of {name}", words("lengths", cell=part)[0]) for name, part in named("workload"))
+    for name, part in named("network", "site"):
+        count = sites.get(part.site, {}).get("count", 1)
+        yield f"RTT of {name}{f', the first of {count:,}' if count > 1 else ''}", words("series", series=part.series)[0]
+    yield from ((f"Devices of {name}", _devices_fact(part)) for name, part in named("workload", "site"))
+
+
 def _devices_fact(cell: Cell) -> str:
     planes = [[1e3 * value for value in plane_s] for plane_s in cell.planes]
     rows = zip(cell.devices, map(boxes, cell.devices), cell.profile_names, cell.shown_kinds, planes, strict=True)
@@ -171,7 +185,7 @@ def run_panels(result: Run, cell: Cell) -> list[Panel]:
     view = view_of(result, cell)
     queues = any(row.get("offered_rps") is not None for row in view.rows)
     timelines = [figures.timeline(view)] if queues else []
-    inputs = [figures.rtt(view), figures.plane(view)] if cell.series is not None else []
+    inputs = [figures.rtt(view), figures.plane(view)] if cell.series is not None and not cell.sources else []
     sites = [figures.sites(view)] if view.sites else []
     return [figures.latency(view), figures.parts(view), *sites, *timelines, *inputs]
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from simnmt.base.suggestions import format_list
 from simnmt.report.page_template import is_number, significant
 from simnmt.report.table import Column, Table, change, estimate, group_columns, latency, read_value, share
 from simnmt.report.words import gap_outcome, words
@@ -202,8 +203,15 @@ def divided_by(part: CellName, world: CellName) -> str:
 
 
 def _origin(cell: Cell) -> str:
-    devices = [(kind, device.name) for kind, device in zip(cell.shown_kinds, cell.devices, strict=True)]
-    return f"{format_sources(devices, [(cell.series.kind, cell.series.name)])}; lengths from {cell.lengths.name}"
+    lengths = dict.fromkeys(part.lengths.name for part in cell.inputs)
+    return f"{sources_of([cell])}; lengths from {format_list(lengths, 'and')}"
+
+
+def sources_of(cells: Iterable[Cell]) -> str:
+    """Return a line on the kinds of the device profiles and of the round trips of some cells."""
+    inputs = [part for cell in cells for part in cell.inputs]
+    devices = [(kind, device.name) for part in inputs for kind, device in zip(part.shown_kinds, part.devices, strict=True)]
+    return format_sources(devices, [(part.series.kind, part.series.name) for part in inputs])
 
 
 def recommendation_badges(recommendations: Sequence[Row]) -> dict[Place, str]:

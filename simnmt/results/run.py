@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import nan
@@ -93,6 +94,8 @@ class Cell:
 
     parts: Mapping[tuple[str, str], Array] = field(default_factory=dict)
     """Of a world that several sites or workloads share, the rows of each site's workload; else empty."""
+    sources: tuple[Cell, ...] = ()
+    """Of such a world, what each site and workload reads and is believed to take, as cells without requests; else empty."""
 
     @property
     def name(self) -> CellName:
@@ -104,6 +107,11 @@ class Cell:
         if not self.parts:
             return [(Place(*self.name, policy), None)]
         return [(Place(*part, self.network, policy), rows) for part, rows in self.parts.items()]
+
+    @property
+    def inputs(self) -> tuple[Cell, ...]:
+        """The cells whose lengths, series and profiles are those of all requests: `sources`, or the cell itself."""
+        return self.sources or (self,)
 
     @property
     def loads(self) -> bool:
@@ -164,7 +172,7 @@ def doubtful_profiles(cells: Iterable[Cell]) -> list[dict[str, Any]]:
     """Return the doubtful profiles of some cells, each once (`group_doubts`)."""
     return group_doubts(
         (device.name, profile, kind, messages)
-        for cell in cells
+        for cell in itertools.chain.from_iterable(cell.inputs for cell in cells)
         for device, profile, kind, messages in zip(
             cell.devices, cell.profile_names, cell.profile_kinds, cell.profile_warnings, strict=False
         )

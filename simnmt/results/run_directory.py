@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timezone
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -268,8 +268,51 @@ def _stored_cells(directory: Path, devices: Mapping[str, tuple[Device, ...]], su
         logs = {row["policy"]: stored_log(directory / REQUESTS, Place.of(row)) for row in rows}
         batches = {name: tuple(accounts.get((Place(*cell, name), device.name)) for device in of_cell) for name in logs}
         batched = {name: of_devices for name, of_devices in batches.items() if any(of_devices)}
-        cells.append(Cell(*cell, of_cell, logs, batched))
+        parts = StoredParts(directory / REQUESTS, Place.of(rows[0]))
+        cells.append(Cell(*cell, of_cell, logs, batched, parts=parts))
     return cells
+
+
+def _row_groups(path: Path, place: Place) -> tuple[Any, dict[int, tuple[str, str]]]:
+    """Return the opened file, and the site and the workload of each row group of a place, by its number."""
+    import pyarrow.parquet as pq
+
+    with _read(path):
+        file = pq.ParquetFile(path)
+        at = [file.schema_arrow.get_field_index(key) for key in Place._fields]
+        groups = map(file.metadata.row_group, range(file.num_row_groups))
+        labels = [Place(*(group.column(index).statistics.min for index in at)) for group in groups]
+        return file, {
+            number: (label.site, label.workload)
+            for number, label in enumerate(labels)
+            if all(known in (ALL, name) for known, name in zip(place, label, strict=True))
+        }
+
+
+class StoredParts(Mapping[tuple[str, str], Array]):
+    """The numbers of the requests by site and workload, read on the first access."""
+
+    def __init__(self, path: Path, place: Place) -> None:
+        """`place`: one of all requests of a simulated world."""
+        self._path, self._place = path, place
+
+    @cached_property
+    def _rows(self) -> dict[tuple[str, str], Array]:
+        file, parts = _row_groups(self._path, self._place)
+        rows: dict[tuple[str, str], list[Array]] = {}
+        with _read(self._path):
+            for number, part in parts.items():
+                rows.setdefault(part, []).append(file.read_row_group(number, columns=["request_id"])["request_id"].to_numpy())
+        return {part: np.concatenate(numbers) for part, numbers in rows.items()}
+
+    def __getitem__(self, part: tuple[str, str]) -> Array:
+        return self._rows[part]
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
 
 def stored_log(path: Path, place: Place) -> RequestLog:
@@ -277,21 +320,9 @@ def stored_log(path: Path, place: Place) -> RequestLog:
 
     @cache
     def opened() -> tuple[Any, list[int], bool]:
-        """Return the file, the numbers of the place's row groups, each of one workload at one site, and whether of several."""
-        import pyarrow.parquet as pq
-
-        with _read(path):
-            file = pq.ParquetFile(path)
-            at = [file.schema_arrow.get_field_index(key) for key in Place._fields]
-            groups = map(file.metadata.row_group, range(file.num_row_groups))
-            labels = [tuple(group.column(index).statistics.min for index in at) for group in groups]
-            wanted = [
-                number
-                for number, label in enumerate(labels)
-                if all(known in (ALL, name) for known, name in zip(place, label, strict=True))
-            ]
-            is_whole = len({labels[number] for number in wanted}) > 1
-            return file, wanted, is_whole
+        """Return the file, the numbers of the place's row groups, and whether these are of several sites or workloads."""
+        file, parts = _row_groups(path, place)
+        return file, [*parts], len({*parts.values()}) > 1
 
     @cache
     def order() -> Array:

@@ -255,7 +255,7 @@ class _Run:
                 _put(added[target], kind.row_columns(src_len, tgt_len, execution_s), rows, len(block))
             else:
                 assert tgt_len is not None
-                factor = kind.factors(src_len, tgt_len, execution_s)
+                factor = kind.factors(src_len, tgt_len, execution_s, None if block.model is None else block.model[rows])
                 _put(factors[target], [] if factor is None else [factor], rows, len(block))
                 settings.src_len, settings.tgt_len = (
                     memory.address(length, np.int64) for length in (block.src_len, block.tgt_len)
@@ -320,6 +320,9 @@ class _Run:
         elif isinstance(kind, ModelFifo):
             settings.kind, settings.workers, settings.models = c.MODEL_POOL, kind.workers, self._models(kind.models)
         elif isinstance(kind, Batched):
+            if kind.models is not None:
+                costs = [_batch_cost(kind.batching, cost, self._memory) for cost in kind.costs]
+                settings.models = self._models(kind.models, costs)
             settings.kind, settings.cost = c.BATCH_POOL, _batch_cost(kind.batching, kind.cost, self._memory)
             settings.batching, settings.full_step_s = _batching_settings(kind.batching), kind.full_step_s
         elif isinstance(kind, Streamed):
@@ -333,13 +336,15 @@ class _Run:
             settings.choices = self._memory.addresses(list(balancer.choices.T), np.int16)
         return settings
 
-    def _models(self, models: Models) -> int:
-        """Return the address of a target's models."""
+    def _models(self, models: Models, costs: Sequence[int] = ()) -> int:
+        """Return the address of a target's models; `costs`: addresses of their costs if they are decoded in batches."""
         settings = c.ModelSettings(len(models.size_bytes), models.memory_bytes, models.evict == "never")
         settings.of_workload, settings.size_bytes = (
             self._memory.address(np.array(column), np.int64) for column in (models.of_workload, models.size_bytes)
         )
         settings.load_s = self._memory.address(np.array(models.load_s))
+        if costs:
+            settings.costs = self._memory.array(ctypes.c_void_p, costs)
         return self._memory.structure(settings)
 
     def _stream(self, kind: Streamed) -> int:

@@ -213,7 +213,7 @@ def test_what_intervals_leave_out_and_separate_workloads_are_noted(folder: Path,
     for count in (1, 2):
         names = ("news", "again")[:count]
         recorded = [f"workloads.{name}={{{lengths}, arrivals: {{kind: recorded, file: asked.csv}}}}" for name in names]
-        overrides = [part for workload in recorded for part in ("--set", workload)]
+        overrides = [part for setting in (*recorded, "share_devices=false") for part in ("--set", setting)]
         out = f"made{count}"
         done = simnmt("run", "small.yaml", "--out", out, "--requests", "50", "--replications", str(count), *overrides)
         page = Path(f"{out}/report.html").read_text()

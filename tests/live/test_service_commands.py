@@ -176,6 +176,7 @@ def test_the_engine_of_a_device_is_that_of_its_profile(make_profile: Callable[..
         ([("mine", "a", "cnmt"), ("mine", "b", "edge")], "recommends cnmt on a, edge on b for workload"),
         ([("fr-en", "a", "cnmt")], "recommends no policy for workload"),
         ([("mine", "a", None)], "recommends no policy on a for workload"),
+        ([("all", "a", "cnmt")], ""),
     ],
 )
 def test_the_recommended_policy_is_that_of_all_networks(tmp_path: Path, rows: list[Any], fault: str) -> None:

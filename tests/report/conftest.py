@@ -89,7 +89,11 @@ def make_mix(sites: tuple[str, ...] = ("berlin", HOSTILE), **keys: Any) -> Any:
     groups = [(ALL, ALL), *((site, ALL) for site in sites), (ALL, "news"), (ALL, WORKLOAD)]
     rows = [row | {"site": site, "workload": workload} for site, workload in groups for row in result.summary_rows]
     parts = [{**Place.of(row)._asdict(), "slo_met": row["site"] != HOSTILE} for row in rows[len(POLICIES) :]]
-    return replace(result, summary_rows=rows, recommendations=[result.recommendations[0] | {"parts": parts}])
+    sources = tuple(
+        replace(result.cells[0], site=site, workload=name, logs={}) for site in sites for name in ("news", WORKLOAD)
+    )
+    cells, recommendations = [replace(result.cells[0], sources=sources)], [result.recommendations[0] | {"parts": parts}]
+    return replace(result, summary_rows=rows, recommendations=recommendations, cells=cells)
 
 
 class MadeUpLog(RequestLog):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import simnmt
 from simnmt.results.comparison import compare_runs
 from simnmt.results.metrics import Requirement
 from simnmt.results.places import ALL, CellName, Place, by_cell, by_world, wholes
@@ -88,3 +91,39 @@ def test_runs_are_paired_if_the_same_sites_send_the_requests(sites: tuple[str, .
     assert {row["paired"] for row in changes} == {paired}
     change = next(row for row in changes if Place.of(row) == Place("rome", ALL, "n", "edge"))
     assert change["change_percent"] == pytest.approx(20.0)
+
+
+SCENARIO: dict[str, Any] = {
+    "version": 1,
+    "name": "branches",
+    "requests": 600,
+    "replications": 2,
+    "slo": {"p95_ms": 2_000},
+    "workloads": {
+        "de-en": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 4.0}},
+        "fr-en": {"lengths": "@fr-en-news", "arrivals": {"kind": "poisson", "rate_rps": 2.0}, "slo": {"p95_ms": 1}},
+    },
+    "networks": {"today": {"rtt": {"constant_ms": 60}}},
+    "devices": {"gateway": {"profile": "@tx2-gru"}, "cloud": {"profile": "@titan-xp-gru"}},
+    "sites": {"berlin": {"share": 3}, "branches": {"count": 2}, "rome": {"devices": {"gateway": None}, "workloads": ["de-en"]}},
+    "policies": {"edge": {}, "cloud": {}, "cnmt": {}},
+}
+
+
+def test_a_mix_is_written_and_read_again_with_its_sites_and_workloads(tmp_path: Path) -> None:
+    made = simnmt.run(SCENARIO, out=tmp_path / "run")
+    loaded = simnmt.load(tmp_path / "run")
+    (record,) = loaded.recommendations
+    assert CellName.of(record) == (ALL, ALL, "today") and record["slo_met"] is False
+    assert {(one["workload"], one["met"]) for one in record["slo_assessments"]} == {("de-en", True), ("fr-en", False)}
+    assert loaded.rows.equals(made.rows) and len(loaded.whole_rows) == 3 and len(loaded.cells) == 1
+    counts = loaded.requests.query("policy == 'cnmt'").groupby(["site", "workload"], observed=True).size()
+    assert counts.sum() == 600 and ("rome", "fr-en") not in counts.index and ("branches", "fr-en") in counts.index
+    for policy, log in loaded.cells[0].logs.items():
+        assert log["arrival_s"].tolist() == made.cells[0].logs[policy]["arrival_s"].tolist()
+    assert [one.site for one in loaded.assess("mean_ms<=1e6")] == [ALL, "berlin", "branches", "rome", ALL, ALL]
+    page = (tmp_path / "run" / "report.html").read_text()
+    titles = re.findall(r"<dt>((?:RTT|Devices) of [^<]*)</dt>", page)
+    assert titles[:2] == ["RTT of today at berlin", "RTT of today at branches, the first of 2"]
+    assert "Devices of de-en at rome" in titles and "Devices of fr-en at rome" not in titles
+    assert loaded.figure("sites").data[0].name == "edge"

@@ -144,15 +144,21 @@ WORKLOADS = 3
 
 
 @st.composite
-def model_specs(draw: Draw) -> ModelFifo:
-    """Boxes of as many models as workloads or fewer, with memory for one, some or all of them; loads may take no time."""
+def models(draw: Draw) -> Models:
+    """As many models as workloads or fewer, with memory for one, some or all of them; loads may take no time."""
     of_workload = tuple(draw(st.integers(0, WORKLOADS - 1)) for _ in range(WORKLOADS))
     sizes = tuple(draw(st.integers(1, 3)) for _ in range(WORKLOADS))
     evict = draw(st.sampled_from(["lru", "lru", "lru", "never"]))
     needed = sum(sizes) if evict == "never" else max(sizes)
     load_s = tuple(draw(st.sampled_from([0.0, 0.125, 0.25, 1.0, 2.5, 0.3])) for _ in range(WORKLOADS))
-    models = Models(of_workload, sizes, load_s, needed + draw(st.integers(0, 3)), evict)
-    return ModelFifo(models, workers=draw(st.integers(1, 2)))
+    return Models(of_workload, sizes, load_s, needed + draw(st.integers(0, 3)), evict)
+
+
+@st.composite
+def batches_of_models(draw: Draw) -> Batched:
+    """Batches of several models, whose costs may differ."""
+    by_model = tuple(draw(costs()) for _ in range(WORKLOADS))
+    return Batched(draw(batchings()), by_model[0], draw(st.booleans()), models=draw(models()), costs=by_model)
 
 
 SPECIAL = {
@@ -160,6 +166,7 @@ SPECIAL = {
     "batches": ("batches",),
     "streams": ("streams",),
     "models": ("models",),
+    "model batches": ("batches", "models"),
     "all": ("batches", "streams", "models"),
 }
 """Kinds of boxes that a world may have, beside first-in first-out ones."""
@@ -186,8 +193,10 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
     of_kind: dict[str, st.SearchStrategy[Any]] = {
         "batches": st.builds(Batched, batchings(), costs(), st.booleans()),
         "streams": streamed_specs(),
-        "models": model_specs(),
+        "models": st.builds(ModelFifo, models(), workers=st.integers(1, 2)),
     }
+    if batches and "models" in kinds_of_boxes:
+        of_kind["batches"] |= batches_of_models()
     any_spec = st.one_of(st.none(), *(of_kind[kind] for kind in kinds_of_boxes))
     local_specs, specs = [draw(any_spec) for _ in groups], [draw(any_spec) for _ in balancers]
     local_workers, specs_by_target = [draw(st.integers(1, 3)) for _ in groups], [local_specs, *([spec] for spec in specs)]

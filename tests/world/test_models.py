@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from simnmt.base.errors import InputError
-from simnmt.devices import Fifo, ModelFifo
+from simnmt.batching import Batching
+from simnmt.devices import Batched, Fifo, ModelFifo
 from simnmt.devices.device import InTurn
 from simnmt.devices.models import Models
 from simnmt.results.requests import Requests, Trail
+from tests.world.batched_worlds import EIGHTHS
 from tests.worlds import believing, everything_to, in_reference, simulate
 
 
@@ -87,6 +90,24 @@ def test_the_share_of_misses_is_that_of_an_independent_cache(law: str, boxes: in
     assert 0.1 < misses.mean() < 0.9
     assert (trail.load_wait_s <= trail.queue_s + 1e-9).all()
     assert (trail.load_wait_s[misses] >= 0.05 - 1e-9).all()
+
+
+def test_a_batch_holds_sentences_of_one_model_and_decodes_them_at_its_costs() -> None:
+    slow = replace(EIGHTHS, mean_over_usual=2.0)
+    requests = replace(asked([0.0, 0.0, 0.0, 0.0, 0.125], [0, 1, 0, 1, 0]), tgt_len=np.full(5, 4))
+    for models, waits_s in (
+        (Models((0, 1), (1, 1), (0.0, 0.0), 2, "never"), 0.0),
+        (Models((0, 1), (1, 1), (8.0, 8.0), 2), 8.0),
+    ):
+        kind = Batched(Batching(4, 3), EIGHTHS, models=models, costs=(EIGHTHS, slow))
+        trail = simulate(requests, everything_to(1), believing(0.1), [kind])
+        begin_s = trail.arrival_s + trail.queue_s
+        end_s = begin_s + trail.execution_s
+        assert begin_s[0] == begin_s[2] == waits_s
+        assert begin_s[1] == begin_s[3] >= end_s[0] == end_s[2]
+        assert trail.execution_s[1] > trail.execution_s[0], "at the costs of its model"
+        # If its model is there at 0, the second sentence has waited longer than the last one, which could join the first batch.
+        assert (begin_s[4] >= end_s[1]) == (waits_s == 0.0)
 
 
 def test_an_unknown_model_and_memory_for_less_than_a_model_are_refused() -> None:

@@ -9,7 +9,8 @@
 typedef struct ModelCopy {
     int64_t model;
     int is_loaded;
-    double ended_s;        /* the last end of its requests, once it is loaded */
+    double ended_s;        /* the last end of its requests that is known */
+    int64_t requests;      /* those that have entered and whose end is not known yet */
     ARRAY(void *) waiting; /* the events of the requests that wait for its load */
     ARRAY(struct ModelCopy *) evicts;
     struct ModelCopy *next; /* of the unused ones */
@@ -22,7 +23,8 @@ typedef struct {
     const ModelSettings *settings;
     ModelCopy **held; /* least recently used first */
     int64_t held_count, free_bytes;
-    Loads loads; /* the first ends at `load_ends_s` */
+    Loads loads; /* the first has begun if `is_loading`, and ends at `load_ends_s` */
+    int is_loading;
     double load_ends_s;
     ModelCopy *unused;
 } ModelBox;
@@ -78,14 +80,18 @@ static ModelCopy *model_enter(Memory *memory, ModelBox *self, int64_t model, int
     self->held_count -= removed;
     memmove(held + place, held + place + removed, (size_t)(self->held_count - place) * sizeof *held);
     held[self->held_count++] = copy;
+    copy->requests += 1;
     return copy;
 }
 
-/* Let the first load begin when the requests of the copies that it evicts have ended, all of which have begun or will by what is
- * known; return when it ends. */
-static double load_begin(ModelBox *self, double now_s) {
+/* Let the first load begin when the requests of the copies that it evicts have ended; return whether these ends are known, and
+ * so `load_ends_s`. */
+static int load_begin(ModelBox *self, double now_s) {
+    if (self->is_loading || !self->loads.count) return 0;
     ModelCopy *copy = *loads_at(&self->loads, 0);
     double begin_s = now_s;
+    for (int64_t number = 0; number < copy->evicts.count; number++)
+        if (copy->evicts.items[number]->requests) return 0;
     for (int64_t number = 0; number < copy->evicts.count; number++) {
         ModelCopy *evicted = copy->evicts.items[number];
         begin_s = larger(begin_s, evicted->ended_s);
@@ -93,7 +99,8 @@ static double load_begin(ModelBox *self, double now_s) {
         self->unused = evicted;
     }
     copy->evicts.count = 0;
-    return self->load_ends_s = begin_s + self->settings->load_s[copy->model];
+    self->load_ends_s = begin_s + self->settings->load_s[copy->model];
+    return self->is_loading = 1;
 }
 
 /* Return the seconds of the loads before a request that entered now could begin; waits for memory are not foreseen. */
@@ -105,7 +112,7 @@ static double load_left_s(const ModelBox *self, int64_t model, double now_s) {
     for (int64_t number = 0; number < self->loads.count; number++) {
         const ModelCopy *load = *loads_at(&self->loads, number);
         double load_s = self->settings->load_s[load->model];
-        left_s += number ? load_s : smaller(load_s, self->load_ends_s - now_s);
+        left_s += number || !self->is_loading ? load_s : smaller(load_s, self->load_ends_s - now_s);
         if (load == copy) return left_s;
     }
     return left_s + self->settings->load_s[model];

@@ -52,6 +52,7 @@ typedef struct {
     int64_t models, memory_bytes, keeps_all;
     const int64_t *of_workload, *size_bytes;
     const double *load_s;
+    const BatchCost *const *costs; /* of boxes that batch */
 } ModelSettings;
 
 /* The boxes of a target, or of a group of deciders. */

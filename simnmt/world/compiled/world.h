@@ -39,6 +39,7 @@ typedef struct {
 /* A request between its decision and the moment at which its decider has heard of its answer. */
 typedef struct RequestEvent {
     Arrival arrival;
+    ModelCopy *copy; /* of its model, at a box that loads models */
     double sent_s, downlink_s, transfer_s, wait_s, *added; /* `added`: room for the columns of the arrival */
     int64_t sent_as;
     Decider *decider;
