@@ -52,7 +52,7 @@ Engine = Literal["compiled", "reference"]
 _ASSERTION = "Exit with status 3 if the recommended policy, or that of 'POLICY: p95_ms<=300', misses this."
 _PRECISION = "Add replications, 100 at most, until the objective's intervals are at most P% wide, such as 2%."
 _TEMPLATES = """quickstart, batched-cloud, capacity, live-smoke, load-sweep, open-loop, own-data, sti-gateway, table1,
-table1-measured or tiers."""
+table1-measured, three-offices or tiers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,8 +200,8 @@ class _Reader:
     def check_memories(self, cases: Mapping[str, Case]) -> None:
         """Raise `ScenarioError` for a device that evicts no model and whose models do not fit into memory together."""
         for number, (device, part) in enumerate(self.scenario.devices.items()):
-            models = {case.targets[number].model for case in cases.values()}
-            size_gb = sum(model.size_bytes for model in models if model is not None) / GIGABYTE
+            models = {case.targets[number].model_name: case.targets[number].model for case in cases.values()}
+            size_gb = sum(model.size_bytes for model in models.values() if model is not None) / GIGABYTE
             if part.memory_gb is not None and part.evict == "never" and size_gb > part.memory_gb:
                 with self.naming("devices", device, "memory_gb"):
                     remedy = f"give {size_gb:.3g} or more, or evict: lru"
@@ -314,12 +314,14 @@ class _Reader:
         used += ["decoder"] if part.decoder is not None else []
         used += ["energy"] if measured.energy is not None else []
         model = self.held_model(device, measured)
+        named = self.scenario.model_of(device, self.workload)
+        name = f"profile {measured.name}" if named is None or named.multilingual else f"workload {self.workload}"
         used += ["model_memory"] if model is not None and measured.model_memory is not None else []
         # The doubts are those of the profile as measured: after a move to another decoder it has no variants.
         doubts = profile_doubts(measured, tuple(used), beam=None if choice is None else choice.settings.beam)
         effects = tuple(dict.fromkeys(doubt.effect for doubt in doubts if doubt.effect))
         decoding, streaming = self.decoding(device, profile), self.streaming(device, profile, table)
-        return Target(device, profile, effects, choice, decoding, streaming, conversion, model=model, cost=cost)
+        return Target(device, profile, effects, choice, decoding, streaming, conversion, name, model, cost)
 
     def held_model(self, device: str, profile: DeviceProfile) -> HeldModel | None:
         """Return the workload's model as a part of the memory of a box; None if all models are always in memory.
@@ -342,8 +344,7 @@ class _Reader:
         if size_bytes > part.memory_gb * GIGABYTE:
             with self.naming("devices", device, "memory_gb"):
                 raise ScenarioError(f"the model of {self.workload} takes {size_bytes / GIGABYTE:.3g} GB")
-        name = f"profile {profile.name}" if model.multilingual else f"workload {self.workload}"
-        return HeldModel(name, size_bytes, load_s, block.kind if block and lacking else "given", part.evict == "never")
+        return HeldModel(size_bytes, load_s, block.kind if block and lacking else "given", part.evict == "never")
 
     def charged_profile(
         self, device: str, measured: DeviceProfile, conversion: Conversion | None, table: LengthTable

@@ -71,19 +71,35 @@ def devices_of(unit: Unit, group: Group) -> list[Device]:
     return [replace(first, servers=max(group.boxes.stop - group.boxes.start, 1)), *others]
 
 
-def _held_models(unit: Unit, number: int, cases: Sequence[Case | None]) -> ModelFifo | None:
-    """Return the boxes of a target that load the models of its requests; None if all models are always in memory.
+def _models(unit: Unit, number: int, cases: Sequence[Case | None]) -> Models:
+    """Return the models of a target, and the memory of its boxes.
 
     `cases`: of all workloads that may enter them, by the numbers in `Requests.model`.
     """
-    device = unit.scenario.devices[unit.case.targets[number].device]
-    models = [None if case is None else case.targets[number].model for case in cases]
-    held = {model.name: model for model in models if model is not None and not model.stays}
-    if not held or not unit.case.queues or device.memory_gb is None:
-        return None
-    of_workload = tuple(0 if model is None else list(held).index(model.name) for model in models)
-    size_bytes, load_s = (tuple(getattr(model, key) for model in held.values()) for key in ("size_bytes", "load_s"))
-    return ModelFifo(Models(of_workload, size_bytes, load_s, round(device.memory_gb * GIGABYTE)))
+    targets = [None if case is None else case.targets[number] for case in cases]
+    by_name = {target.model_name: target.model for target in targets if target is not None}
+    of_workload = tuple(0 if target is None else list(by_name).index(target.model_name) for target in targets)
+    held = [model for model in by_name.values() if model is not None and not model.stays]
+    if not held or not unit.case.queues:
+        return Models(of_workload, (0,) * len(by_name), (0.0,) * len(by_name), 0, "never")
+    memory_gb = unit.scenario.devices[unit.case.targets[number].device].memory_gb or 0.0
+    size_bytes, load_s = (tuple(getattr(model, key) for model in held) for key in ("size_bytes", "load_s"))
+    return Models(of_workload, size_bytes, load_s, round(memory_gb * GIGABYTE))
+
+
+def _settings(unit: Unit, number: int, cases: Sequence[Case | None]) -> Kind | None:
+    """Return the settings of a target's boxes; None if they execute requests first in, first out, by models in memory."""
+    target = unit.case.targets[number]
+    if target.streamed is not None:
+        return target.streamed
+    models = _models(unit, number, cases)
+    if target.decoding is None or not unit.case.batches:
+        return ModelFifo(models) if models.loads else None
+    if len(models.size_bytes) == 1 and not models.loads:
+        return target.decoding
+    decodings = {case.targets[number].model_name: case.targets[number].decoding for case in cases if case is not None}
+    costs = tuple(decoding.cost for decoding in decodings.values() if decoding is not None)
+    return replace(target.decoding, models=models, costs=costs)
 
 
 def kinds(unit: Unit, down: Mapping[str, Sequence[DownTimes]] | None = None) -> list[Kind]:
@@ -105,7 +121,7 @@ def kinds(unit: Unit, down: Mapping[str, Sequence[DownTimes]] | None = None) -> 
 def _kind(unit: Unit, number: int, cases: Sequence[Case | None], boxes: int, balancer: Balancer) -> Kind:
     target = unit.case.targets[number]
     device = unit.scenario.devices[target.device]
-    settings = target.streamed or (target.decoding if unit.case.batches else None) or _held_models(unit, number, cases)
+    settings = _settings(unit, number, cases)
     name = device.execution or ("fifo" if settings is None else settings.name)
     return KINDS[name].of_device(boxes, device.workers, balancer, settings)
 

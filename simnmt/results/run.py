@@ -9,6 +9,7 @@ from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from simnmt.base.suggestions import format_list
 from simnmt.network.series import RttSeries
 from simnmt.results.columns import Array
 from simnmt.results.device_accounts import BatchAccount, PlannedDevice, RunEnergy, StreamAccount
@@ -148,7 +149,7 @@ def format_sources(profiles: Sequence[tuple[str, str]], series: Sequence[tuple[s
         names: dict[str, dict[str, None]] = {}
         for kind, name in kinds:
             names.setdefault(kind, {})[name] = None
-        return ", ".join(f"{' and '.join(those)} {kind.replace(', ', ' but ')}" for kind, those in names.items())
+        return ", ".join(f"{format_list(those)} {kind.replace(', ', ' but ')}" for kind, those in names.items())
 
     return f"device profiles: {grouped(profiles)}; round trips: {grouped(series)}"
 

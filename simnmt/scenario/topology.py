@@ -48,6 +48,8 @@ def _sites(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
             place = ("share_devices",) if scenario.share_devices else ("workloads", workload)
             what = f"answers set the pace of workload {workload}, so no rate says how many of its requests meet those of others"
             yield place, f"{what} (give workloads.{workload}.arrivals a rate)"
+    if scenario.sites and not scenario.shares_devices:
+        yield ("share_devices",), "sites share the devices behind their first ones (leave share_devices out)"
     names: set[str] = {ALL}
     for single in scenario.single_sites:
         if single.name in names:

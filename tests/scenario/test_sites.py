@@ -121,7 +121,7 @@ def test_all_sites_may_lack_a_first_device(tmp_path: Path) -> None:
     ("overrides", "shares"),
     [
         ([], True),
-        (["share_devices=false"], False),
+        (["share_devices=true"], True),
         (["sites={}"], True),
         (["sites={}", "workloads.fr-en.arrivals={kind: back_to_back}"], False),
         (["sites={}", "workloads.fr-en.arrivals=null"], False),
@@ -189,6 +189,7 @@ def test_a_workload_is_judged_by_its_own_service_level(scenario: ScenarioConfigu
         (["workloads.fr-en.arrivals=null"], "workloads.fr-en"),
         (["workloads.fr-en.arrivals=null", "share_devices=true"], "share_devices"),
         (["sites={}", "workloads.fr-en.arrivals=null", "share_devices=true"], "share_devices"),
+        (["share_devices=false"], "share_devices"),
         (["sites.berlin.share=0"], "sites.berlin.share"),
         (["sites.branches.count=0"], "sites.branches.count"),
         (["sites.all={}"], "sites.all"),

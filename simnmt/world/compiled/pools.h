@@ -239,7 +239,7 @@ static void model_loaded(World *world, Pool *pool, int64_t box, double now_s) {
 /* The request of an event has reached its target. */
 static inline void reaches(World *world, RequestEvent *event) {
     int64_t box = 0;
-    Pool *pool = pool_of(world, event->decider, event->target);
+    Pool *pool = event->pool;
     const Arrival *arrival = &event->arrival;
     if (pool->models != NULL) {
         enter_models(world, pool, event);

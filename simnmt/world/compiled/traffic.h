@@ -13,9 +13,10 @@ static const double *added_of(World *world, const Block *block, int64_t in_block
 }
 
 /* Set `arrival` to a request of a block as it would arrive at a target of its decider. */
-static inline void set_arrival(World *world, const Decider *decider, const Block *block, int64_t in_block, const Pool *pool, double now_s,
+static inline void set_arrival(World *world, const Decider *decider, const Block *block, int64_t in_block, int64_t target, double now_s,
                                Arrival *arrival) {
-    int64_t kind = pool->settings.kind, target = pool->target;
+    const Pool *pool = pool_of(world, decider, target);
+    int64_t kind = pool->settings.kind;
     arrival->entry_s = target ? now_s + block->uplink_s[target][in_block] : now_s;
     arrival->execution_s = block->execution_s[target][in_block];
     arrival->request = block->first + in_block;
@@ -41,7 +42,7 @@ static void foresee_waits(World *world, const Decider *decider, const Block *blo
     for (int64_t target = decider->pool == NULL; target < world->settings.targets; target++) {
         Pool *pool = pool_of(world, decider, target);
         Arrival arrival;
-        set_arrival(world, decider, block, in_block, pool, now_s, &arrival);
+        set_arrival(world, decider, block, in_block, target, now_s, &arrival);
         world->waits_s[target] = foreseen_wait_s(world, pool, &arrival, now_s);
     }
 }
@@ -146,8 +147,7 @@ static void handle(World *world, const Block *block, int64_t in_block, double no
     hear(world, decider, now_s);
     int64_t target = decide(world, decider, block, in_block, now_s);
     if (judged) settings->decision_regret_s[request] = world->totals_s[target] - least_s;
-    Pool *pool = pool_of(world, decider, target);
-    if (pool == NULL) {
+    if (target == 0 && decider->pool == NULL) {
         double start_s = fifo_serve(world->memory, &decider->device, now_s, block->execution_s[0][in_block]);
         settings->queue_s[request] = start_s - now_s;
         if (hears_itself(decider)) {
@@ -161,8 +161,9 @@ static void handle(World *world, const Block *block, int64_t in_block, double no
     }
     RequestEvent *event = new_event(world);
     Arrival *arrival = &event->arrival;
-    set_arrival(world, decider, block, in_block, pool, now_s, arrival);
-    if (pool->settings.kind == STREAM_POOL)
+    set_arrival(world, decider, block, in_block, target, now_s, arrival);
+    event->pool = pool_of(world, decider, target);
+    if (event->pool->settings.kind == STREAM_POOL)
         arrival->added = memcpy(event->added, arrival->added, (size_t)world->most_added * sizeof(double));
     event->target = (int32_t)target;
     event->decider = decider;

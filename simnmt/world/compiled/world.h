@@ -43,6 +43,7 @@ typedef struct RequestEvent {
     double sent_s, downlink_s, transfer_s, wait_s, *added; /* `added`: room for the columns of the arrival */
     int64_t sent_as;
     Decider *decider;
+    struct Pool *pool; /* that it enters */
     int32_t target;
     int32_t believed;     /* the state that the decider had estimated */
     int32_t report;       /* of a box that batches, the sentences left active; of one that streams, the state */
