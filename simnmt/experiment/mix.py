@@ -119,19 +119,17 @@ class Mix:
     """The device that decides on each request, in the order of the decisions."""
     part: NDArray[np.int32]
     """Number of each request's part, in the order of issue."""
+    part_rows: tuple[Numbers, ...]
+    """By part, the numbers of its requests, in the order of issue."""
 
-    def rows_of(self, group: Group) -> NDArray[np.bool_]:
-        """Return for each request, in the order of issue, whether it is in a group."""
-        rows: NDArray[np.bool_] = np.isin(self.part, group.parts)
-        return rows
+    def rows_of(self, group: Group) -> Numbers:
+        """Return the numbers of the requests of a group, in the order of issue."""
+        return np.sort(np.concatenate([self.part_rows[number] for number in group.parts]))
 
     def rows_by_part(self) -> dict[tuple[str, str], NDArray[np.int64]]:
-        """Return the numbers of the requests of each site and workload, in the order of issue."""
-        order = np.argsort(self.part, kind="stable")
-        edges = np.concatenate(([0], np.cumsum(np.bincount(self.part, minlength=len(self.parts)))))
+        """Return the numbers of the requests of each site and workload that has some, in the order of issue."""
         names = [(part.unit.site_name, part.unit.case.name) for part in self.parts]
-        parts = zip(names, edges, edges[1:], strict=False)
-        return {name: order[begin:end] for name, begin, end in parts if begin < end}
+        return {name: rows for name, rows in zip(names, self.part_rows, strict=True) if len(rows)}
 
     def set_up(self, policy: str, truths: Truths = frozenset()) -> MixedSetup:
         """Set a policy up for all parts."""
@@ -305,7 +303,10 @@ def draw_mix(unit: Unit, learnts: Sequence[Learnt]) -> Mix:
         parts.append(Part(of_part, learnt, of_workload.lines[of_workload.numbers.index(number)], rows, own))
     decider = np.concatenate([one.decider for one in of_workloads])[decided]
     lines = tuple(line for one in of_workloads for of_site in one.lines for line in of_site)
-    return Mix(drawn, tuple(parts), deciders, lines, decider, part[issue_order])
+    issued_part = part[issue_order]
+    by_part = np.argsort(issued_part, kind="stable")
+    part_rows = np.split(by_part, np.cumsum(np.bincount(issued_part, minlength=len(parts)))[:-1])
+    return Mix(drawn, tuple(parts), deciders, lines, decider, issued_part, tuple(part_rows))
 
 
 def _deciders(units: Sequence[Unit]) -> tuple[Deciders, ...]:
@@ -398,7 +399,9 @@ def _meet_lines(
     begins = np.concatenate(([0.0], ends[:-1]))
     node_share = columns.pop("node_share")
     copy_of = np.searchsorted(ends[:-1], node_share, side="right")
-    columns["node_share"] = np.clip((node_share - begins[copy_of]) / (ends - begins)[copy_of], 0.0, np.nextafter(1.0, 0.0))
+    node_share -= begins[copy_of]
+    node_share /= (ends - begins)[copy_of]
+    columns["node_share"] = np.clip(node_share, 0.0, np.nextafter(1.0, 0.0), out=node_share)
     own_devices = _OwnDevices(units[numbers[0]], columns)
     by_copy = np.argsort(copy_of.astype(np.int16 if len(copies) < 2**15 else np.int32), kind="stable")
     edges = np.concatenate(([0], np.cumsum(np.bincount(copy_of, minlength=len(copies)))))
@@ -408,10 +411,14 @@ def _meet_lines(
         rows = by_copy[edges[number] : edges[number + 1]]
         unit, block = units[numbers[at]], {name: columns[name][rows] for name in read}
         own_devices.enter(unit, rows, block)
-        for name, column in columns_on_links(lines[at][copy].routes, unit.nodes, issued_s[rows], block).items():
+        on_links = columns_on_links(lines[at][copy].routes, unit.nodes, issued_s[rows], block)
+        on_links.pop("access_s", None)  # the way there and back, for requests back to back
+        for name, column in on_links.items():
             if name not in met:
                 met[name] = np.zeros((*column.shape[:-1], len(issued_s)), column.dtype)
-            met[name][..., rows] = column
+            # Row by row: numpy scatters the rows of a table more slowly than single columns.
+            for into, part in zip(np.atleast_2d(met[name]), np.atleast_2d(column), strict=True):
+                into[rows] = part
     del columns["node_share"]
     columns |= met
     return copy_of

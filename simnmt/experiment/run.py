@@ -258,8 +258,9 @@ def _fits(plan: RunPlan, first: Sequence[tuple[Unit, UnitResult]]) -> Iterator[R
         for part in unit.parts or (unit,):
             known = seen.setdefault(part.case.name, set())
             if id(part.case) not in known:
-                rows_of_part = fits(part.case, result.learnts[part.site_name, part.case.name])
-                yield from (row | {"site": part.site_name} for row in list(rows_of_part)[1:2]) if known else rows_of_part
+                of_lengths, own, *behind = fits(part.case, result.learnts[part.site_name, part.case.name])
+                of_site = [own | {"site": part.site_name if known else ALL}] if part.has_own_device else []
+                yield from of_site if known else [of_lengths, *of_site, *behind]
             known.add(id(part.case))
 
 
