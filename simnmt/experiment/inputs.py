@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -74,7 +74,7 @@ def read_inputs(
     else:
         reader = _Reader(scenario, base, document, cache)
         cases = {name: reader.of(name).case() for name in scenario.workloads}
-        reader.check_memories(cases)
+        reader.check_memories(cases.values())
         drawn = (
             {} if scenario.profile_uncertainty is None else {name: reader.of(name).draws(case) for name, case in cases.items()}
         )
@@ -98,10 +98,13 @@ def read_sites(
             if (workload, id(device)) not in known_cases:  # a hundred sites with one kind of device have the same inputs
                 known_cases[workload, id(device)] = readers[0].of(workload).case()
             cases[workload] = known_cases[workload, id(device)]
-        readers[0].check_memories(cases)
+        readers[0].check_memories(cases.values(), slice(1))
         lines = [reader.networks() for reader in readers]
         networks = {network: tuple(by_name[network] for by_name in lines) for network in views[0].networks}
         plans.append(SitePlan(name, views[0], cases, networks, site.share, device is not None))
+    # All sites share the devices behind.
+    all_cases = [case for plan in plans for case in plan.cases.values()]
+    _Reader(scenario, base, document, cache).check_memories(all_cases, slice(1, None))
     return tuple(plans)
 
 
@@ -197,10 +200,10 @@ class _Reader:
             for name, part in self.scenario.networks.items()
         }
 
-    def check_memories(self, cases: Mapping[str, Case]) -> None:
-        """Raise `ScenarioError` for a device that evicts no model and whose models do not fit into memory together."""
-        for number, (device, part) in enumerate(self.scenario.devices.items()):
-            models = {case.targets[number].model_name: case.targets[number].model for case in cases.values()}
+    def check_memories(self, cases: Iterable[Case], devices: slice = slice(None)) -> None:
+        """Raise `ScenarioError` if the models of one of some devices do not fit into memory together and none is evicted."""
+        for number, (device, part) in list(enumerate(self.scenario.devices.items()))[devices]:
+            models = {case.targets[number].model_name: case.targets[number].model for case in cases}
             size_gb = sum(model.size_bytes for model in models.values() if model is not None) / GIGABYTE
             if part.memory_gb is not None and part.evict == "never" and size_gb > part.memory_gb:
                 with self.naming("devices", device, "memory_gb"):
@@ -344,7 +347,8 @@ class _Reader:
         if size_bytes > part.memory_gb * GIGABYTE:
             with self.naming("devices", device, "memory_gb"):
                 raise ScenarioError(f"the model of {self.workload} takes {size_bytes / GIGABYTE:.3g} GB")
-        return HeldModel(size_bytes, load_s, block.kind if block and lacking else "given", part.evict == "never")
+        memory_bytes = round(part.memory_gb * GIGABYTE)
+        return HeldModel(memory_bytes, size_bytes, load_s, block.kind if block and lacking else "given", part.evict == "never")
 
     def charged_profile(
         self, device: str, measured: DeviceProfile, conversion: Conversion | None, table: LengthTable

@@ -103,6 +103,8 @@ class Group:
     parts: tuple[int, ...]
     boxes: slice
     """The deciders whose own devices execute them."""
+    workers: float | None = None
+    """Of each of these boxes; the mean if sites differ. None: as the scenario has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,8 +253,15 @@ def result_groups(unit: Unit) -> list[Group]:
         )
         own = [one for one in deciders if {*parts} & {*one.parts} and unit.parts[one.parts[0]].has_own_device]
         boxes = slice(own[0].first, own[-1].first + own[-1].count) if own else slice(0, 0)
-        groups.append(Group(site, workload, parts, boxes))
+        groups.append(Group(site, workload, parts, boxes, _mean_workers(unit.parts, own)))
     return groups
+
+
+def _mean_workers(units: Sequence[Unit], deciders: Sequence[Deciders]) -> float | None:
+    by_site = [next(iter(units[one.parts[0]].scenario.devices.values())).workers for one in deciders]
+    if len(set(by_site)) <= 1:
+        return by_site[0] if by_site else None
+    return float(np.average(by_site, weights=[one.count for one in deciders]))
 
 
 def draw_mix(unit: Unit, learnts: Sequence[Learnt]) -> Mix:

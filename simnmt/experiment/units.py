@@ -33,7 +33,6 @@ from simnmt.experiment.accounts import (
 )
 from simnmt.experiment.cases import Case, Unit
 from simnmt.experiment.draws import Drawn, Learnt, draw, learn
-from simnmt.experiment.inputs import GIGABYTE
 from simnmt.experiment.mix import Group, Mix, MixedSetup, draw_mix, result_groups
 from simnmt.experiment.policy_setup import Truths, set_up_policy, truths_by_source
 from simnmt.experiment.routes import Line, estimate_age_s
@@ -69,7 +68,8 @@ def devices(scenario: ScenarioConfiguration, workload: str) -> list[Device]:
 def devices_of(unit: Unit, group: Group) -> list[Device]:
     """Return the devices that the requests of a group meet; their own ones are those of its sites."""
     first, *others = devices(unit.scenario, unit.case.name)
-    return [replace(first, servers=max(group.boxes.stop - group.boxes.start, 1)), *others]
+    workers = group.workers or first.workers
+    return [replace(first, servers=max(group.boxes.stop - group.boxes.start, 1), workers=workers), *others]
 
 
 def _models(unit: Unit, number: int, cases: Sequence[Case | None]) -> Models:
@@ -83,9 +83,8 @@ def _models(unit: Unit, number: int, cases: Sequence[Case | None]) -> Models:
     held = [model for model in by_name.values() if model is not None and not model.stays]
     if not held or not unit.case.queues:
         return Models(of_workload, (0,) * len(by_name), (0.0,) * len(by_name), 0, "never")
-    memory_gb = unit.scenario.devices[unit.case.targets[number].device].memory_gb or 0.0
     size_bytes, load_s = (tuple(getattr(model, key) for model in held) for key in ("size_bytes", "load_s"))
-    return Models(of_workload, size_bytes, load_s, round(memory_gb * GIGABYTE))
+    return Models(of_workload, size_bytes, load_s, held[0].memory_bytes)
 
 
 def _settings(unit: Unit, number: int, cases: Sequence[Case | None]) -> Kind | None:
@@ -400,7 +399,7 @@ class UnitWorld:
         if mix is None or len(groups) == 1:
             yield groups[0], self._measured_group(run, groups[0], slice(0, unit.scenario.requests), batches)
             return
-        shares, loads = self._work_shares(log, batches), dict[str, float | None]()
+        shares, loads, measured = self._work_shares(log, batches), dict[str, float | None](), list[tuple[Group, Numbers]]()
         for group in groups:
             is_whole = group is groups[0]
             rows = slice(0, unit.scenario.requests) if is_whole else mix.rows_of(group)
@@ -415,7 +414,13 @@ class UnitWorld:
                     elif number or group.site == ALL:
                         # The devices are loaded by all requests, but for the own ones of a site.
                         numbers[name] = loads[name]
-            yield group, numbers
+            measured.append((group, numbers))
+        busiest = f"{next(iter(unit.scenario.devices))}_busiest_load"
+        of_sites = [load for group, numbers in measured if group.site != ALL and (load := numbers[busiest]) is not None]
+        for group, numbers in measured:
+            if group.site == ALL and isinstance(group.workers, float):  # each box has the workers of its site
+                numbers[busiest] = max(of_sites)
+        yield from measured
 
     def _work_shares(self, log: RequestLog, batched: Sequence[Any]) -> NDArray[np.float64]:
         """Return the share of each part in the work of each target, shape (targets, parts); NaN without any work."""
@@ -447,7 +452,8 @@ class UnitWorld:
         regret_s = run.regret_s
         extra_work = () if trail.faults is None else [work / _per_counted(unit, cut) for work in trail.faults.extra_work]
         if mix is not None and extra_work:
-            extra_work = [extra_work[0][group.boxes], *extra_work[1:]]
+            own_work = extra_work[0][group.boxes]
+            extra_work = [own_work if len(own_work) else np.zeros(1), *extra_work[1:]]
         numbers = measure(
             log if mix is None else _own_boxes_from(log, group.boxes.start),
             regret_s[counted] if regret_s is not None and (cut or mix) else regret_s,

@@ -27,7 +27,7 @@ from simnmt.base.errors import InputError, SimnmtError
 from simnmt.calibrate import processor_use
 from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.units import kinds, run_unit
-from simnmt.live.decider import deployable_policy, live_unit, replayed_targets
+from simnmt.live.decider import deployable_policy, live_unit, refuse_sites, replayed_targets
 from simnmt.live.deployment import ReplayedRequests, engine_settings, replayed_requests, routes_of, target_of
 from simnmt.live.engine import EngineSettings
 from simnmt.live.engine_process import EngineProcess
@@ -270,6 +270,7 @@ def validate(
     `SimnmtError` if a live run fails.
     """
     scenario = plan.scenario
+    refuse_sites(plan)
     unit = replace(live_unit(plan), keeps_requests=False)
     names = list(policies) or [name for name, settings in scenario.policies.items() if not settings.knows_truth]
     _check(unit, names)

@@ -45,7 +45,7 @@ def _sites(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
     """Yield workloads that cannot share devices, and names at sites that stand for nothing or for two things."""
     for workload in scenario.workloads if scenario.shares_devices else ():
         if not scenario.is_open(workload):
-            place = ("share_devices",) if scenario.share_devices else ("workloads", workload)
+            place: Location = ("share_devices",) if scenario.share_devices else ("workloads", workload, "arrivals")
             what = f"answers set the pace of workload {workload}, so no rate says how many of its requests meet those of others"
             yield place, f"{what} (give workloads.{workload}.arrivals a rate)"
     if scenario.sites and not scenario.shares_devices:

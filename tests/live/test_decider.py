@@ -120,6 +120,15 @@ def test_the_oracle_and_unknown_policies_are_refused(unit: Unit, plan: RunPlan) 
         live_unit(plan, "fr-en")
 
 
+def test_the_gateway_of_a_site_has_its_lines_and_its_workloads() -> None:
+    plan = plan_of("@three-offices")
+    for site in plan.sites:
+        for workload in site.cases if site.has_device else ():
+            unit = live_unit(plan, workload, site.name)
+            assert (unit.case.name, unit.scenario, unit.links) == (workload, site.scenario, site.networks[unit.network][0])
+    assert {live_unit(plan, workload).case.name for workload in plan.cases} == set(plan.cases)
+
+
 class WhenSlow:
     """Stays at the gateway while the last transfer took longer than the limit, or queues were reported."""
 
