@@ -493,7 +493,9 @@ def with_metrics(plan: RunPlan, assertions: Iterable[Assertion]) -> RunPlan:
     measured = {*columns_of(scenario.measured_metrics)}
     asserted = dict.fromkeys(assertion.requirement.metric for assertion in assertions)
     added = [known.name for known in asserted if known.column not in measured]
-    return replace(plan, scenario=scenario.model_copy(update={"metrics": [*scenario.metrics, *added]}))
+    update = {"metrics": [*scenario.metrics, *added]}
+    sites = tuple(replace(site, scenario=site.scenario.model_copy(update=update)) for site in plan.sites)
+    return replace(plan, scenario=scenario.model_copy(update=update), sites=sites)
 
 
 def _fault(plan: RunPlan, known: Metric, policy: str | None, workloads: Iterable[str]) -> InputError | None:
