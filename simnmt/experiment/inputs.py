@@ -148,20 +148,18 @@ def _check_mix(plan: RunPlan, document: Document) -> None:
                 at_site = plan.sites and target.device == first and target.device in scenario.sites[owner].devices
                 place = ("sites", owner, "devices", first) if at_site else ("devices", target.device)
                 what = (
-                    f"batches or streams of {owner} {case.name} cost otherwise than those of {other}, so they cannot be shared"
+                    f"batches or streams otherwise for {f'{owner} {case.name}'.strip()} than for {other}, and cannot be shared"
                 )
-                raise document.error(place, what, remedy="give both one profile and one length unit, or share_devices: false")
+                raise document.error(place, what, remedy="give both the same batching or sti", key=True)
 
 
 def _decode_alike(ours: Target, theirs: Target) -> bool:
-    """Return whether two targets may be the same boxes: those that batch or stream need the same costs."""
+    """Return whether two targets may be the same device: both batch, with batches of one model each, or stream one plan."""
     if ours.streaming is not None or theirs.streaming is not None:
         plans = [one.streaming and one.streaming.planned for one in (ours, theirs)]
         return plans[0] == plans[1]
-    if ours.decoding is None or theirs.decoding is None:
-        return ours.decoding is theirs.decoding
-    keys = [(one.profile.name, one.decoder, one.decoding.batching) for one in (ours, theirs) if one.decoding]
-    return keys[0] == keys[1]
+    batchings = [one.decoding and one.decoding.batching for one in (ours, theirs)]
+    return batchings[0] == batchings[1]
 
 
 @contextmanager
@@ -500,7 +498,9 @@ def with_metrics(plan: RunPlan, assertions: Iterable[Assertion]) -> RunPlan:
     measured = {*columns_of(scenario.measured_metrics)}
     asserted = dict.fromkeys(assertion.requirement.metric for assertion in assertions)
     added = [known.name for known in asserted if known.column not in measured]
-    return replace(plan, scenario=scenario.model_copy(update={"metrics": [*scenario.metrics, *added]}))
+    update = {"metrics": [*scenario.metrics, *added]}
+    sites = tuple(replace(site, scenario=site.scenario.model_copy(update=update)) for site in plan.sites)
+    return replace(plan, scenario=scenario.model_copy(update=update), sites=sites)
 
 
 def _fault(plan: RunPlan, known: Metric, policy: str | None, workloads: Iterable[str]) -> InputError | None:

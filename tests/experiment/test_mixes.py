@@ -279,3 +279,23 @@ def test_a_clock_of_a_site_that_is_not_that_of_the_requests_is_refused_at_its_ke
     with pytest.raises(InputError) as caught:
         simnmt.run(scenario(sites=sites))
     assert caught.value.what.startswith("sites.far.networks.n.clock: ")
+
+
+def test_batches_of_two_profiles_share_a_box_alike_in_both_engines() -> None:
+    batching = {"kind": "top_up", "size": 8, "refill": "free"}
+    cloud = {"profile": {"de-en": "@cpu1-gru", "fr-en": "@cpu2-gru"}, "batching": batching}
+    keys = {"devices": {"gateway": {"profile": "@tx2-gru"}, "cloud": cloud}, "policies": {"cloud": {}}, "replications": 1}
+    runs = [simnmt.run(scenario(requests=1_000, **keys), engine=engine) for engine in ("compiled", "reference")]
+    for name in ("all", "de-en", "fr-en"):
+        ours, theirs = (row_of(result, "cloud", workload=name) for result in runs)
+        assert ours["mean_latency_s"] == pytest.approx(theirs["mean_latency_s"], rel=1e-9)
+        assert ours["cloud_load"] == pytest.approx(theirs["cloud_load"], rel=1e-9)
+    assert 0.0 < row_of(runs[0], "cloud")["cloud_load"] < 1.0
+
+
+def test_devices_that_batch_otherwise_at_another_site_are_refused() -> None:
+    batching = {"kind": "top_up", "size": 8, "refill": "free"}
+    devices = {"gateway": {"profile": "@cpu1-gru"}, "cloud": {"profile": "@titan-xp-gru"}}
+    sites = {"here": {}, "there": {"devices": {"gateway": {"profile": "@cpu1-gru", "batching": batching}}}}
+    with pytest.raises(InputError, match=r"sites\.there\.devices\.gateway"):
+        simnmt.run(scenario(devices=devices, sites=sites))
