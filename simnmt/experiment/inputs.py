@@ -18,7 +18,7 @@ from simnmt.base.suggestions import format_list
 from simnmt.experiment.accounts import unknown_spending
 from simnmt.experiment.cases import Case, DrawnProfiles, RunPlan, SitePlan, requests_by_workload
 from simnmt.experiment.targets import Conversion, Decoding, HeldModel, StreamedDevice, Target, streamed_device
-from simnmt.network.configuration import Network, load_network
+from simnmt.network.configuration import Network, NetworkConfiguration, load_network
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.calibration_error import CalibrationDraws, lacking_samples
 from simnmt.profile.custom import CustomDevice, profile_of_cost
@@ -121,10 +121,15 @@ def _check_mix(plan: RunPlan, document: Document) -> None:
     scenario, first = plan.scenario, next(iter(plan.scenario.devices))
     if plan.sites and scenario.profile_uncertainty is not None:
         raise document.error(("profile_uncertainty",), "profiles are not drawn for scenarios with sites", key=True)
-    for name, network in scenario.networks.items():
+    networks: list[tuple[Location, NetworkConfiguration]] = [
+        (("networks", name), network) for name, network in scenario.networks.items()
+    ]
+    for site, part in scenario.sites.items():
+        networks += [(("sites", site, "networks", name), network) for name, network in part.networks.items()]
+    for place, network in networks:
         if network.clock in ("pace", "spread"):
             what = f"requests that share devices meet the series when they are issued, not on the clock {network.clock}"
-            raise document.error(("networks", name, "clock"), what, key=True)
+            raise document.error((*place, "clock"), what, key=True)
     for name, case in plan.cases.items():
         if len(plan.cases) > 1 and case.arrivals.mean_rate_rps is None:
             what = "the arrivals state no mean rate, by which the requests are divided among the workloads"
