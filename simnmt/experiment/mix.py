@@ -476,11 +476,13 @@ def _merged(of_workloads: Sequence[Requests], order: Numbers) -> Requests:
     if len(of_workloads) == 1:
         return of_workloads[0]
 
+    # Requests that were sorted behind an access link lack the columns that the world does not read.
     def merged(columns: Sequence[Array | None]) -> Any:
-        return None if columns[0] is None else np.concatenate(columns)[order]  # type: ignore[arg-type]
+        known = [column for column in columns if column is not None]
+        return np.concatenate(known)[order] if len(known) == len(columns) else None
 
     def all_merged(of_workloads: Sequence[tuple[Array, ...]]) -> tuple[Array, ...]:
-        return tuple(merged(columns) for columns in zip(*of_workloads, strict=True))
+        return tuple(map(merged, zip(*of_workloads, strict=True))) if all(of_workloads) else ()
 
     return Requests(
         src_len=merged([one.src_len for one in of_workloads]),
