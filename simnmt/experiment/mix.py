@@ -418,6 +418,8 @@ def _meet_lines(
     met: Columns = {}
     for number, (at, copy) in enumerate(copies):
         rows = by_copy[edges[number] : edges[number + 1]]
+        if not rows.size:  # few requests, many sites
+            continue
         unit, block = units[numbers[at]], {name: columns[name][rows] for name in read}
         own_devices.enter(unit, rows, block)
         on_links = columns_on_links(lines[at][copy].routes, unit.nodes, issued_s[rows], block)
@@ -476,11 +478,13 @@ def _merged(of_workloads: Sequence[Requests], order: Numbers) -> Requests:
     if len(of_workloads) == 1:
         return of_workloads[0]
 
+    # Requests that were sorted behind an access link lack the columns that the world does not read.
     def merged(columns: Sequence[Array | None]) -> Any:
-        return None if columns[0] is None else np.concatenate(columns)[order]  # type: ignore[arg-type]
+        known = [column for column in columns if column is not None]
+        return np.concatenate(known)[order] if len(known) == len(columns) else None
 
     def all_merged(of_workloads: Sequence[tuple[Array, ...]]) -> tuple[Array, ...]:
-        return tuple(merged(columns) for columns in zip(*of_workloads, strict=True))
+        return tuple(map(merged, zip(*of_workloads, strict=True))) if all(of_workloads) else ()
 
     return Requests(
         src_len=merged([one.src_len for one in of_workloads]),

@@ -396,9 +396,7 @@ class UnitWorld:
             if account is None or target.decoding is None:
                 batches.append(None)
                 continue
-            there = np.flatnonzero(log["target"] == number)
-            full_s = saturated_s(target.decoding, log["src_len"][there], log["tgt_len"][there], unit.engine)
-            batches.append((account, full_s))
+            batches.append((account, self._saturated_s(log, number)))
         if mix is None or len(groups) == 1:
             yield groups[0], self._measured_group(run, groups[0], slice(0, unit.scenario.requests), batches)
             return
@@ -424,6 +422,20 @@ class UnitWorld:
             if group.site == ALL and isinstance(group.workers, float):  # each box has the workers of its site
                 numbers[busiest] = max(of_sites)
         yield from measured
+
+    def _saturated_s(self, log: RequestLog, number: int) -> float:
+        """Return the seconds that one server of a target needs with full batches, each of one profile's sentences."""
+        by_profile: dict[str, list[int]] = {}
+        parts = _parts(self._unit)
+        for at, part in enumerate(parts):
+            by_profile.setdefault(part.case.targets[number].profile.name, []).append(at)
+        there, seconds = log["target"] == number, 0.0
+        for of_profile in by_profile.values():
+            rows = np.flatnonzero(there if len(by_profile) == 1 else there & np.isin(log["part"], of_profile))
+            decoding = parts[of_profile[0]].case.targets[number].decoding
+            if decoding is not None:
+                seconds += saturated_s(decoding, log["src_len"][rows], log["tgt_len"][rows], self._unit.engine)
+        return seconds
 
     def _work_shares(self, log: RequestLog, batched: Sequence[Any]) -> NDArray[np.float64]:
         """Return the share of each part in the work of each target, shape (targets, parts); NaN without any work."""

@@ -257,3 +257,54 @@ def test_profiles_are_drawn_for_workloads_that_share_devices_and_refused_for_sit
     assert row["mean_latency_s_predicted_low"] <= row["mean_latency_s"] <= row["mean_latency_s_predicted_high"]
     with pytest.raises(InputError):
         simnmt.run({**uncertain, "sites": {"hq": {}}})
+
+
+@pytest.mark.parametrize("engine", ["compiled", "reference"])
+def test_a_link_to_the_gateway_may_be_at_one_site_alone(engine: Any) -> None:
+    near, far = ({"rtt": {"constant_ms": 30}, "hops": hops} for hops in ({}, {"gateway": {"rtt": {"constant_ms": 20}}}))
+    sites = {"near": {"networks": {"n": near}}, "far": {"networks": {"n": far}, "workloads": ["de-en"]}}
+    keys = scenario(sites=sites, policies={"edge": {}}, requests=500, replications=1)
+    result = simnmt.run({**keys, "networks": {"n": near}}, engine=engine)
+    between_s = row_of(result, "edge", "far")["mean_transfer_s"] - row_of(result, "edge", "near")["mean_transfer_s"]
+    assert between_s == pytest.approx(0.020, rel=0.01)
+
+
+def test_a_site_without_a_request_is_refused() -> None:
+    with pytest.raises(InputError):
+        simnmt.run(scenario(sites={"near": {}, "far": {"share": 1e-6}}, requests=50))
+
+
+def test_a_clock_of_a_site_that_is_not_that_of_the_requests_is_refused_at_its_key() -> None:
+    sites = {"near": {}, "far": {"networks": {"n": {"rtt": "@cp1", "clock": "spread"}}}}
+    with pytest.raises(InputError) as caught:
+        simnmt.run(scenario(sites=sites))
+    assert caught.value.what.startswith("sites.far.networks.n.clock: ")
+
+
+def test_batches_of_two_profiles_share_a_box_alike_in_both_engines() -> None:
+    batching = {"kind": "top_up", "size": 8, "refill": "free"}
+    cloud = {"profile": {"de-en": "@cpu1-gru", "fr-en": "@cpu2-gru"}, "batching": batching}
+    keys = {"devices": {"gateway": {"profile": "@tx2-gru"}, "cloud": cloud}, "policies": {"cloud": {}}, "replications": 1}
+    runs = [simnmt.run(scenario(requests=1_000, **keys), engine=engine) for engine in ("compiled", "reference")]
+    for name in ("all", "de-en", "fr-en"):
+        ours, theirs = (row_of(result, "cloud", workload=name) for result in runs)
+        assert ours["mean_latency_s"] == pytest.approx(theirs["mean_latency_s"], rel=1e-9)
+        assert ours["cloud_load"] == pytest.approx(theirs["cloud_load"], rel=1e-9)
+    assert 0.0 < row_of(runs[0], "cloud")["cloud_load"] < 1.0
+
+
+def test_devices_that_batch_otherwise_at_another_site_are_refused() -> None:
+    batching = {"kind": "top_up", "size": 8, "refill": "free"}
+    devices = {"gateway": {"profile": "@cpu1-gru"}, "cloud": {"profile": "@titan-xp-gru"}}
+    sites = {"here": {}, "there": {"devices": {"gateway": {"profile": "@cpu1-gru", "batching": batching}}}}
+    with pytest.raises(InputError, match=r"sites\.there\.devices\.gateway"):
+        simnmt.run(scenario(devices=devices, sites=sites))
+
+
+def test_a_copy_of_a_site_may_have_no_request_but_a_site_must_have_some() -> None:
+    few = scenario(requests=60, replications=1, policies={"edge": {}})
+    sites = {"branches": {"count": 50}}
+    assert row_of(simnmt.run(few | {"sites": sites}), "edge")["requests"] == 60
+    with pytest.raises(InputError) as caught:
+        simnmt.run(few | {"sites": sites | {"rome": {"share": 1e-6}}})
+    assert caught.value.exit_status == 2
