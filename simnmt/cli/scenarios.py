@@ -383,6 +383,8 @@ def deploy_commands(plan: DeploymentPlan, choice: Candidate, name: str, written:
             attached = "one URL for each share of the end nodes"
             where = attached if balancer == "attached" else f"behind a load balancer at {_address(device)}"
             commands[device] += f"   # on each of {count} boxes, {where} (simulated: {balancer})"
+    if plan.scenario.sites:
+        return [*(commands[device] for device in servers), "# a gateway of your own at each site: live gateways read no sites"]
     addresses = "".join(f" --server {device}={_address(device)}" for device in servers)
     nodes = "   # on every end node" if first == END_NODE else ""
     gateway = f"simnmt live gateway {given} --policy {choice.policy}{model[first]}{addresses}{sets}{nodes}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -176,6 +177,11 @@ class Unit:
         if self.calibrated is None:
             return self
         return replace(self, case=self.calibrated, calibrated=None, parts=tuple(part.known for part in self.parts))
+
+    def with_boxes(self, targets: Mapping[str, tuple[Target, ...]]) -> Unit:
+        """Return the unit whose boxes differ from the calibrated ones that policies know; `targets`: by workload."""
+        parts = tuple(part.with_boxes(targets) for part in self.parts)
+        return replace(self, case=replace(self.case, targets=targets[self.case.name]), calibrated=self.case, parts=parts)
 
     def stream(self, name: str) -> tuple[int, int, str]:
         """Return the key of a random stream of this workload: seed, replication and name."""

@@ -18,7 +18,7 @@ from simnmt.base.suggestions import format_list
 from simnmt.experiment.accounts import unknown_spending
 from simnmt.experiment.cases import Case, DrawnProfiles, RunPlan, SitePlan, requests_by_workload
 from simnmt.experiment.targets import Conversion, Decoding, HeldModel, StreamedDevice, Target, streamed_device
-from simnmt.network.configuration import Network, load_network
+from simnmt.network.configuration import Network, NetworkConfiguration, load_network
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.calibration_error import CalibrationDraws, lacking_samples
 from simnmt.profile.custom import CustomDevice, profile_of_cost
@@ -121,10 +121,15 @@ def _check_mix(plan: RunPlan, document: Document) -> None:
     scenario, first = plan.scenario, next(iter(plan.scenario.devices))
     if plan.sites and scenario.profile_uncertainty is not None:
         raise document.error(("profile_uncertainty",), "profiles are not drawn for scenarios with sites", key=True)
-    for name, network in scenario.networks.items():
+    networks: list[tuple[Location, NetworkConfiguration]] = [
+        (("networks", name), network) for name, network in scenario.networks.items()
+    ]
+    for site, part in scenario.sites.items():
+        networks += [(("sites", site, "networks", name), network) for name, network in part.networks.items()]
+    for place, network in networks:
         if network.clock in ("pace", "spread"):
             what = f"requests that share devices meet the series when they are issued, not on the clock {network.clock}"
-            raise document.error(("networks", name, "clock"), what, key=True)
+            raise document.error((*place, "clock"), what, key=True)
     for name, case in plan.cases.items():
         if len(plan.cases) > 1 and case.arrivals.mean_rate_rps is None:
             what = "the arrivals state no mean rate, by which the requests are divided among the workloads"
@@ -143,20 +148,18 @@ def _check_mix(plan: RunPlan, document: Document) -> None:
                 at_site = plan.sites and target.device == first and target.device in scenario.sites[owner].devices
                 place = ("sites", owner, "devices", first) if at_site else ("devices", target.device)
                 what = (
-                    f"batches or streams of {owner} {case.name} cost otherwise than those of {other}, so they cannot be shared"
+                    f"batches or streams otherwise for {f'{owner} {case.name}'.strip()} than for {other}, and cannot be shared"
                 )
-                raise document.error(place, what, remedy="give both one profile and one length unit, or share_devices: false")
+                raise document.error(place, what, remedy="give both the same batching or sti", key=True)
 
 
 def _decode_alike(ours: Target, theirs: Target) -> bool:
-    """Return whether two targets may be the same boxes: those that batch or stream need the same costs."""
+    """Return whether two targets may be the same device: both batch, with batches of one model each, or stream one plan."""
     if ours.streaming is not None or theirs.streaming is not None:
         plans = [one.streaming and one.streaming.planned for one in (ours, theirs)]
         return plans[0] == plans[1]
-    if ours.decoding is None or theirs.decoding is None:
-        return ours.decoding is theirs.decoding
-    keys = [(one.profile.name, one.decoder, one.decoding.batching) for one in (ours, theirs) if one.decoding]
-    return keys[0] == keys[1]
+    batchings = [one.decoding and one.decoding.batching for one in (ours, theirs)]
+    return batchings[0] == batchings[1]
 
 
 @contextmanager
@@ -347,7 +350,8 @@ class _Reader:
         if size_bytes > part.memory_gb * GIGABYTE:
             with self.naming("devices", device, "memory_gb"):
                 raise ScenarioError(f"the model of {self.workload} takes {size_bytes / GIGABYTE:.3g} GB")
-        return HeldModel(size_bytes, load_s, block.kind if block and lacking else "given", part.evict == "never")
+        memory_bytes = round(part.memory_gb * GIGABYTE)
+        return HeldModel(memory_bytes, size_bytes, load_s, block.kind if block and lacking else "given", part.evict == "never")
 
     def charged_profile(
         self, device: str, measured: DeviceProfile, conversion: Conversion | None, table: LengthTable
@@ -494,7 +498,9 @@ def with_metrics(plan: RunPlan, assertions: Iterable[Assertion]) -> RunPlan:
     measured = {*columns_of(scenario.measured_metrics)}
     asserted = dict.fromkeys(assertion.requirement.metric for assertion in assertions)
     added = [known.name for known in asserted if known.column not in measured]
-    return replace(plan, scenario=scenario.model_copy(update={"metrics": [*scenario.metrics, *added]}))
+    update = {"metrics": [*scenario.metrics, *added]}
+    sites = tuple(replace(site, scenario=site.scenario.model_copy(update=update)) for site in plan.sites)
+    return replace(plan, scenario=scenario.model_copy(update=update), sites=sites)
 
 
 def _fault(plan: RunPlan, known: Metric, policy: str | None, workloads: Iterable[str]) -> InputError | None:

@@ -103,6 +103,8 @@ class Group:
     parts: tuple[int, ...]
     boxes: slice
     """The deciders whose own devices execute them."""
+    workers: float | None = None
+    """Of each of these boxes; the mean if sites differ. None: as the scenario has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,8 +253,15 @@ def result_groups(unit: Unit) -> list[Group]:
         )
         own = [one for one in deciders if {*parts} & {*one.parts} and unit.parts[one.parts[0]].has_own_device]
         boxes = slice(own[0].first, own[-1].first + own[-1].count) if own else slice(0, 0)
-        groups.append(Group(site, workload, parts, boxes))
+        groups.append(Group(site, workload, parts, boxes, _mean_workers(unit.parts, own)))
     return groups
+
+
+def _mean_workers(units: Sequence[Unit], deciders: Sequence[Deciders]) -> float | None:
+    by_site = [next(iter(units[one.parts[0]].scenario.devices.values())).workers for one in deciders]
+    if len(set(by_site)) <= 1:
+        return by_site[0] if by_site else None
+    return float(np.average(by_site, weights=[one.count for one in deciders]))
 
 
 def draw_mix(unit: Unit, learnts: Sequence[Learnt]) -> Mix:
@@ -409,6 +418,8 @@ def _meet_lines(
     met: Columns = {}
     for number, (at, copy) in enumerate(copies):
         rows = by_copy[edges[number] : edges[number + 1]]
+        if not rows.size:  # few requests, many sites
+            continue
         unit, block = units[numbers[at]], {name: columns[name][rows] for name in read}
         own_devices.enter(unit, rows, block)
         on_links = columns_on_links(lines[at][copy].routes, unit.nodes, issued_s[rows], block)
@@ -467,11 +478,13 @@ def _merged(of_workloads: Sequence[Requests], order: Numbers) -> Requests:
     if len(of_workloads) == 1:
         return of_workloads[0]
 
+    # Requests that were sorted behind an access link lack the columns that the world does not read.
     def merged(columns: Sequence[Array | None]) -> Any:
-        return None if columns[0] is None else np.concatenate(columns)[order]  # type: ignore[arg-type]
+        known = [column for column in columns if column is not None]
+        return np.concatenate(known)[order] if len(known) == len(columns) else None
 
     def all_merged(of_workloads: Sequence[tuple[Array, ...]]) -> tuple[Array, ...]:
-        return tuple(merged(columns) for columns in zip(*of_workloads, strict=True))
+        return tuple(map(merged, zip(*of_workloads, strict=True))) if all(of_workloads) else ()
 
     return Requests(
         src_len=merged([one.src_len for one in of_workloads]),

@@ -208,7 +208,6 @@ def _target_facts(used: UsedTarget, fit: PlaneFit | None) -> Row:
         "decoder": decoder,
         "unmeasured": _unmeasured_batch_costs(target),
         "collinear": fit is not None and fit.collinear,
-        "memory_gb": scenario.devices[target.device].memory_gb,
     }
 
 

@@ -83,7 +83,7 @@ def run_plan(
     # of replications. Every draw in every replication would cost `replications` times as much for nearly the same interval.
     places = len(units) // plan.scenario.replications
     drawn_units = [
-        _with_drawn_profiles(plan, unit, number)
+        unit.with_boxes({name: drawn.targets[number] for name, drawn in plan.drawn.items()})
         for number in range(uncertainty.profiles)
         for unit in units[number % plan.scenario.replications * places :][:places]
     ]
@@ -110,13 +110,6 @@ def units_of(plan: RunPlan, engine: Engine | None, *, keeps_requests: bool = Tru
         for network, links in plan.networks.items()
     ]
     return [mixed_units(plan, unit) for unit in units] if plan.is_mixed else units
-
-
-def _with_drawn_profiles(plan: RunPlan, unit: Unit, number: int) -> Unit:
-    """Return a unit with a draw of its profiles."""
-    drawn = replace(unit.case, targets=plan.drawn[unit.case.name].targets[number])
-    parts = tuple(_with_drawn_profiles(plan, part, number) for part in unit.parts)
-    return replace(unit, case=drawn, calibrated=unit.case, parts=parts)
 
 
 def _run(units: list[Unit], begin: int, jobs: int | None, progress: Progress | None) -> list[UnitResult]:
@@ -309,7 +302,7 @@ def cell_of(unit: Unit, result: UnitResult) -> Cell:
     """Return the cell of a unit of replication 0."""
     case, truth, trails = unit.case, result.truth, result.trails
     assert truth is not None
-    known = judged_share(unit.scenario, case) is not None and not result.live
+    known = judged_share(unit) is not None and not result.live
     group = result_groups(unit)[0]
     whole = _cell_of_inputs(unit, result.learnt, ALL, group.workload)
     sources = [

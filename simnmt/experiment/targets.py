@@ -64,10 +64,12 @@ class Conversion:
 class HeldModel:
     """A model of a device that holds several, as a part of the box's memory."""
 
+    memory_bytes: int
+    """Of each box, for all models."""
     size_bytes: int
     load_s: float
     kind: str
-    """How both are known."""
+    """How size and loading time are known."""
     stays: bool
     """True if it is loaded before the first request, and no model is evicted."""
 

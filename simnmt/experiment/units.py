@@ -33,7 +33,6 @@ from simnmt.experiment.accounts import (
 )
 from simnmt.experiment.cases import Case, Unit
 from simnmt.experiment.draws import Drawn, Learnt, draw, learn
-from simnmt.experiment.inputs import GIGABYTE
 from simnmt.experiment.mix import Group, Mix, MixedSetup, draw_mix, result_groups
 from simnmt.experiment.policy_setup import Truths, set_up_policy, truths_by_source
 from simnmt.experiment.routes import Line, estimate_age_s
@@ -60,7 +59,7 @@ def devices(scenario: ScenarioConfiguration, workload: str) -> list[Device]:
             part.workers,
             None if part.batching is None else part.batching.size,
             part.sti is not None,
-            part.memory_gb is not None and part.evict != "never",
+            part.loads_models,
         )
         for name, part in scenario.devices.items()
     ]
@@ -69,7 +68,10 @@ def devices(scenario: ScenarioConfiguration, workload: str) -> list[Device]:
 def devices_of(unit: Unit, group: Group) -> list[Device]:
     """Return the devices that the requests of a group meet; their own ones are those of its sites."""
     first, *others = devices(unit.scenario, unit.case.name)
-    return [replace(first, servers=max(group.boxes.stop - group.boxes.start, 1)), *others]
+    # Every group has the same columns.
+    loads = any(part.scenario.devices[first.name].loads_models for part in unit.parts or (unit,))
+    servers, workers = max(group.boxes.stop - group.boxes.start, 1), group.workers or first.workers
+    return [replace(first, servers=servers, workers=workers, loads=loads), *others]
 
 
 def _models(unit: Unit, number: int, cases: Sequence[Case | None]) -> Models:
@@ -83,9 +85,8 @@ def _models(unit: Unit, number: int, cases: Sequence[Case | None]) -> Models:
     held = [model for model in by_name.values() if model is not None and not model.stays]
     if not held or not unit.case.queues:
         return Models(of_workload, (0,) * len(by_name), (0.0,) * len(by_name), 0, "never")
-    memory_gb = unit.scenario.devices[unit.case.targets[number].device].memory_gb or 0.0
     size_bytes, load_s = (tuple(getattr(model, key) for model in held) for key in ("size_bytes", "load_s"))
-    return Models(of_workload, size_bytes, load_s, round(memory_gb * GIGABYTE))
+    return Models(of_workload, size_bytes, load_s, held[0].memory_bytes)
 
 
 def _settings(unit: Unit, number: int, cases: Sequence[Case | None]) -> Kind | None:
@@ -211,7 +212,7 @@ def run_unit(unit: Unit) -> UnitResult:
     world = UnitWorld(unit, drawn, mix)
     groups = result_groups(unit)
     # Misroutes of runs with drawn profiles are shown nowhere.
-    share = None if unit.calibrated is not None else judged_share(scenario, case)
+    share = None if unit.calibrated is not None else judged_share(unit)
     cut = scenario.warm_up_requests
     trails, numbers = dict[str, Trail](), dict[Place, Numbers]()
     for name, settings in scenario.policies.items():
@@ -296,17 +297,18 @@ JUDGED = 2_000
 """About how many decisions of a policy in a replication an oracle judges if requests queue: 5 to 15 us each."""
 
 
-def judged_share(scenario: ScenarioConfiguration, case: Case) -> float | None:
+def judged_share(unit: Unit) -> float | None:
     """Return the share of the requests whose decisions the simulation judges by foresight; None if misroutes stay unknown.
 
     It is 0 if nothing waits and no device streams: the executions alone tell every misroute. In batches later arrivals matter,
     and where models are loaded, waits for memory are not foreseen.
     """
-    if case.batches or case.loads:
+    scenario, cases = unit.scenario, {id(part.case): part.case for part in unit.parts or (unit,)}.values()
+    if any(case.batches or case.loads for case in cases):
         return None
-    if case.streams:
+    if any(case.streams for case in cases):
         return 1.0 if scenario.foresee_misroutes else None
-    return min(JUDGED / scenario.requests, 1.0) if case.queues else 0.0
+    return min(JUDGED / scenario.requests, 1.0) if unit.case.queues else 0.0
 
 
 def _own_devices(mix: Mix) -> list[Kind]:
@@ -387,20 +389,18 @@ class UnitWorld:
         if len(groups) > 1:  # else each group would compute the columns of all requests
             columns = Columns(columns.keys, cache(columns.__getitem__))
         log = RequestLog(columns, slice(cut, unit.scenario.requests)).answered
-        judged = unit.calibrated is None and judged_share(unit.scenario, unit.case) is not None
+        judged = unit.calibrated is None and judged_share(unit) is not None
         run = _MeasuredRun(trail, columns, cut, decision_regret_s(self._drawn.truth, trail) if judged else None)
         batches: list[tuple[BatchAccount, float] | None] = []
         for number, (account, target) in enumerate(zip(trail.batches, unit.case.targets, strict=False)):
             if account is None or target.decoding is None:
                 batches.append(None)
                 continue
-            there = np.flatnonzero(log["target"] == number)
-            full_s = saturated_s(target.decoding, log["src_len"][there], log["tgt_len"][there], unit.engine)
-            batches.append((account, full_s))
+            batches.append((account, self._saturated_s(log, number)))
         if mix is None or len(groups) == 1:
             yield groups[0], self._measured_group(run, groups[0], slice(0, unit.scenario.requests), batches)
             return
-        shares, loads = self._work_shares(log, batches), dict[str, float | None]()
+        shares, loads, measured = self._work_shares(log, batches), dict[str, float | None](), list[tuple[Group, Numbers]]()
         for group in groups:
             is_whole = group is groups[0]
             rows = slice(0, unit.scenario.requests) if is_whole else mix.rows_of(group)
@@ -415,7 +415,27 @@ class UnitWorld:
                     elif number or group.site == ALL:
                         # The devices are loaded by all requests, but for the own ones of a site.
                         numbers[name] = loads[name]
-            yield group, numbers
+            measured.append((group, numbers))
+        busiest = f"{next(iter(unit.scenario.devices))}_busiest_load"
+        of_sites = [load for group, numbers in measured if group.site != ALL and (load := numbers[busiest]) is not None]
+        for group, numbers in measured:
+            if group.site == ALL and isinstance(group.workers, float):  # each box has the workers of its site
+                numbers[busiest] = max(of_sites)
+        yield from measured
+
+    def _saturated_s(self, log: RequestLog, number: int) -> float:
+        """Return the seconds that one server of a target needs with full batches, each of one profile's sentences."""
+        by_profile: dict[str, list[int]] = {}
+        parts = _parts(self._unit)
+        for at, part in enumerate(parts):
+            by_profile.setdefault(part.case.targets[number].profile.name, []).append(at)
+        there, seconds = log["target"] == number, 0.0
+        for of_profile in by_profile.values():
+            rows = np.flatnonzero(there if len(by_profile) == 1 else there & np.isin(log["part"], of_profile))
+            decoding = parts[of_profile[0]].case.targets[number].decoding
+            if decoding is not None:
+                seconds += saturated_s(decoding, log["src_len"][rows], log["tgt_len"][rows], self._unit.engine)
+        return seconds
 
     def _work_shares(self, log: RequestLog, batched: Sequence[Any]) -> NDArray[np.float64]:
         """Return the share of each part in the work of each target, shape (targets, parts); NaN without any work."""
@@ -447,7 +467,8 @@ class UnitWorld:
         regret_s = run.regret_s
         extra_work = () if trail.faults is None else [work / _per_counted(unit, cut) for work in trail.faults.extra_work]
         if mix is not None and extra_work:
-            extra_work = [extra_work[0][group.boxes], *extra_work[1:]]
+            own_work = extra_work[0][group.boxes]
+            extra_work = [own_work if len(own_work) else np.zeros(1), *extra_work[1:]]
         numbers = measure(
             log if mix is None else _own_boxes_from(log, group.boxes.start),
             regret_s[counted] if regret_s is not None and (cut or mix) else regret_s,

@@ -174,3 +174,19 @@ def test_batches_of_languages_with_models_of_their_own_hold_one_language(memory:
     assert shared["cloud_mean_batch"] > own["cloud_mean_batch"]
     if memory:
         assert own["model_loads"] > shared["model_loads"] == 1.0
+
+
+def test_a_site_may_have_models_of_its_own_device(scenario: dict[str, Any]) -> None:
+    cloud = scenario["devices"]["cloud"]
+    own = {"models": {"de-en": cloud["models"]["de-en"]}, "memory_gb": 1.5}
+    sites = {"paris": {"devices": {"gateway": None}}, "berlin": {"workloads": ["de-en"], "devices": {"gateway": own}}}
+    scenario |= {"sites": sites, "policies": {"edge": {}, "cloud": {}}}
+    result = simnmt.run(scenario, jobs=1)
+    rows = {(row["site"], row["policy"]): row for row in result.summary_rows if row["workload"] == "all"}
+    assert rows["berlin", "edge"]["model_loads"] == rows["berlin", "edge"]["gateway_model_loads"] == 1.0
+    assert rows["paris", "edge"]["cloud_model_loads"] > 1.0
+    assert rows["all", "cloud"]["model_loads"] >= rows["paris", "cloud"]["model_loads"]
+    cloud["evict"] = "never"  # each site's models fit, and those of both do not
+    scenario["sites"]["paris"]["workloads"] = ["fr-en"]
+    with pytest.raises(InputError, match=r"devices\.cloud\.memory_gb"):
+        simnmt.run(scenario, jobs=1)

@@ -43,6 +43,11 @@ policies:
   oracle: {}
 """
 ONE_WORKLOAD = "workloads={de-en: {lengths: '@de-en-news', arrivals: {kind: poisson, rate_rps: 3}}}"
+TIERS = [
+    "devices={gateway: {profile: '@tx2-bilstm'}, region: {profile: '@a'}, server: {profile: '@a'}}",
+    *(f"networks.{name}.hops={{region: {{rtt: {{constant_ms: 5}}}}}}" for name in ("today", "fibre")),
+    "sites.branches.networks.today.hops={region: {rtt: {constant_ms: 5}}}",
+]
 NO_GATEWAY = ["devices={server: {profile: '@titan-xp-bilstm'}}", "sites.berlin.devices={gateway: {profile: '@tx2-bilstm'}}"]
 
 
@@ -189,6 +194,7 @@ def test_a_workload_is_judged_by_its_own_service_level(scenario: ScenarioConfigu
         (["workloads.fr-en.arrivals=null"], "workloads.fr-en.arrivals"),
         (["workloads.fr-en.arrivals=null", "share_devices=true"], "share_devices"),
         (["sites={}", "workloads.fr-en.arrivals=null", "share_devices=true"], "share_devices"),
+        (TIERS, "sites.berlin.networks.today"),
         (["share_devices=false"], "share_devices"),
         (["sites.berlin.share=0"], "sites.berlin.share"),
         (["sites.branches.count=0"], "sites.branches.count"),
