@@ -27,12 +27,13 @@ from simnmt.experiment.draws import Learnt, learn
 from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.units import Unit, run_unit
 from simnmt.profile.cost import Plane
+from simnmt.results.places import ALL, CellName, Place
 from simnmt.results.stability import LOAD_SUFFIX, device_names
 from simnmt.results.statistics import change_percent
 from simnmt.scenario.source import open_source
 
 Row = dict[str, Any]
-Runs = dict[tuple[str, str, str], list[Row]]
+Runs = dict[Place, list[Row]]
 """The numbers of every replication, by workload, network and policy."""
 
 
@@ -73,11 +74,11 @@ def run_case(case: Case, requests: int, replications: int) -> Iterator[Row]:
         scenario = _scenario(case, workloads, requests, replications)
         runs = run(scenario)
         plain = case.pairs[0][1]
-        places = [(workload, network) for workload in workloads for network in case.networks]
-        for place in places:
+        cells = [CellName(ALL, workload, network) for workload in workloads for network in case.networks]
+        for cell in cells:
             for policy, baseline in case.pairs:
-                ours, theirs = runs[(*place, policy)], runs[(*place, baseline)]
-                yield _placed(case, place, runs[(*place, plain)]) | compared(policy, ours, baseline, theirs)
+                ours, theirs = runs[Place(*cell, policy)], runs[Place(*cell, baseline)]
+                yield _placed(case, cell, runs[Place(*cell, plain)]) | compared(policy, ours, baseline, theirs)
 
 
 def compared(policy: str, ours: Sequence[Row], baseline: str, theirs: Sequence[Row]) -> Row:
@@ -158,12 +159,12 @@ def _full_rps(case: Case, lengths: dict[str, Any], requests: int) -> float:
     few = {"quiet": {**lengths, "arrivals": poisson(rate_rps)}}
     blind = {plain: {**case.policies[plain], "sees_backlog": False}}
     runs = run(_scenario(case, few, min(requests, 5_000), 1) | {"policies": blind})
-    return rate_rps / busiest_load(runs["quiet", next(iter(case.networks)), plain][0])
+    return rate_rps / busiest_load(runs[Place(ALL, "quiet", next(iter(case.networks)), plain)][0])
 
 
-def _placed(case: Case, place: tuple[str, str], theirs: Sequence[Row]) -> Row:
+def _placed(case: Case, cell: CellName, theirs: Sequence[Row]) -> Row:
     """The case, and where among its runs: the load as it was, the rate, the network."""
-    workload, network = place
+    _, workload, network = cell
     if case.loads:
         workload = f"load {np.mean([busiest_load(row) for row in theirs]):.2f}"
     named = [workload] * (case.arrivals is not None) + [network] * (len(case.networks) > 1)

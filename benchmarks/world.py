@@ -59,7 +59,7 @@ def run_world(inputs: WorldInputs, engine: Callable[..., Trail]) -> Trail:
         return LeastTotal([inputs.local_predicted_s[block.src_len], inputs.remote_predicted_s[block.src_len]])
 
     beliefs = Beliefs(lambda decider, target: TransferEstimate(inputs.initial_transfer_s))
-    return engine(World(requests, [Fifo()]), PolicySetup(decide_for, beliefs))
+    return engine(World(requests, [Fifo()]), PolicySetup(decide_for, [beliefs]))
 
 
 def first_unit(scenario: str, requests: int) -> Unit:

@@ -27,6 +27,7 @@ from simnmt.results import comparison
 from simnmt.results import run as results
 from simnmt.results import run_directory as files
 from simnmt.results.metrics import Assertion
+from simnmt.results.places import CellName
 from simnmt.results.requests import Engine
 from simnmt.scenario.document import Override, overrides_of_call, read_document
 from simnmt.scenario.source import Source, open_source
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from simnmt.experiment.sweep import SweepResult
     from simnmt.live.replay import ReplaySettings
     from simnmt.report.charts import Chart
+    from simnmt.workload.arrivals.traffic import Peak
 
 
 class Scenario:
@@ -130,9 +132,9 @@ class Run(results.Run):
         """
         from simnmt.report.page import NOT_RECORDED, run_panels
 
-        cells = [cell for cell in self.drawn_cells if workload in (None, cell.workload) and network in (None, cell.network)]
+        cells = [cell for cell in self.drawn_cells if cell.name.matches(workload, network)]
         if not cells:
-            known = ", ".join(f"{cell.workload} on {cell.network}" for cell in self.drawn_cells)
+            known = ", ".join(str(cell.name) for cell in self.drawn_cells)
             raise InputError(f"figure {name}: no results of that workload and network", remedy=f"this run has: {known}")
         panels = {panel.name: panel for panel in run_panels(self, cells[0])}
         if name not in panels:
@@ -163,13 +165,12 @@ class Comparison(comparison.Comparison):
         """
         from simnmt.report.study_pages import change_chart
 
-        rows = [row for row in self.changes if workload in (None, row["workload"]) and network in (None, row["network"])]
+        rows = [row for row in self.changes if CellName.of(row).matches(workload, network)]
         if not rows:
-            known = ", ".join(dict.fromkeys(f"{row['workload']} on {row['network']}" for row in self.changes)) or "nothing"
+            known = ", ".join(dict.fromkeys(str(CellName.of(row)) for row in self.changes)) or "nothing"
             what = "figure: no changes on that workload and network"
             raise InputError(what, remedy=f"the runs have in common: {known}")
-        place = rows[0]["workload"], rows[0]["network"]
-        shown = [row for row in rows if (row["workload"], row["network"]) == place]
+        shown = [row for row in rows if CellName.of(row) == CellName.of(rows[0])]
         return _plotly_figure(change_chart(shown, self.names[1:]))
 
 
@@ -399,7 +400,7 @@ def plan(
     scenario: str | os.PathLike[str] | Mapping[str, object] | Scenario,
     slo: str | Iterable[str] = (),
     *,
-    rate: float | None = None,
+    rate: float | Peak | None = None,
     minimise: Minimised | None = None,
     vary: Iterable[str | VariedKey] = (),
     overrides: Iterable[str | Override] = (),
@@ -417,7 +418,8 @@ def plan(
     Args:
         scenario, overrides, requests, replications, seed, allow_code: as of `run`.
         slo: requirements that all must hold, such as `"p95_ms<=300"`; empty: those of the scenario's `slo`.
-        rate: requests per second of every workload; None: the highest one is found, of the scenario as it stands.
+        rate: requests per second of every workload, or of all together if they share devices, or the `Peak` of a log, of
+            which the answer says what it rests on; None: the highest one is found, of the scenario as it stands.
         minimise: what is to be least at that rate: `servers` (if None), `cost`, `energy` or `latency`.
         vary: keys with the values of the candidates, such as `"devices.cloud.count=1:8"`; empty: boxes of the last device.
         precision: without a rate, replications are added until the interval reaches no further than this share; None: 0.02.
@@ -434,8 +436,12 @@ def plan(
     from simnmt.experiment.capacity import find_capacities
     from simnmt.experiment.deployment import find_deployment
     from simnmt.experiment.trial import opener, parse_level
+    from simnmt.workload.arrivals.traffic import Peak
 
     check_jobs(jobs)
+    peak = None
+    if isinstance(rate, Peak):
+        peak, rate = rate, rate.rate_rps
     for name, number in {"rate": rate, "precision": precision, "certainty": certainty}.items():
         if not isinstance(number, Real | None):
             raise InputError(f"{name}: {number!r} is no number")
@@ -453,7 +459,12 @@ def plan(
         precision = 0.02 if precision is None else precision
         return find_capacities(open_plan, level, precision=precision, jobs=jobs or os.cpu_count() or 1, progress=progress)
     certainty, minimised = 0.95 if certainty is None else certainty, minimise or "servers"
-    return find_deployment(keys, open_plan, level, rate_rps=rate, minimised=minimised, certainty=certainty, progress=progress)
+    answer = find_deployment(keys, open_plan, level, rate_rps=rate, minimised=minimised, certainty=certainty, progress=progress)
+    if peak is None:
+        return answer
+    is_poisson = any(workload.arrivals.kind == "poisson" for workload in opened.source.scenario.workloads.values())
+    doubts = [peak.doubt] if peak.doubt and is_poisson else []
+    return replace(answer, sources=f"{answer.sources}; {peak}", warnings=[*answer.warnings, *doubts])
 
 
 @named_if_missing()
@@ -524,7 +535,7 @@ def sweep(
 
 
 def load_sweep(directory: str | os.PathLike[str]) -> pd.DataFrame:
-    """Return the table of a finished sweep, a row for each point, workload, network and policy; `attrs["keys"]` are swept.
+    """Return the table of a finished sweep, a row for each point, cell and policy; `attrs["keys"]` are swept.
 
     Raises `InputError` for a folder without such a table.
 

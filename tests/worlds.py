@@ -26,16 +26,21 @@ from tests.campaigns.harness import SCALE
 def inputs(
     requests: Requests,
     decide_for: DecideFor,
-    beliefs: Beliefs,
+    beliefs: Beliefs | Sequence[Beliefs],
     kinds: Sequence[Kind],
     *,
     expected_for: Any = None,
     plan_beyond_for: Any = None,
     judged_share: float = 0.0,
+    deciders: int = 1,
+    workers: int = 1,
+    local: Sequence[Kind] | Kind | None = None,
     **world: Any,
 ) -> tuple[World, PolicySetup, float]:
-    """The inputs of a run from its parts."""
-    return World(requests, kinds, **world), PolicySetup(decide_for, beliefs, expected_for, plan_beyond_for), judged_share
+    """The inputs of a run from its parts; `deciders`, `workers`: first in, first out, unless `local` is given."""
+    groups = [Fifo(deciders, workers)] if local is None else local if isinstance(local, Sequence) else [local]
+    policy = PolicySetup(decide_for, [beliefs] if isinstance(beliefs, Beliefs) else beliefs, expected_for, plan_beyond_for)
+    return World(requests, kinds, groups, **world), policy, judged_share
 
 
 def in_reference(*parts: Any, **more_parts: Any) -> Trail:

@@ -29,9 +29,13 @@ def end_tokens(counted: EndOfSentence) -> tuple[int, int]:
     return int(counted in ("source", "both")), int(counted in ("target", "both"))
 
 
-def misfit(key: str, what: str) -> PydanticCustomError:
-    """Return the fault of a key that does not fit the keys beside it; without a key, of all of them."""
-    return PydanticCustomError("misfit", "{what}", {"what": what, "location": (key,) if key else ()})
+def misfit(key: str | tuple[str, ...], what: str) -> PydanticCustomError:
+    """Return the fault of the value under a key, which does not fit others; without a key, of all of them.
+
+    A tuple is the path to a key that does not fit, whatever its value.
+    """
+    location = key if isinstance(key, tuple) else (key,) if key else ()
+    return PydanticCustomError("misfit", "{what}", {"what": what, "location": location, "at_key": isinstance(key, tuple)})
 
 
 def message_of(fault: Mapping[str, Any]) -> str:

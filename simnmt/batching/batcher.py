@@ -157,6 +157,13 @@ class Batcher:
             return -inf
         return self._waiting[0].arrival_s + self.batching.longest_wait_s if self._waiting else inf
 
+    @property
+    def oldest(self) -> tuple[float, int]:
+        """When the oldest waiting sentence arrived, and its number; before all others if some are collected or encoded."""
+        if self._sorted or self._ready or not self._waiting:
+            return (inf if not self.waiting else -inf), 0
+        return self._waiting[0].arrival_s, self._waiting[0].request
+
     def arrive(self, request: int, src_len: int, now_s: float) -> None:
         """Add a sentence of `src_len` source tokens to the queue; arrivals are in order of time."""
         self._waiting.append(_WaitingSentence(request, src_len, now_s))
@@ -246,3 +253,50 @@ class Batcher:
                 break
             taken.append(queue.popleft())
         return taken
+
+
+class ModelBatcher:
+    """The queues of one server of several models, each of whose batches holds sentences of one model.
+
+    A batch begins with the model of the sentence that has waited longest, of those that need not wait for company. It is
+    refilled only while that sentence is of its model, so that no model waits for ever. Collected and encoded sentences count as
+    those that have waited longest.
+    """
+
+    __slots__ = ("_batchers", "model")
+
+    def __init__(self, batching: Batching, models: int) -> None:
+        self._batchers = [batching.batcher() for _ in range(models)]
+        self.model = 0
+        """Of the last move."""
+
+    @property
+    def waiting(self) -> int:
+        """As of `Batcher`."""
+        return sum(batcher.waiting for batcher in self._batchers)
+
+    @property
+    def due_s(self) -> float:
+        """As of `Batcher`."""
+        return min(batcher.due_s for batcher in self._batchers)
+
+    def arrive(self, request: int, src_len: int, now_s: float, model: int) -> None:
+        """Add a sentence of a model."""
+        self._batchers[model].arrive(request, src_len, now_s)
+
+    def close(self) -> None:
+        """As of `Batcher`."""
+        for batcher in self._batchers:
+            batcher.close()
+
+    def next(self, active: int, now_s: float, longest: int = 0) -> Encode | Join | None:
+        """Return the move before the next step, of sentences of one model; as of `Batcher`."""
+        by_age = sorted(range(len(self._batchers)), key=lambda model: self._batchers[model].oldest)
+        if active:
+            return self._batchers[self.model].next(active, now_s, longest) if by_age[0] == self.model else None
+        for model in by_age:
+            move = self._batchers[model].next(active, now_s, longest)
+            if move is not None:
+                self.model = model
+                return move
+        return None

@@ -39,7 +39,7 @@ def read_measurement(path: str | os.PathLike[str], kind: type[Document], what: s
 
 
 Mode = Literal["quick", "full", "paper"]
-Part = Literal["execution", "step", "decoder", "energy", "overheads"]
+Part = Literal["execution", "step", "decoder", "energy", "overheads", "model_memory"]
 PARTS: tuple[Part, ...] = get_args(Part)
 """Parts of a calibration, all of which are measured by default; `step` is decode steps and encoders over batch sizes, `decoder`
 steps by variant of the decoder."""

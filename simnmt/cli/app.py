@@ -46,6 +46,7 @@ _VERBS = {
     "profile": "calibrate.app",
     "corpus": "corpus.app",
     "reproduce": "reproduce.app",
+    "traffic": "traffic.traffic",
     "trace": "trace.app",
     "nmt": "nmt.app",
     "kernels": "kernels.app",

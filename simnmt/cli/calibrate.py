@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from simnmt.profile.device_profile import DeviceProfile
 
 Backend = Literal["torch", "ctranslate2", "sharp"]
-PARTS = ("execution", "step", "decoder", "energy", "overheads")
+PARTS = ("execution", "step", "decoder", "energy", "overheads", "model_memory")
 Api = Literal["libretranslate", "openai"]
 _MODELS = "bilstm, gru, gru-512, marian, sharp, sharp-s1 to -s7, an architecture file, a model's folder, a Hugging Face id."
 _TYPES = "float32, bfloat16, float16, float16_weights, int8 or int16, as doctor shows them. [default: float32]"

@@ -7,9 +7,10 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
@@ -41,13 +42,16 @@ if TYPE_CHECKING:
     from simnmt.batching import Batching
     from simnmt.experiment.cases import RunPlan
     from simnmt.live.gateway import LiveGateway
-    from simnmt.live.server import Engine, FrontSettings, LiveServer
+    from simnmt.live.server import Engine, FrontSettings, LiveServer, ModelServer
     from simnmt.service.http_server import Access, Limits
 
 app = typer.Typer(help="A live testbed: real servers and gateways, and replays of a workload.", no_args_is_help=True)
 
 TOKEN, SERVER_TOKEN, LOCAL_TOKEN = "SIMNMT_TOKEN", "SIMNMT_SERVER_TOKEN", "SIMNMT_LOCAL_TOKEN"
 _BATCHING = re.compile(r"(mini|maxi|top-up):(\d{1,5})")
+
+_PAIR = re.compile(r"([A-Za-z_]{2,20}-[A-Za-z_]{2,20})=(.+)")
+_MODEL = "As for calibrate, or a trained model's folder; of a server one for each pair of languages, as de-en=PATH."
 
 AnyModel = Annotated[bool, flag("--any-model", "Allow engines other than those of the profiles.")]
 Source = Annotated[str, option("CODE", "Language that is translated.")]
@@ -61,7 +65,7 @@ Workload = Annotated[str | None, option("NAME", "Workload of the scenario. [defa
 class EngineOptions:
     """How an engine is loaded, batched and placed; None where the profile or `EngineSettings` decides."""
 
-    model: Annotated[str | None, option("NAME|PATH", "As for calibrate, or a trained model's folder.", group="Engine")] = None
+    model: Annotated[list[str] | None, option("[PAIR=]NAME|PATH", _MODEL, group="Engine")] = None
     backend: Annotated[Backend | None, option(None, "Engine that computes. [default: torch]")] = None
     compute_type: Annotated[str | None, option("TYPE", "Such as float32 or int8. [default: float32]")] = None
     threads: Annotated[int | None, option("T", "CPU threads. [default: one for each core]", min=1)] = None
@@ -77,12 +81,34 @@ class EngineOptions:
     def settings(self) -> dict[str, Any]:
         """Return the fields of `EngineSettings` that options give. Raises `InputError`."""
         chosen = {name: value for name, value in asdict(self).items() if value is not None}
+        if models := chosen.pop("model", []):
+            if len(models) > 1 or _is_of_pair(models[0]):
+                raise InputError("several models, or one of a pair", remedy="give one --model without a pair")
+            chosen["model"] = models[0]
         wait_s = chosen.pop("longest_wait", None)
         if self.batching is not None:
             chosen["batching"] = _parse_batching(self.batching, wait_s or 0.0)
         elif wait_s is not None:
             raise InputError("--longest-wait without --batching", remedy="add --batching, such as mini:8")
         return chosen
+
+
+def _is_of_pair(model: str) -> bool:
+    """Return whether a model is given with its languages, as `de-en=PATH`."""
+    return _PAIR.fullmatch(model) is not None and not Path(model).exists()
+
+
+def _models_of_pairs(models: Sequence[str]) -> dict[str, str]:
+    """Return the model of each pair of languages, such as `de-en`. Raises `InputError`."""
+    by_pair: dict[str, str] = {}
+    for text in models:
+        match = _PAIR.fullmatch(text)
+        if match is None:
+            raise InputError(f"--model {shorten(text)} states no languages", remedy="write it as de-en=PATH")
+        if match[1] in by_pair:
+            raise InputError(f"--model {match[1]} is given twice", remedy="give one model for each pair")
+        by_pair[match[1]] = match[2]
+    return by_pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,35 +159,58 @@ def server(
     changes: Overrides,
     scenario: Annotated[str | None, argument("[SCENARIO|RUN_DIR]", "Serve a device of it as its profile says.")] = None,
     device: Annotated[str | None, option("NAME", "Device of the scenario, else cpu or cuda. [default: the last; cpu]")] = None,
+    memory_gb: Annotated[float | None, option("G", "Memory of several models. [default: all stay]", min=1e-3)] = None,
     any_model: AnyModel = False,
     as_json: AsJson = False,
 ) -> None:
-    """Serve a model behind LibreTranslate's API, until Ctrl-C or SIGTERM; requests under way are finished.
+    """Serve models behind LibreTranslate's API, until Ctrl-C or SIGTERM; requests under way are finished.
 
     Example: simnmt live server --model out/de-en --batching top-up:8 --listen 127.0.0.1:5001
     """
+    from simnmt.experiment.inputs import GIGABYTE
     from simnmt.live.decider import live_unit
-    from simnmt.live.deployment import engine_settings, expected_hash, target_of
+    from simnmt.live.deployment import engine_settings, expected_hash, holds_models, model_engines, target_of
     from simnmt.live.engine import EngineSettings
     from simnmt.live.engine_process import EngineProcess
-    from simnmt.live.server import LiveServer
+    from simnmt.live.model_engines import ModelEngines
+    from simnmt.live.server import LiveServer, ModelServer
 
-    clients = service.settings("127.0.0.1:5001")
+    clients, models = service.settings("127.0.0.1:5001"), options.model or []
+    plan = None if scenario is None else _read_plan(scenario, changes)
+    if plan is None and not models:
+        raise InputError("nothing to serve", remedy="give --model, or a scenario and its --device")
+    if plan is None and given(context, ("overrides", "any_model", "allow_code")):
+        what = "--set, --any-model or --allow-code without a scenario"
+        raise InputError(what, remedy="name a scenario, or leave them out")
+    served = device or ("cpu" if plan is None else next(reversed(plan.scenario.devices)))
+    is_several = len(models) > 1 or any(map(_is_of_pair, models)) if plan is None else holds_models(plan, served)
+    if memory_gb is not None and (plan is not None or not is_several):
+        raise InputError("--memory-gb is for several --model of pairs", remedy="leave it out; a scenario states memory_gb")
+    if is_several and given(context, ("source", "target")):
+        raise InputError("--source or --target with models of pairs", remedy="leave them out: each model states its languages")
     with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder:
-        if scenario is None:
-            if options.model is None:
-                raise InputError("nothing to serve", remedy="give --model, or a scenario and its --device")
-            if given(context, ("overrides", "any_model", "allow_code")):
-                what = "--set, --any-model or --allow-code without a scenario"
-                raise InputError(what, remedy="name a scenario, or leave them out")
-            engine, expected = EngineSettings(**options.settings(), device=device or "cpu"), None
+        service_of: Callable[..., LiveServer | ModelServer]
+        if is_several:
+            by_pair, settings = _models_of_pairs(models), replace(options, model=None).settings()
+            if plan is None:
+                loaded = {pair: EngineSettings(model, **settings, device=served) for pair, model in by_pair.items()}
+                engines = ModelEngines(loaded, None if memory_gb is None else round(GIGABYTE * memory_gb))
+            else:
+                engines = model_engines(plan, served, Path(folder), by_pair, any_model, **settings)
+            (source, target), *others = (pair.split("-") for pair in engines.models)
+            front = replace(clients[0], source=source, target=target, more_pairs=tuple((one, other) for one, other in others))
+            service_of = partial(ModelServer, engines, front, *clients[1:])
         else:
-            unit = live_unit(_read_plan(scenario, changes))
-            chosen = target_of(unit, device or unit.case.targets[-1].device)
-            engine = engine_settings(chosen, Path(folder), **options.settings())
-            expected = None if any_model else expected_hash(chosen)
+            expected = None
+            if plan is None:
+                engine = EngineSettings(**options.settings(), device=served)
+            else:
+                chosen = target_of(live_unit(plan), served)
+                engine = engine_settings(chosen, Path(folder), **options.settings())
+                expected = None if any_model else expected_hash(chosen)
+            service_of = partial(LiveServer, EngineProcess(engine), *clients, expected_hash=expected)
         with service.open_log() as log:
-            serve(LiveServer(EngineProcess(engine), *clients, expected_hash=expected, log=log, on_error=note), as_json)
+            serve(service_of(log=log, on_error=note), as_json)
 
 
 @app.command()
@@ -174,6 +223,7 @@ def gateway(
     scenario: Annotated[str, argument("SCENARIO|RUN_DIR", "The devices, and what the policies know.")],
     servers: Annotated[list[str] | None, option("[DEVICE=]URL", "Server of each device but the first.", "--server")] = None,
     policy: Annotated[str | None, option("NAME", "Policy of the scenario. [default: the one that the run recommends]")] = None,
+    site: Annotated[str | None, option("NAME", "Site of the scenario whose gateway this is.")] = None,
     workload: Workload = None,
     server_token_file: Annotated[Path | None, option("FILE", f"Token of the servers; else that of ${SERVER_TOKEN}.")] = None,
     ca_file: CaFile = None,
@@ -210,7 +260,10 @@ def gateway(
         token = read_token(local_token_file, LOCAL_TOKEN)
         return ServiceEngine(local_server, unit_name, languages, service.deadline, token, ca_file)
 
-    clients, unit = service.settings("127.0.0.1:5000"), live_unit(_read_plan(scenario, changes), workload)
+    clients, plan = service.settings("127.0.0.1:5000"), _read_plan(scenario, changes)
+    if plan.sites and site is None:
+        raise InputError("which site?", remedy=f"give --site, one of {', '.join(part.name for part in plan.sites)}")
+    unit = live_unit(plan, workload, site)
     with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder:
         if policy is None and not Path(scenario).is_dir():
             remedy = f"give --policy, one of {', '.join(unit.scenario.policies)}, or a run directory"
@@ -282,7 +335,7 @@ def replay(
     print_run(result, as_json)
 
 
-def serve(service: LiveServer | LiveGateway, as_json: bool) -> None:
+def serve(service: LiveServer | LiveGateway | ModelServer, as_json: bool) -> None:
     """Start a service, print where it listens, serve until a signal, and print a summary."""
     import uvloop  # asyncio's own loop takes a quarter more of the processor for a request
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simnmt.report.run_tables import energy_table, gaps_table, policies_table, recommendations_table
+from simnmt.report.run_tables import energy_table, gaps_table, parts_tables, policies_table, recommendations_table, sources_of
 from simnmt.report.table import Table
 from simnmt.report.words import gap_words, verdicts
-from simnmt.results.run import Run, format_sources
+from simnmt.results.places import CellName, by_cell, wholes
+from simnmt.results.run import Run
 from simnmt.results.statistics import prediction_sentences
-from simnmt.results.summary import by_cell, warm_up_notes
+from simnmt.results.summary import warm_up_notes
 
+MOST_OF_PARTS = 60
+"""Most rows that are printed of a table by site or by workload; the page has all."""
 MOST_IN_SENTENCES = 4
 """Most cells whose recommendations are printed as sentences; more cells become a table."""
 
@@ -21,12 +24,9 @@ def format_result(result: Run) -> str:
 
 
 def _parts(result: Run) -> Iterator[list[str]]:
-    one = result.summary_rows[0]
+    one = result.whole_rows[0]
     repeats = "one replication" if one["replications"] == 1 else f"means of {one['replications']} replications"
-    cells = result.cells
-    devices = [(kind, device.name) for cell in cells for kind, device in zip(cell.shown_kinds, cell.devices, strict=True)]
-    series = [(cell.series.kind, cell.series.name) for cell in cells]
-    sources = [format_sources(devices, series)] if cells else []
+    sources = [sources_of(result.cells)] if result.cells else []
     yield [f"{result.name}: {one['requests']:,} requests each, {repeats}", *sources, *result.scope]
     if len(result.recommendations) > MOST_IN_SENTENCES:
         yield _lines(recommendations_table(result.recommendations))
@@ -35,8 +35,11 @@ def _parts(result: Run) -> Iterator[list[str]]:
     policies = policies_table(result)
     marked = "< recommended" if any(map(policies.chosen, policies.rows)) else ""
     yield [policies.to_text(), marked, policies.note, *warm_up_notes(result.summary_rows)]
+    for table in (table for world in wholes(result.summary_rows) for table in parts_tables(result, world)):
+        more = len(table.rows) - MOST_OF_PARTS
+        yield [table.to_text(most=MOST_OF_PARTS), f"and {more:,} more (the page and --json have all)" if more > 0 else ""]
     predictions = [
-        f"{row['workload']} on {row['network']}, {row['policy']}: {'; '.join(sentences)}"
+        f"{CellName.of(row)}, {row['policy']}: {'; '.join(sentences)}"
         for row in result.summary_rows
         if (sentences := prediction_sentences(row))
     ]
@@ -44,8 +47,8 @@ def _parts(result: Run) -> Iterator[list[str]]:
         confidence = (result.scenario.get("profile_uncertainty") or {}).get("confidence")
         share = "" if confidence is None else f" of {100 * confidence:g} %"
         yield [f"Prediction intervals{share} (calibration and replications):", *predictions]
-    yield _lines(energy_table(result.summary_rows))
-    rows = by_cell(result.summary_rows)
+    yield _lines(energy_table(result.whole_rows))
+    rows = by_cell(result.whole_rows)
     yield from ([*_lines(gaps_table(gaps)), *gap_words(gaps, rows[place])] for place, gaps in by_cell(result.gaps).items())
     yield list(_missed_deadlines(result))
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from simnmt.base.compile import compile_remedy
-from simnmt.base.errors import InputError, SimnmtError
+from simnmt.base.errors import InputError, SimnmtError, shorten
 from simnmt.base.files import is_standard, written_whole
 from simnmt.cli.options import (
     VALUES,
@@ -25,6 +25,7 @@ from simnmt.cli.options import (
     check_output,
     grouped,
     option,
+    parse_duration,
     print_json,
     print_page,
     print_result,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from simnmt.experiment.sweep import SweepResult
     from simnmt.results.comparison import Comparison
     from simnmt.results.run import Run
+    from simnmt.workload.arrivals.traffic import Peak
 
 MOST_KEYS = 40
 """Most keys of scenarios that are printed; `--json` and the page have all."""
@@ -50,7 +52,7 @@ Engine = Literal["compiled", "reference"]
 _ASSERTION = "Exit with status 3 if the recommended policy, or that of 'POLICY: p95_ms<=300', misses this."
 _PRECISION = "Add replications, 100 at most, until the objective's intervals are at most P% wide, such as 2%."
 _TEMPLATES = """quickstart, batched-cloud, capacity, live-smoke, load-sweep, open-loop, own-data, sti-gateway, table1,
-table1-measured or tiers."""
+table1-measured, three-offices or tiers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,15 +216,17 @@ def sweep(
 def format_sweep(result: SweepResult) -> str:
     """Return the text of a sweep that has ended: how often each policy is best, and where the table is."""
     from simnmt.base.text_tables import format_table
+    from simnmt.results.places import wholes
     from simnmt.results.sweep_table import BEST, BOUND, EQUAL, PAGE, TABLE, TIED, UNSTABLE, WORSE
 
     table = result.table
-    standings = Counter((row["policy"], row["standing"]) for row in table.rows)
-    policies = list(dict.fromkeys(row["policy"] for row in table.rows if row["standing"] != BOUND))
-    bounds = list(dict.fromkeys(row["policy"] for row in table.rows if row["standing"] == BOUND))
+    of_all = [row for of_cell in wholes(table.rows).values() for row in of_cell]
+    standings = Counter((row["policy"], row["standing"]) for row in of_all)
+    policies = list(dict.fromkeys(row["policy"] for row in of_all if row["standing"] != BOUND))
+    bounds = list(dict.fromkeys(row["policy"] for row in of_all if row["standing"] == BOUND))
     shown = {BEST: "best", EQUAL: "as good", TIED: "not distinguishable from it", WORSE: "worse", UNSTABLE: "unstable"}
     rows = [[policy, *(str(standings[policy, standing]) for standing in shown)] for policy in policies]
-    best = [row for row in table.rows if row["standing"] == BEST]
+    best = [row for row in of_all if row["standing"] == BEST]
     missing = sum(row["slo_met"] == 0.0 for row in best)
     losses = [row["lost_share"] for row in best if row.get("lost_share")]
     lines = [
@@ -241,6 +245,7 @@ def format_sweep(result: SweepResult) -> str:
     return "\n".join(filter(None, lines))
 
 
+_RATE = "Requests/s to find the least deployment for, or those of the busiest TIME (such as 1m) of a log."
 Minimised = Literal["servers", "cost", "energy", "latency"]
 MISSED = 3
 """Exit status if no deployment keeps the service level."""
@@ -261,7 +266,7 @@ def plan(
     changes: PlanChanges,
     scenario: Annotated[str, argument("SCENARIO|@NAME", "A file or -, or a shipped scenario.")],
     slo: Annotated[list[str] | None, option("LEVEL", "Such as 'p95_ms<=300'; repeatable. [default: the scenario's]")] = None,
-    rate: Annotated[float | None, option("R", "Requests/s to find the least deployment for. [default: find the rate]")] = None,
+    rate: Annotated[str | None, option("R|peak:LOG:TIME", f"{_RATE} [default: find the rate]")] = None,
     minimise: Annotated[Minimised | None, option(None, "What is to be least at the rate. [default: servers]")] = None,
     vary: Annotated[list[str] | None, option("KEY=VALUES", f"{VALUES} [default: boxes of the last device]")] = None,
     precision: Annotated[float | None, share_option("Half width of the rate's interval that is enough. [default: 2%]")] = None,
@@ -291,7 +296,7 @@ def plan(
         answer = find_plan(
             scenario,
             slo or (),
-            rate=rate,
+            rate=None if rate is None else parse_wanted_rate(rate),
             minimise=minimise,
             vary=[parse_varied_key(text, "--vary") for text in vary or []],
             overrides=overrides,
@@ -309,6 +314,21 @@ def plan(
     print_page(page, as_json, lambda: render_plan(answer))
     if not answer.is_met:
         raise typer.Exit(MISSED)
+
+
+def parse_wanted_rate(text: str) -> float | Peak:
+    """Return the rate of a plan: a number, or the peak of a log given as `peak:LOG:TIME`. Raises `InputError`."""
+    from simnmt.workload.arrivals.traffic import read_peak
+
+    if text.startswith("peak:"):
+        log, _, window = text.removeprefix("peak:").rpartition(":")
+        if log:
+            return read_peak(log, parse_duration(window))
+    try:
+        return float(text)
+    except ValueError:
+        remedy = "give requests/s, or peak:LOG:TIME such as peak:gateway.jsonl:1m"
+        raise InputError(f"--rate {shorten(text)} is no rate", remedy=remedy) from None
 
 
 def format_answer(plan: Capacities | DeploymentPlan, scenario: str, out: Path | None) -> str:
@@ -347,20 +367,24 @@ def deploy_commands(plan: DeploymentPlan, choice: Candidate, name: str, written:
     given = shlex.quote(name if written is None else written)
     settings = [f"{format_location(part.location)}={format_choice(part.value)}" for part in choice.overrides]
     sets = "" if written is not None else "".join(f" --set {shlex.quote(setting)}" for setting in settings)
-    engines = {target.device: target.profile.engine for case in choice.sites[0].plan.cases.values() for target in case.targets}
+    engines = {
+        target.device: target.profile.engine for case in choice.placements[0].plan.cases.values() for target in case.targets
+    }
     has_model = {device for device, engine in engines.items() if engine is not None and engine.architecture}
     model = {device: "" if device in has_model else " --model MODEL" for device in devices}
     first, *others = devices
     commands = {device: f"simnmt live server {given} --device {device}{model[device]}{sets}" for device in devices}
     if not others:
         return [commands[first]]
-    servers = [device for device in others if device in choice.sites[0].used]
+    servers = [device for device in others if device in choice.placements[0].used]
     for device in servers:
         count, balancer = devices[device].count or 1, str(plan.scenario.balancer_of(device))
         if count > 1:
             attached = "one URL for each share of the end nodes"
             where = attached if balancer == "attached" else f"behind a load balancer at {_address(device)}"
             commands[device] += f"   # on each of {count} boxes, {where} (simulated: {balancer})"
+    if plan.scenario.sites:
+        return [*(commands[device] for device in servers), "# a gateway of your own at each site: live gateways read no sites"]
     addresses = "".join(f" --server {device}={_address(device)}" for device in servers)
     nodes = "   # on every end node" if first == END_NODE else ""
     gateway = f"simnmt live gateway {given} --policy {choice.policy}{model[first]}{addresses}{sets}{nodes}"

@@ -15,10 +15,25 @@ from typing_extensions import Self
 
 from simnmt.base.arrays import Floats
 from simnmt.batching import Batching, Encode
-from simnmt.devices.device import ARRIVES, BATCH_ACTS, FAILS, REACHES, Arrival, Balancer, ByNode, Clock, Execution, Kind
+from simnmt.batching.batcher import ModelBatcher
+from simnmt.batching.model_memory import ModelCopy
+from simnmt.devices.device import (
+    ARRIVES,
+    BATCH_ACTS,
+    FAILS,
+    REACHES,
+    Arrival,
+    Balancer,
+    ByNode,
+    Clock,
+    Execution,
+    Kind,
+    numbers,
+)
 from simnmt.devices.failures import MOST_RESTARTS, AvailableBoxes, Failures
+from simnmt.devices.models import ModelLoader, Models
 from simnmt.policies.views import StateView
-from simnmt.results.columns import Recorder, recorder
+from simnmt.results.columns import MODEL_COLUMNS, Array, Recorder, recorder
 from simnmt.results.device_accounts import BatchAccount
 from simnmt.results.requests import Block, Requests
 
@@ -68,10 +83,13 @@ class Batched:
     boxes: int = 1
     balancer: Balancer = field(default_factory=ByNode)
     failures: Failures | None = None
+    models: Models | None = None
+    """Given if boxes have several models; a batch holds sentences of one."""
+    costs: tuple[BatchingCost, ...] = ()
+    """By model, in place of `cost`."""
 
     name: ClassVar[str] = "batch"
     needs_tgt_len: ClassVar[bool] = True
-    records: ClassVar[frozenset[str]] = frozenset({"execution_s", "first_token_s"})
     reports_at_end: ClassVar[bool] = True
 
     @classmethod
@@ -85,16 +103,28 @@ class Batched:
         return replace(self, boxes=boxes, balancer=balancer or ByNode())
 
     @property
-    def full_step_s(self) -> float:
-        """Seconds of a step of a full batch for each sentence in it: by these an oracle counts the steps left at a box."""
-        return self.cost.steps_at(self.batching.size)(0, 0) / self.batching.size
+    def records(self) -> frozenset[str]:
+        """Optional columns that its devices fill."""
+        loads = self.models is not None and self.models.loads
+        return frozenset({"execution_s", "first_token_s", *(MODEL_COLUMNS if loads else ())})
 
-    def factors(self, requests: Block, execution_s: Floats) -> Floats | None:
-        """Return by how much each request takes longer than usual; None if requests do not vary."""
+    @property
+    def full_step_s(self) -> float:
+        """Seconds of a step of a full batch for each sentence in it, the mean over models: by these an oracle counts the steps
+        left at a box."""
+        costs, size = self.costs or (self.cost,), self.batching.size
+        return sum(cost.steps_at(size)(0, 0) for cost in costs) / len(costs) / size
+
+    def factors(
+        self, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64], execution_s: Floats, workload: Array | None = None
+    ) -> Floats | None:
+        """Return by how much each request takes longer than usual; None if requests do not vary. `workload`: for models."""
         if not self.varies:
             return None
-        assert requests.tgt_len is not None
-        usual_s = self.cost.solo_s(requests.src_len, requests.tgt_len)
+        usual_s: Floats = self.cost.solo_s(src_len, tgt_len)
+        if self.models is not None:
+            by_model = [cost.solo_s(src_len, tgt_len) for cost in self.costs]
+            usual_s = np.choose(self.models.of_requests(workload, len(execution_s)), by_model)
         return np.divide(execution_s, usual_s, out=np.ones(len(usual_s)), where=usual_s > 0.0)
 
     def device(self, clock: Clock, target: int, requests: Block, trail: Recorder, first_box: int) -> BatchDevice:
@@ -116,6 +146,7 @@ class Sentence:
     """Steps of the box before it joined; below 0 until then."""
     first_s: float = nan
     """When its first step ended."""
+    model: int = 0
 
     @property
     def finish_step(self) -> int:
@@ -136,14 +167,17 @@ class BatchBox:
     def __init__(self, clock: Clock, kind: Batched, number: int, leaves: Callable[[Sentence], None]) -> None:
         """`number`: among all boxes on the clock; `leaves`: called with each sentence that is done."""
         self.account = BatchAccount.empty(kind.batching.size)
-        self._clock, self._number, self._leaves, self._cost = clock, number, leaves, kind.cost
-        self._batching, self._steps_at = kind.batching, cache(kind.cost.steps_at)
-        self._weighs_sources = any(kind.cost.source_s(1, longest) for longest in (1, 2))
+        self._clock, self._number, self._leaves, self._batching = clock, number, leaves, kind.batching
+        self._costs = [
+            (cost, cache(cost.steps_at), any(cost.source_s(1, longest) for longest in (1, 2)))
+            for cost in kind.costs or (kind.cost,)
+        ]
+        self._cost, self._steps_at, self._weighs_sources = self._costs[0]
         self._begin_empty()
         self._process = clock.process(self._run())
 
     def _begin_empty(self) -> None:
-        self._batcher = self._batching.batcher()
+        self._batcher = ModelBatcher(self._batching, len(self._costs))
         self._sentences: dict[int, Sentence] = {}
         self._active: list[Sentence] = []
         self._step, self._since = 0, 0
@@ -165,7 +199,7 @@ class BatchBox:
         """Add a sentence."""
         request, now_s = sentence.execution.request, self._clock.now
         self._sentences[request] = sentence
-        self._batcher.arrive(request, sentence.src_len, now_s)
+        self._batcher.arrive(request, sentence.src_len, now_s, sentence.model)
         self._wake()
 
     def close(self) -> None:
@@ -206,6 +240,8 @@ class BatchBox:
             longest = max((sentence.src_len for sentence in active), default=0)
             move = batcher.next(len(active), now_s, longest)
             self._asks_from_s = -inf if move is not None or not active else batcher.due_s if batcher.due_s > now_s else inf
+            if move is not None and not active:
+                self._cost, self._steps_at, self._weighs_sources = self._costs[batcher.model]
         if isinstance(move, Encode):
             yield from self._encode([self._sentences[request] for request in move.requests])
         elif move is not None:
@@ -294,10 +330,15 @@ class BatchDevice:
     def __init__(self, kind: Batched, clock: Clock, target: int, requests: Block, trail: Recorder, first_box: int) -> None:
         assert requests.tgt_len is not None
         self._clock, self._trail, self._balancer, self._full_step_s = clock, trail, kind.balancer.copy(), kind.full_step_s
-        self._src_len, self._tgt_len = requests.src_len.tolist(), requests.tgt_len.tolist()
-        factors = kind.factors(requests, requests.execution_s[target])
-        self._factor = None if factors is None else factors.tolist()
+        self._src_len, self._tgt_len = numbers(requests.src_len), numbers(requests.tgt_len)
+        factors = kind.factors(requests.src_len, requests.tgt_len, requests.execution_s[target], requests.model)
+        self._factor = None if factors is None else numbers(factors)
         self.boxes = [BatchBox(clock, kind, first_box + number, self._leaves) for number in range(kind.boxes)]
+        models, boxes = kind.models, range(first_box, first_box + kind.boxes)
+        self._model = [] if models is None else numbers(models.of_requests(requests.model, len(requests)))
+        self._loaders = [ModelLoader(clock, models, number) for number in boxes] if models is not None and models.loads else []
+        self._copies: dict[int, ModelCopy] = {}
+        """By request whose model is loaded."""
         self._failures, self._watched = kind.failures, set[int]()
         if kind.failures is not None:
             self._balancer = AvailableBoxes(self._balancer, kind.failures.down)
@@ -306,6 +347,14 @@ class BatchDevice:
         """Let a request wait at a box."""
         request = execution.request
         execution.box = self._balancer.choose(self.boxes, execution.entry_s, request, execution.node)
+        if self._loaders:
+            self._clock.process(self._load(execution))
+        else:
+            self._arrive(execution)
+
+    def _load(self, execution: Execution) -> Generator[simpy.Event, Any, None]:
+        request, loader = execution.request, self._loaders[execution.box]
+        self._copies[request] = yield from loader.load(execution, self._model[request], self._trail)
         self._arrive(execution)
 
     def _arrive(self, execution: Execution) -> None:
@@ -314,7 +363,9 @@ class BatchDevice:
             self._drop(execution)
             return
         factor = 1.0 if self._factor is None else self._factor[request]
-        self.boxes[execution.box].arrive(Sentence(execution, self._src_len[request], self._tgt_len[request], factor))
+        model = self._model[request] if self._model else 0
+        sentence = Sentence(execution, self._src_len[request], self._tgt_len[request], factor, model=model)
+        self.boxes[execution.box].arrive(sentence)
         if failures is not None and execution.box not in self._watched and failures.down[execution.box].next_begin(now_s) < inf:
             self._watched.add(execution.box)
             self._clock.process(self._fail(execution.box, failures.down[execution.box].next_begin(now_s)))
@@ -346,6 +397,8 @@ class BatchDevice:
         self._trail["execution_s"][execution.request] = now_s - execution.begin_s
         self._trail["first_token_s"][execution.request] = sentence.first_s - execution.entry_s
         execution.end(now_s)
+        if self._loaders:
+            self._loaders[execution.box].ended(self._copies.pop(execution.request))
 
     def wait_s(self, arrivals: Sequence[Arrival]) -> float:
         """Return the seconds in which a full batch would take the steps that are left now at the box of the last arrival.
@@ -354,7 +407,8 @@ class BatchDevice:
         """
         (_, request, node), now_s = arrivals[-1], self._clock.now
         box = self._balancer.copy().choose(self.boxes, now_s, request, node)
-        return self.boxes[box].work_left(now_s) * self._full_step_s
+        wait_s = self.boxes[box].work_left(now_s) * self._full_step_s
+        return max(wait_s, self._loaders[box].left_s(self._model[request])) if self._loaders else wait_s
 
     def work_of(self, execution: Execution) -> float:
         """Return the steps of a request and one for its encoding; 0 if it was not done."""
@@ -401,8 +455,9 @@ def decode_all(
     for columns of different lengths and for arrivals out of order.
     """
     sources, targets, arrivals = checked_sentences(src_len, tgt_len, arrival_s)
-    clock, trail = Clock(), recorder(len(sources), Batched.records)
-    device = Batched(batching, cost).device(clock, 0, Requests(sources, (arrivals,), tgt_len=targets), trail, 0)
+    kind = Batched(batching, cost)
+    clock, trail = Clock(), recorder(len(sources), kind.records)
+    device = kind.device(clock, 0, Requests(sources, (arrivals,), tgt_len=targets), trail, 0)
     executions: list[Execution] = []
 
     def arrive() -> Generator[simpy.Event, Any, None]:

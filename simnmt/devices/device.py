@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import nan
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, cast
 
 import numpy as np
 import simpy
@@ -22,9 +22,15 @@ from simnmt.results.columns import Recorder
 from simnmt.results.device_accounts import BatchAccount, BoxesUntil
 from simnmt.results.requests import Block
 
-COMPLETES, REACHES, ANSWERED, ARRIVES, ASKS, BATCH_ACTS, FAILS = range(1, 8)
-"""Kinds of event, in the order in which those of one moment happen: an execution completes, a request reaches its target, an
-answer is received, a request reaches its decider, a client asks, a box that batches acts, a box fails or a wait ends."""
+COMPLETES, LOADED, REACHES, ANSWERED, ARRIVES, ASKS, BATCH_ACTS, FAILS = range(1, 9)
+"""Kinds of event, in the order in which those of one moment happen: an execution completes, a model is loaded, a request
+reaches its target, an answer is received, a request reaches its decider, a client asks, a box that batches acts, a box fails or
+a wait ends."""
+
+
+def numbers(column: NDArray[Any]) -> Sequence[Any]:
+    """Return the numbers of a column as Python's, each when it is read: a list takes 32 bytes a request, for each group."""
+    return cast("Sequence[Any]", np.asarray(column).data)
 
 
 class _Until(float):
@@ -51,6 +57,7 @@ class Execution:
     __slots__ = ("begin_s", "begun", "box", "ended", "entry_s", "finish_s", "node", "report", "request", "restarts")
 
     def __init__(self, clock: Clock, request: int, node: int) -> None:
+        """`node`: the end node, or at a decider's own device the number of its box, by which `ByNode` chooses."""
         self.request, self.node, self.entry_s = request, node, clock.now
         self.begun = clock.event()
         self.ended = clock.event()

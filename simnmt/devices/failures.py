@@ -70,13 +70,16 @@ class LateAnswers(Configuration):
 
     timeout_ms: Annotated[float, Field(gt=0.0, le=1e9)]
     """Time after which it executes the request itself; an answer that comes later is discarded."""
+    leave_out: bool = True
+    """Whether it then sends nothing to that device until the device answers again, which it tries after 1, 2, 4, up to 30 s, as
+    the live gateway does. Policies that know the truth need none of this."""
 
     def describe(self) -> str:
         """Describe what the deciding device does."""
         return (
             f"after {self.timeout_ms:g} ms without an answer, or when it hears that the request was lost, the device that "
             "decides executes the request itself and discards a later answer"
-        )
+        ) + ("; it sends nothing more there until one of its tries is answered" if self.leave_out else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,10 @@ class Failures:
     down: Sequence[DownTimes]
     fate: FateInFailedBox = "lost"
     """Lost: their connection breaks. Requeued: they start over when the box is repaired. Resumed: they go on then."""
+
+    def up_from(self, at_s: float, box: int | None) -> float:
+        """Return the first moment, not before this one, at which a box is up; None: any box."""
+        return min(down.up_from(at_s) for down in (self.down if box is None else self.down[box : box + 1]))
 
 
 class AvailableBoxes:

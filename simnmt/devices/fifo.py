@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import simpy
 
-from simnmt.devices.device import COMPLETES, FAILS, Arrival, Balancer, Box, ByNode, Clock, Execution, Kind
+from simnmt.devices.device import COMPLETES, FAILS, Arrival, Balancer, Box, ByNode, Clock, Execution, Kind, numbers
 from simnmt.devices.failures import MOST_RESTARTS, AvailableBoxes, Failures
 from simnmt.network.outages import ALWAYS_UP, DownTimes
 from simnmt.policies.views import StateView
@@ -40,7 +40,7 @@ class Fifo:
 
     def device(self, clock: Clock, target: int, requests: Block, trail: Recorder, first_box: int) -> FifoDevice:
         """Return the idle boxes of one run."""
-        return FifoDevice(self, clock, requests.execution_s[target].tolist())
+        return FifoDevice(self, clock, numbers(requests.execution_s[target]))
 
 
 class FifoBox:

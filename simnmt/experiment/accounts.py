@@ -6,12 +6,16 @@ Faults are keyed by the unit, never by a policy, so that all policies meet the s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
+
+import numpy as np
+from numpy.typing import NDArray
 
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.cases import Case, Unit
-from simnmt.experiment.routes import Routes
+from simnmt.experiment.routes import Line
 from simnmt.network.link import bytes_per_token
 from simnmt.network.outages import ALWAYS_UP, DownTimes, outage_spans
 from simnmt.policies.decision import Resource
@@ -23,8 +27,11 @@ from simnmt.results.summary import Numbers, known, with_deadlines_of_all
 from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
 from simnmt.world.faults import Faults
 
+Rows = slice | NDArray[np.int64]
 AVAILABILITY = "_availability"
 """Suffix of the column with the share of the run for which the boxes of a device were up."""
+LEFT_OUT_TIMES, LEFT_OUT_S = "_left_out_times", "_left_out_s"
+"""Suffixes of the columns with the times and the seconds that a device was left out; see `FaultAccount.left_out`."""
 
 
 def box_powers(scenario: ScenarioConfiguration, case: Case) -> dict[str, BoxPower | None]:
@@ -36,7 +43,9 @@ def box_powers(scenario: ScenarioConfiguration, case: Case) -> dict[str, BoxPowe
 
 
 def target_costs(unit: Unit) -> list[TargetCosts]:
-    """Return what energy and money depend on, by target."""
+    """Return what energy and money depend on, by target; in a mix a token costs the mean over its parts."""
+    if unit.parts:
+        return _mean_costs(unit)
     scenario, powers, costs = unit.scenario, box_powers(unit.scenario, unit.case), list[TargetCosts]()
     names = list(powers)
     hops = unit.links.hops | {names[-1]: (unit.links.link,)}
@@ -47,9 +56,41 @@ def target_costs(unit: Unit) -> list[TargetCosts]:
         token_j = sum(size * fmean(link.j_per_byte for link in hop) for size, hop in path)
         token_price = sum(size * fmean(link.price_per_gb for link in hop) for size, hop in path) / 1e9
         token = (sum(size for size, _ in path), token_j, token_price)
-        boxes = scenario.count_of(name, unit.case.name)
-        costs.append(TargetCosts(name, boxes, part.workers, powers[name], part.price_per_hour or 0.0, token))
+        costs.append(TargetCosts(name, unit.boxes_of(name), part.workers, powers[name], part.price_per_hour or 0.0, token))
     return costs
+
+
+def _mean_costs(unit: Unit) -> list[TargetCosts]:
+    """Return the costs of a mix by target. The power of own devices is unknown if some draw more than others to execute."""
+    parts = [part for part in unit.parts if part.has_own_device] or [unit.parts[0]]
+    of_parts = [target_costs(part) for part in parts]
+    requests = [part.scenario.requests * (1.0 if part.site is None else part.site.share) for part in parts]
+    boxes = [costs[0].boxes * len(part.lines) for costs, part in zip(of_parts, parts, strict=True)]
+    merged = []
+    for number, ours in enumerate(of_parts[0]):
+        alike = [costs[number] for costs in of_parts]
+        if any(one.token != ours.token for one in alike):
+            tokens = zip(*(one.token for one in alike), strict=True)
+            bytes_, joules, price = (float(np.average(column, weights=requests)) for column in tokens)
+            ours = replace(ours, token=(bytes_, joules, price))
+        if not number:
+            if any((one.price_per_hour, one.power) != (ours.price_per_hour, ours.power) for one in alike):
+                price = float(np.average([one.price_per_hour for one in alike], weights=boxes))
+                ours = replace(ours, price_per_hour=price, power=_mean_power([one.power for one in alike], boxes))
+            if any(one.workers != ours.workers for one in alike):
+                ours = replace(ours, power=None)
+            ours = replace(ours, boxes=unit.boxes_of(ours.device))
+        merged.append(ours)
+    return merged
+
+
+def _mean_power(powers: Sequence[BoxPower | None], boxes: Sequence[int]) -> BoxPower | None:
+    known_powers = [power for power in powers if power is not None]
+    above_w = {power.busy_w - power.idle_w for power in known_powers}
+    if len(known_powers) < len(powers) or len(above_w) > 1:
+        return None
+    idle_w = float(np.average([power.idle_w for power in known_powers], weights=boxes))
+    return BoxPower(idle_w, idle_w + above_w.pop(), known_powers[0].kind)
 
 
 def unit_energy(unit: Unit, log: Log, trail: Trail) -> RunEnergy | None:
@@ -83,20 +124,26 @@ def unknown_spending(scenario: ScenarioConfiguration, case: Case, column: str) -
     return None
 
 
-def link_faults(unit: Unit, routes: Routes) -> Faults | None:
-    """Return when the links of a unit are down, and what its deciders do about late answers; None without faults."""
+def link_faults(unit: Unit, lines: Sequence[Line]) -> Faults | None:
+    """Return when the links of a unit are down, and what its deciders do about late answers; None without faults.
+
+    `lines`: of its sites, in the order of their end nodes.
+    """
     scenario, late = unit.scenario, unit.scenario.late_answers
-    if not scenario.has_faults or not unit.case.queues:
+    if not any(part.scenario.has_faults for part in unit.parts or (unit,)) or not unit.case.queues:
         return None
-    outages = []
-    for device, hop in zip(list(scenario.devices)[1:], routes.hops, strict=True):
-        outages.append([ALWAYS_UP] * len(hop.links))
-        for number, link in enumerate(hop.links):
-            if link.outages is not None:
-                key = scenario.seed, unit.replication, f"{unit.network}/{device} link {number}/outages"
-                begin_s = hop.begin_s[number % len(hop.begin_s)]
-                outages[-1][number] = DownTimes(outage_spans(link.outages, key, link.rtt, begin_s))
-    return Faults(outages, None if late is None else late.timeout_ms / 1e3)
+    outages: list[list[DownTimes]] = [[] for _ in list(scenario.devices)[1:]]
+    for line in lines:
+        for device, hop, of_hop in zip(list(scenario.devices)[1:], line.routes.hops, outages, strict=True):
+            down = [ALWAYS_UP] * len(hop.links)
+            for number, link in enumerate(hop.links):
+                if link.outages is not None:
+                    key = scenario.seed, unit.replication, f"{line.name}/{device} link {number}/outages"
+                    begin_s = hop.begin_s[number % len(hop.begin_s)]
+                    down[number] = DownTimes(outage_spans(link.outages, key, link.rtt, begin_s))
+            # Links are dealt to the end nodes of their site: of several sites, each end node has its own entry.
+            of_hop += [down[node % len(down)] for node in range(line.nodes)] if len(lines) > 1 else down
+    return Faults(outages) if late is None else Faults(outages, late.timeout_ms / 1e3, late.leave_out)
 
 
 def down_times(unit: Unit) -> dict[str, list[DownTimes]]:
@@ -123,12 +170,20 @@ def refuse_without_answers(unit: Unit, policy: str, outcome: Array | None, cut: 
         )
 
 
-def with_faults(numbers: Numbers, trail: Trail, down: Mapping[str, Sequence[DownTimes]], counted: slice) -> Numbers:
+def with_faults(
+    numbers: Numbers, trail: Trail, devices: Sequence[str], down: Mapping[str, Sequence[DownTimes]], counted: Rows
+) -> Numbers:
     """Return the numbers of the answered requests with those that only faults have; the same numbers without faults.
 
     Lost requests count in the total as the mean of the others, so that a policy does not gain by losing requests; they are
-    never in time. Loads are parts of the work that a device can do while its boxes are up. `counted`: the requests after the
-    warm-up.
+    never in time. Loads are parts of the work that a device can do while its boxes are up.
+
+    Args:
+        numbers: of the answered requests.
+        trail: of the run.
+        devices: in the order of the targets.
+        down: when the boxes of each device that fails are down.
+        counted: the requests after the warm-up.
     """
     if trail.faults is None or trail.outcome is None:
         return numbers
@@ -140,6 +195,8 @@ def with_faults(numbers: Numbers, trail: Trail, down: Mapping[str, Sequence[Down
         "fallback_share": float((outcome == FALLBACK).mean()),
         "failed_executions_per_request": trail.faults.failed_executions / len(trail.outcome),
     }
+    for device, (times, seconds) in list(zip(devices, trail.faults.left_out, strict=False))[1:]:
+        numbers |= {device + LEFT_OUT_TIMES: times, device + LEFT_OUT_S: seconds}
     divisors = {"total_latency_s": answered_share, "offered_rps": answered_share}
     for device, boxes in down.items():
         up_share = 1.0 - sum(box.down_s(makespan_s) for box in boxes) / len(boxes) / makespan_s

@@ -21,14 +21,15 @@ from simnmt.experiment.trial import (
     Level,
     Open,
     Outcome,
-    Site,
+    Placement,
     Trial,
     basis_of,
-    deployable_sites,
+    deployable_placements,
     describe_level,
     draw_profiles,
     judge_certainty,
 )
+from simnmt.results.places import Place
 from simnmt.results.statistics import Estimate, over_replications
 from simnmt.results.summary import Row
 
@@ -52,12 +53,16 @@ SURE_STEPS = 13
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """The capacity of one workload on one network under one policy; a rate of 0 if no rate keeps the level."""
+    """The capacity at a place; a rate of 0 if no rate keeps the level."""
 
+    site: str
     workload: str
     network: str
     policy: str
     rate_rps: float
+    """Of all its requests."""
+    factor: float | None
+    """By which the rates of the workloads that share the devices are multiplied; None for a workload by itself."""
     low: float | None
     """Ends of the 95 % interval; None with one replication."""
     high: float | None
@@ -67,7 +72,7 @@ class Capacity:
 
     def document(self) -> Row:
         """Return the capacity as JSON."""
-        shown = ("workload", "network", "policy", "rate_rps", "low", "high", "roots")
+        shown = (*Place._fields, "rate_rps", "factor", "low", "high", "roots")
         return {name: getattr(self, name) for name in shown} | self.outcome.document()
 
 
@@ -100,7 +105,7 @@ class Capacities:
     def document(self) -> Row:
         """Return the capacities as JSON."""
         best = self.best.document()
-        shown = ("rate_rps", "low", "high", "binding", "resource", "policy", "workload", "network")
+        shown = ("rate_rps", "factor", "low", "high", "binding", "resource", "policy", "site", "workload", "network")
         return {
             "name": self.name,
             "level": self.level,
@@ -126,51 +131,51 @@ def find_capacities(
     if not 0.0 < precision < 1.0:
         raise InputError(f"a precision of {precision:g}", remedy="give a number above 0 and below 1, such as 0.02")
     plan = open_plan(())
-    sites = [site for of_policy in deployable_sites(plan, level) for site in of_policy]
+    placements = [placement for of_policy in deployable_placements(plan, level) for placement in of_policy]
     rows, answers = [], []
-    for number, site in enumerate(sites):
+    for number, placement in enumerate(placements):
 
         def report(done: float, total: int, number: int = number) -> None:
             if progress is not None:
-                progress(number + done / total, len(sites))
+                progress(number + done / total, len(placements))
 
-        row, trial = find_capacity(site, precision, jobs, report)
+        row, trial = find_capacity(placement, precision, jobs, report)
         rows.append(row)
         if row.rate_rps > 0.0:
-            answers.append((site, trial))
+            answers.append((placement, trial))
     best = _best(rows)
-    sure_rate_rps, certainty = _sure_rate(sites[rows.index(best)], best.rate_rps, open_plan)
+    sure_rate_rps, certainty = _sure_rate(placements[rows.index(best)], best.rate_rps, open_plan)
     fewest = min((len(row.roots) for row in rows if row.roots), default=FEW_REPLICATIONS)
-    sources, doubts = basis_of(plan, level, answers, fewest)
+    sources, doubts = basis_of(plan, answers, fewest)
     return Capacities(plan.scenario.name, describe_level(level), tuple(rows), sources, doubts, sure_rate_rps, certainty)
 
 
 def find_capacity(
-    site: Site, precision: float, jobs: int = 1, progress: Callable[[float, int], None] | None = None
+    placement: Placement, precision: float, jobs: int = 1, progress: Callable[[float, int], None] | None = None
 ) -> tuple[Capacity, Trial]:
-    """Return the highest rate at which the site keeps the level, and a run there; the present rate does not matter.
+    """Return the highest rate at which the placement keeps the level, and a run there; the present rate does not matter.
 
     Replications are added, up to `MOST_REPLICATIONS`, until the interval reaches no further than `precision` of the capacity.
     """
-    box_rps = site.box_saturation_rps
-    most_rps = sum(device.servers * box_rps[device.name] for device in site.devices if device.name in site.used)
+    box_rps = placement.box_saturation_rps
+    most_rps = sum(device.servers * box_rps[device.name] for device in placement.devices if device.name in placement.used)
     rate_rps = most_rps
-    while (scanned := site.at_rate(rate_rps).trial(0, site.short_run)).excess > 0.0:
+    while (scanned := placement.at_rate(rate_rps).trial(0, placement.short_run)).excess > 0.0:
         if rate_rps <= LEAST_SHARE * most_rps:
-            return _capacity(site, [], [scanned]), scanned
+            return _capacity(placement, [], [scanned]), scanned
         rate_rps *= SCAN
     roots: list[float] = []
     trials: list[Trial] = []
-    wanted = site.plan.scenario.replications
-    find = partial(find_root, site, start_rps=rate_rps)
+    wanted = placement.plan.scenario.replications
+    find = partial(find_root, placement, start_rps=rate_rps)
     while len(roots) < wanted:
         for root, of_replication in answers_of(find, range(len(roots), wanted), jobs, progress):
             roots.append(root)
             kept = [trial for trial in of_replication if trial.excess <= 0.0]
             if not kept:
-                return _capacity(site, [], of_replication[-1:]), of_replication[-1]
+                return _capacity(placement, [], of_replication[-1:]), of_replication[-1]
             trials.append(max(kept, key=lambda trial: trial.rate_rps))
-        capacity = _capacity(site, roots, trials)
+        capacity = _capacity(placement, roots, trials)
         if capacity.low is not None and capacity.high is not None:
             width = max(capacity.high / capacity.rate_rps - 1.0, 1.0 - capacity.low / capacity.rate_rps)
             more = ceil(wanted * (width / precision) ** 2) if width > precision else 0
@@ -178,9 +183,9 @@ def find_capacity(
     return capacity, trials[0]
 
 
-def _capacity(site: Site, roots: Sequence[float], trials: Sequence[Trial]) -> Capacity:
-    """Return the capacity of a site. `trials`: a run of each replication at its root, or at the lowest rate without roots."""
-    outcome = Outcome.of(site, trials)
+def _capacity(placement: Placement, roots: Sequence[float], trials: Sequence[Trial]) -> Capacity:
+    """Return the capacity of a placement. `trials`: a run of each replication at its root, without roots at the lowest rate."""
+    outcome = Outcome.of(placement, trials)
     # One run is overloaded beyond what chance makes of a load of 1; the mean over the replications must not be above 1.
     overload = max(*outcome.loads.values(), 1.0)
     outcome = replace(outcome, loads={name: load / overload for name, load in outcome.loads.items()})
@@ -188,10 +193,11 @@ def _capacity(site: Site, roots: Sequence[float], trials: Sequence[Trial]) -> Ca
     rate = over_replications(roots, positive=True) if roots else Estimate(0.0, None, None)
     low = None if rate.low is None else rate.low * (1.0 - TOLERANCE)
     high = None if rate.high is None else rate.high * (1.0 + TOLERANCE)
-    return Capacity(site.workload, site.network, site.policy, rate.mean, low, high, roots, outcome)
+    factor = rate.mean / placement.rate_rps if placement.plan.is_mixed else None
+    return Capacity(*placement.place, rate.mean, factor, low, high, roots, outcome)
 
 
-def find_root(site: Site, replication: int, start_rps: float) -> tuple[float, list[Trial]]:
+def find_root(placement: Placement, replication: int, start_rps: float) -> tuple[float, list[Trial]]:
     """Return the highest rate at which one replication keeps the level, and its runs; no run keeps it if no rate does.
 
     `start_rps`: where the search starts.
@@ -199,7 +205,7 @@ def find_root(site: Site, replication: int, start_rps: float) -> tuple[float, li
     trials: list[Trial] = []
 
     def is_kept(log_rate: float) -> bool:
-        trials.append(site.at_rate(exp(log_rate)).trial(replication, site.plan.scenario.requests))
+        trials.append(placement.at_rate(exp(log_rate)).trial(replication, placement.plan.scenario.requests))
         return trials[-1].excess <= 0.0
 
     low = high = log(start_rps)
@@ -216,13 +222,13 @@ def find_root(site: Site, replication: int, start_rps: float) -> tuple[float, li
     return exp((low + high) / 2.0), trials
 
 
-def _sure_rate(site: Site, capacity_rps: float, open_plan: Open) -> tuple[float | None, Certainty | None]:
-    drawn = draw_profiles((), open_plan, SURE) if capacity_rps > 0.0 else None
+def _sure_rate(placement: Placement, capacity_rps: float, open_plan: Open) -> tuple[float | None, Certainty | None]:
+    drawn = draw_profiles(placement, (), open_plan, SURE) if capacity_rps > 0.0 else None
     if drawn is None:
         return None, None
     for step in range(1, SURE_STEPS + 1):
         rate_rps = float(f"{capacity_rps * SURE_STEP**step:.3g}")  # as a user would type it
-        certainty = judge_certainty([site.at_rate(rate_rps)], drawn, SURE)
+        certainty = judge_certainty([placement.at_rate(rate_rps)], drawn, SURE)
         if certainty.probability >= SURE:
             return rate_rps, certainty
     return None, certainty

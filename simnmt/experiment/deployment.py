@@ -23,10 +23,10 @@ from simnmt.experiment.trial import (
     Level,
     Open,
     Outcome,
-    Site,
+    Placement,
     Trial,
     basis_of,
-    deployable_sites,
+    deployable_placements,
     describe_level,
     draw_profiles,
     judge_certainty,
@@ -36,11 +36,18 @@ from simnmt.results.statistics import Estimate, change_percent
 from simnmt.results.summary import Row, known
 from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
 from simnmt.scenario.document import Override
+from simnmt.scenario.parts import SiteConfiguration
 from simnmt.scenario.varied_keys import VariedKey, check_disjoint
 
 VARIABLE = ("devices", "networks", "policies", "late_answers", "fit")
-"""Parts of a scenario that describe a deployment: no other key is varied."""
-FIXED_KEYS = {name: "it is no part of a deployment" for name in ScenarioConfiguration.model_fields if name not in VARIABLE}
+"""Parts of a scenario and of its sites that describe a deployment: no other key is varied."""
+FIXED_KEYS = dict.fromkeys(
+    (
+        *(name for name in ScenarioConfiguration.model_fields if name not in (*VARIABLE, "sites")),
+        *(f"sites.*.{name}" for name in SiteConfiguration.model_fields if name not in VARIABLE),
+    ),
+    "it is no part of a deployment",
+)
 MOST_CANDIDATES = 2_000
 """Most combinations of the varied keys."""
 SLACK = log(1.3)
@@ -54,6 +61,53 @@ SPENT = {"cost": "cost_per_request", "energy": "energy_j"}
 """Objective of a scenario by what is to be least."""
 
 
+@dataclass(frozen=True, slots=True)
+class SiteBoxes:
+    """The boxes that a policy may use at the sites of one name, or behind them."""
+
+    sites: int
+    boxes: dict[str, int]
+    """At each of the sites, by device."""
+    price_per_hour: float | None
+    """Of the boxes at all of them; None if the scenario states no price of a device."""
+
+    @property
+    def count(self) -> int:
+        """Boxes at all of the sites."""
+        return self.sites * sum(self.boxes.values())
+
+    def __str__(self) -> str:
+        boxes = " and ".join(f"{count} {device}" for device, count in self.boxes.items()) or "none"
+        return f"{self.sites} x {boxes}" if self.sites > 1 else boxes
+
+
+BEHIND = "behind"
+"""Name of the devices that the sites share."""
+
+
+def boxes_by_site(placement: Placement) -> dict[str, SiteBoxes]:
+    """Return the boxes at the sites of each name, then those behind; empty without sites."""
+    plan, by_site = placement.plan, dict[str, SiteBoxes]()
+    first, *behind = plan.scenario.devices
+    has_prices = any(part.price_per_hour is not None for site in plan.sites for part in site.scenario.devices.values())
+
+    def boxes_of(scenario: ScenarioConfiguration, sites: int, used: Iterable[str], workloads: Sequence[str]) -> SiteBoxes:
+        boxes = {name: sum(scenario.count_of(name, workload) for workload in workloads) for name in used}
+        prices = [count * (scenario.devices[name].price_per_hour or 0.0) for name, count in boxes.items()]
+        return SiteBoxes(sites, boxes, sites * sum(prices) if has_prices else None)
+
+    for site in plan.sites:
+        may_use = site.scenario.policies[placement.policy].devices_of(list(site.scenario.devices))
+        used = [first] if site.has_device and first in may_use else []
+        # The workloads of a site share its gateways, but each has its own end nodes.
+        workloads = list(site.cases)[: None if first == END_NODE else 1]
+        by_site[site.name] = boxes_of(site.scenario, len(site.networks[placement.network]), used, workloads)
+    if plan.sites:
+        used = [device for device in behind if device in placement.used]
+        by_site[BEHIND] = boxes_of(plan.scenario, 1, used, list(plan.cases)[:1])
+    return by_site
+
+
 @dataclass(eq=False, slots=True)
 class Candidate:
     """The scenario with one value of each varied key, under one policy, at the rate of the plan, and its runs."""
@@ -61,22 +115,27 @@ class Candidate:
     choice: dict[str, Any]
     """Varied key to value, and `policy` if the scenario has several."""
     overrides: tuple[Override, ...]
-    sites: tuple[Site, ...]
+    placements: tuple[Placement, ...]
     boxes: dict[str, int]
     """Boxes of the devices that are varied and that the policy may use: those of other devices are there in any case."""
     trials: list[list[Trial]] = field(default_factory=list)
-    """By site: a short run, or all replications if that was kept; empty if it was not simulated."""
+    """By placement: a short run, or all replications if that was kept; empty if it was not simulated."""
     certainty: Certainty | None = None
 
     @property
     def policy(self) -> str:
         """The policy."""
-        return self.sites[0].policy
+        return self.placements[0].policy
 
     @property
     def servers(self) -> int:
         """Number of the boxes."""
         return sum(self.boxes.values())
+
+    @property
+    def boxes_by_site(self) -> dict[str, SiteBoxes]:
+        """The boxes that the policy may use at the sites of each name, then those behind; empty without sites."""
+        return boxes_by_site(self.placements[0])
 
     @property
     def probability(self) -> float:
@@ -85,18 +144,19 @@ class Candidate:
 
     @property
     def outcome(self) -> Outcome:
-        """The outcome of its runs at the worst site."""
-        return max(map(Outcome.of, self.sites, self.trials), key=lambda outcome: outcome.excess)
+        """The outcome of its runs at the worst placement."""
+        return max(map(Outcome.of, self.placements, self.trials), key=lambda outcome: outcome.excess)
 
     def replicated(self, column: str) -> list[float]:
-        """Return a column of each replication, mean over the sites; infinite if all requests are lost."""
+        """Return a column of each replication, mean over the placements; infinite if all requests are lost."""
         by_replication = zip(*self.trials, strict=True)
         return [mean(known(trial.numbers.get(column, inf)) for trial in trials) for trials in by_replication]
 
     def __str__(self) -> str:
         """Return the choice on one line, such as `2 cloud servers, policy=cnmt`."""
         servers = [f"{count} {device} server{'s' * (count > 1)}" for device, count in self.boxes.items()]
-        counts = {f"devices.{device}.count" for device in self.sites[0].plan.scenario.devices}
+        devices = self.placements[0].plan.scenario.devices
+        counts = {f"{part}devices.{device}.count" for device in devices for part in ("", "sites.*.")}
         others = [f"{key}={format_choice(value)}" for key, value in self.choice.items() if key not in counts]
         return ", ".join([*servers, *others]) or "no varied server"
 
@@ -113,6 +173,7 @@ class DeploymentPlan:
     name: str
     level: str
     rate_rps: float
+    """Of each workload, or of all together if they share the devices."""
     minimised: Minimised
     objective: str
     """The objective of a scenario by which deployments are compared, unless that is the number of servers."""
@@ -164,6 +225,9 @@ class DeploymentPlan:
                 return None
             value = self.value(candidate)
             shown = {name: getattr(candidate, name) for name in ("choice", "policy", "servers", "boxes")}
+            by_site = candidate.boxes_by_site
+            if by_site:
+                shown["boxes_by_site"] = {name: asdict(boxes) | {"count": boxes.count} for name, boxes in by_site.items()}
             certainty = None if candidate.certainty is None else asdict(candidate.certainty)
             number = value if isfinite(value) else None
             return shown | {"objective": number, "certainty": certainty} | candidate.outcome.document()
@@ -212,8 +276,8 @@ def find_deployment(
         return open_plan([*overrides, *extra])
 
     def judge(candidate: Candidate, *, to_end: bool) -> Certainty:
-        drawn = draw_profiles(candidate.overrides, open_candidate, certainty)
-        return judge_certainty(candidate.sites, drawn, certainty, to_end=to_end)
+        drawn = draw_profiles(candidate.placements[0], candidate.overrides, open_candidate, certainty)
+        return judge_certainty(candidate.placements, drawn, certainty, to_end=to_end)
 
     candidates = make_candidates(keys or [default_key(plan, level, rate_rps)], open_candidate, level, rate_rps)
     columns = ["mean_latency_s"] if minimised == "servers" else [objective_metric(objective).column, "mean_latency_s"]
@@ -229,9 +293,13 @@ def find_deployment(
         # The runs that ended when the certainty was out of reach would understate the probability.
         choice.certainty = judge(choice, to_end=True)
     shown = choice or min(candidates, key=lambda candidate: candidate.outcome.excess)
-    plan = shown.sites[0].plan
-    trials = [(site, trial) for site, of_site in zip(shown.sites, shown.trials, strict=True) for trial in of_site]
-    sources, doubts = basis_of(plan, level, trials, plan.scenario.replications)
+    plan = shown.placements[0].plan
+    trials = [
+        (placement, trial)
+        for placement, of_placement in zip(shown.placements, shown.trials, strict=True)
+        for trial in of_placement
+    ]
+    sources, doubts = basis_of(plan, trials, plan.scenario.replications)
     return DeploymentPlan(
         name=plan.scenario.name,
         level=describe_level(level),
@@ -243,7 +311,7 @@ def find_deployment(
         choice=choice,
         runner_up=next((candidate for candidate in chain(kept, judged) if candidate is not choice), None),
         nearest_miss=shown if choice is None else None,
-        scenario=_at_rate(plan.scenario, rate_rps),
+        scenario=_at_rates(shown.placements, plan.scenario),
         sources=sources,
         warnings=doubts,
     )
@@ -254,7 +322,7 @@ def default_key(plan: RunPlan, level: Level, rate_rps: float) -> VariedKey:
     device = list(plan.scenario.devices)[-1]
     if device == END_NODE:
         raise InputError("there is no device whose boxes could be counted", remedy="name keys to vary")
-    box_rps = min(site.box_saturation_rps[device] for site in next(deployable_sites(plan, level)))
+    box_rps = min(placement.box_saturation_rps[device] for placement in next(deployable_placements(plan, level)))
     most = min(2 * ceil(rate_rps / box_rps) + 2, MOST_CANDIDATES + 1)
     return VariedKey(("devices", device, "count"), f"devices.{device}.count=1:{most}", tuple(range(1, most + 1)))
 
@@ -271,17 +339,17 @@ def make_candidates(keys: Sequence[VariedKey], open_plan: Open, level: Level, ra
     if prod(len(key.values) for key in keys) > MOST_CANDIDATES:
         what = f"more than {MOST_CANDIDATES:,} combinations of {', '.join(key.name for key in keys)}"
         raise InputError(what, remedy="name fewer values to vary")
-    varied = {key.location[1] for key in keys if key.location[0] == "devices"} - {END_NODE}
+    varied = {key.device for key in keys} - {END_NODE}
     candidates: dict[str, tuple[int, Candidate]] = {}
     for overrides in product(*(key.overrides for key in keys)):
-        policies = list(deployable_sites(open_plan(overrides), level))
-        for sites in policies:
+        policies = list(deployable_placements(open_plan(overrides), level))
+        for placements in policies:
             choice = {key.name: override.value for key, override in zip(keys, overrides, strict=True)}
             if len(policies) > 1:
-                choice["policy"] = sites[0].policy
-            devices = sites[0].devices
-            boxes = {part.name: part.servers for part in devices if part.name in varied & sites[0].used}
-            at_rate = tuple(site.at_rate(rate_rps) for site in sites)
+                choice["policy"] = placements[0].policy
+            devices = placements[0].devices
+            boxes = {part.name: part.servers for part in devices if part.name in varied & placements[0].used}
+            at_rate = tuple(placement.at_rate(rate_rps) for placement in placements)
             candidate = Candidate(choice, tuple(overrides), at_rate, boxes)
             paid = sum(device.servers for device in devices), candidate
             candidates[str(candidate)] = min(candidates.get(str(candidate), paid), paid, key=lambda pair: pair[0])
@@ -316,18 +384,21 @@ def _kept(
 
 
 def _keeps_level(candidate: Candidate) -> bool:
-    scenario = candidate.sites[0].plan.scenario
-    candidate.trials = [[site.trial(0, site.short_run)] for site in candidate.sites]
+    scenario = candidate.placements[0].plan.scenario
+    candidate.trials = [[placement.trial(0, placement.short_run)] for placement in candidate.placements]
     if candidate.outcome.excess > SLACK:
         return False
     numbers = range(scenario.replications)
-    candidate.trials = [[site.trial(number, scenario.requests) for number in numbers] for site in candidate.sites]
+    candidate.trials = [
+        [placement.trial(number, scenario.requests) for number in numbers] for placement in candidate.placements
+    ]
     return candidate.outcome.excess <= 0.0
 
 
-def _at_rate(scenario: ScenarioConfiguration, rate_rps: float) -> ScenarioConfiguration:
-    """Return a scenario with the rate in the keys of its arrivals, where such keys are known."""
+def _at_rates(placements: Sequence[Placement], scenario: ScenarioConfiguration) -> ScenarioConfiguration:
+    """Return a scenario with the rates of the placements in the keys of its arrivals, where such keys are known."""
     workloads = {}
-    for name, workload in scenario.workloads.items():
+    for name, rate_rps in (pair for placement in placements for pair in placement.rates_rps.items()):
+        workload = scenario.workloads[name]
         workloads[name] = workload.model_copy(update={"arrivals": workload.arrivals.at_rate(rate_rps)})
     return scenario.model_copy(update={"workloads": workloads})

@@ -17,6 +17,7 @@ from simnmt.base import random_streams
 from simnmt.experiment.accounts import request_costs
 from simnmt.experiment.cases import Case, Unit
 from simnmt.experiment.routes import Routes, clock_pace_s, half_overheads_s, routes
+from simnmt.network.configuration import Network
 from simnmt.network.link import MovingRoute, bytes_per_token
 from simnmt.policies.decision import Knowledge, Resource
 from simnmt.profile.cost import Plane
@@ -140,11 +141,8 @@ def draw(unit: Unit, learnt: Learnt) -> Drawn:
     """Draw the requests of a unit."""
     scenario, case, size = unit.scenario, unit.case, unit.scenario.requests
     arrivals = case.arrivals
-    issued_s = arrivals.times(size, RandomStream(*unit.stream("arrivals"))) if arrivals.discipline == "open" else None
-    token_bytes = tuple(bytes_per_token(profile.model.vocab) for profile in case.profiles)
-    network_routes = routes(
-        unit.links, tuple(scenario.devices), token_bytes, unit.nodes, scenario.seed, unit.replication, unit.network
-    )
+    issued_s = arrival_times(unit)
+    network_routes = routes_of(unit, unit.links, unit.network, unit.nodes)
     clock = scenario.clock_of(case.name, unit.network)
     pace_s = clock_pace_s(scenario, unit.known.case, unit.network, network_routes)
     moments_s: Array
@@ -154,11 +152,38 @@ def draw(unit: Unit, learnt: Learnt) -> Drawn:
         moments_s = (np.arange(size) + 0.5) / size * network_routes.lap_s
     else:
         moments_s = issued_s
-    columns: dict[str, Array] = {}
-    for rows, block in _blocks(unit, learnt, network_routes, moments_s):
-        columns = columns or {name: np.empty((*part.shape[:-1], size), part.dtype) for name, part in block.items()}
-        for name, part in block.items():
-            columns[name][..., rows] = part
+    columns = drawn_columns(
+        unit, learnt, lambda rows, block: columns_on_links(network_routes, unit.nodes, moments_s[rows], block)
+    )
+    truth, requests, order = requests_of(columns, issued_s)
+    run_moments_s = None if clock == "time" else moments_s
+    half_overhead_s = tuple(columns.get(f"half_overhead_s {number}") for number in range(len(case.targets)))
+    clients = route = None
+    if issued_s is None and (clock == "time" or arrivals.discipline == "closed"):
+        hops = network_routes.access, network_routes.hops
+        lengths = truth.src_len, columns["tgt_len"]
+        route = MovingRoute(*hops, network_routes.token_bytes, *lengths, run_moments_s, half_overhead_s)
+    if arrivals.discipline == "closed":
+        think_s = arrivals.think_times(size, RandomStream(*unit.stream("thinking")))
+        clients = Clients(len(think_s) - size, unit.nodes, think_s)
+    return Drawn(truth, requests, order, issued_s, network_routes, route, run_moments_s, pace_s, clients, half_overhead_s)
+
+
+def arrival_times(unit: Unit) -> Seconds | None:
+    """Return when the requests of a unit are issued; None if the world sets the pace."""
+    arrivals = unit.case.arrivals
+    open_loop = arrivals.discipline == "open"
+    return arrivals.times(unit.scenario.requests, RandomStream(*unit.stream("arrivals"))) if open_loop else None
+
+
+def routes_of(unit: Unit, links: Network, name: str, nodes: int) -> Routes:
+    """Return the routes of a unit over some links; `name`: keys what is drawn."""
+    token_bytes = tuple(bytes_per_token(profile.model.vocab) for profile in unit.case.profiles)
+    return routes(links, tuple(unit.scenario.devices), token_bytes, nodes, unit.scenario.seed, unit.replication, name)
+
+
+def requests_of(columns: dict[str, Array], issued_s: Array | None) -> tuple[Truth, Requests, NDArray[np.int64] | None]:
+    """Return the truth of drawn columns in the order of issue, the requests in the order of the decisions, and that order."""
     truth: Truth = Requests(
         src_len=columns["src_len"],
         tgt_len=columns["tgt_len"],
@@ -174,32 +199,57 @@ def draw(unit: Unit, learnt: Learnt) -> Drawn:
         arrival_s=issued_s,
         access_s=columns.get("access_s") if issued_s is None else None,
     )
-    order = None
-    if issued_s is not None and "access_up_s" in columns:  # the deciders receive them behind the access link
-        decided_s = issued_s + columns["access_up_s"]
-        order = np.argsort(decided_s, kind="stable")
-        requests = requests.in_order(order, decided_s)
-    run_moments_s = None if clock == "time" else moments_s
-    half_overhead_s = tuple(columns.get(f"half_overhead_s {number}") for number in range(len(case.targets)))
-    clients = route = None
-    if issued_s is None and (clock == "time" or arrivals.discipline == "closed"):
-        hops = network_routes.access, network_routes.hops
-        route = MovingRoute(*hops, token_bytes, truth.src_len, columns["tgt_len"], run_moments_s, half_overhead_s)
-    if arrivals.discipline == "closed":
-        think_s = arrivals.think_times(size, RandomStream(*unit.stream("thinking")))
-        clients = Clients(len(think_s) - size, unit.nodes, think_s)
-    return Drawn(truth, requests, order, issued_s, network_routes, route, run_moments_s, pace_s, clients, half_overhead_s)
+    if issued_s is None or "access_up_s" not in columns:
+        return truth, requests, None
+    decided_s = issued_s + columns["access_up_s"]  # the deciders receive them behind the access link
+    order = np.argsort(decided_s, kind="stable")
+    return truth, requests.in_order(order, decided_s), order
 
 
-def _blocks(unit: Unit, learnt: Learnt, network_routes: Routes, moments_s: Array) -> Iterator[tuple[slice, dict[str, Array]]]:
-    """Yield each block of requests with its columns by name, with a row for each target where targets differ."""
+Columns = dict[str, Array]
+"""Columns of some requests by name, with a row for each target where targets differ."""
+
+
+def drawn_columns(unit: Unit, learnt: Learnt, further: Callable[[slice, Columns], Columns]) -> Columns:
+    """Draw the columns of all requests block by block, with the `further` ones of each block.
+
+    The drawn ones are `node_share` (a uniform number, which draws the end node), lengths, times of execution, and overheads.
+    """
+    columns: Columns = {}
+    for rows, block in _blocks(unit, learnt):
+        block |= further(rows, block)
+        for name, part in block.items():
+            if name not in columns:
+                columns[name] = np.empty((*part.shape[:-1], unit.scenario.requests), part.dtype)
+            columns[name][..., rows] = part
+    return columns
+
+
+def columns_on_links(network_routes: Routes, nodes: int, at_s: Array, drawn: Columns) -> Columns:
+    """Return the end nodes of some requests, and their times on the links, which they meet at moments of the run."""
+    halves_s = [drawn.get(f"half_overhead_s {number}") for number in range(len(network_routes.token_bytes))]
+    node = (drawn.pop("node_share") * nodes).astype(np.int32)
+    ways = network_routes.ways(at_s, node, drawn["src_len"], drawn["tgt_len"], halves_s)
+    columns: Columns = {
+        "node": node,
+        "rtt_time_s": np.mod(network_routes.begin_s + at_s, network_routes.lap_s),
+        "transfer_s": np.stack(ways.transfer_s),
+        "uplink_s": np.reshape(ways.uplink_s, (len(ways.uplink_s), len(node))),
+        "downlink_s": np.reshape(ways.downlink_s, (len(ways.downlink_s), len(node))),
+    }
+    if ways.access_s is not None:
+        columns |= {"access_up_s": ways.access_s[0], "access_s": ways.transfer_s[0]}
+    return columns
+
+
+def _blocks(unit: Unit, learnt: Learnt) -> Iterator[tuple[slice, Columns]]:
+    """Yield each block of requests with its drawn columns."""
     case, size = unit.case, unit.scenario.requests
     ranks = case.arrivals.size_ranks(size, RandomStream(*unit.stream("arrivals")))
     engagement = case.arrivals.engagements(size, RandomStream(*unit.stream("arrivals")))
-    node_of: NDArray[np.int32] | None = None
+    share_of: Seconds | None = None
     if engagement is not None:  # all turns of one come from the same end node
-        drawn = random_streams.uniform(*unit.stream("nodes"), int(engagement.max(initial=-1)) + 1)
-        node_of = (drawn * unit.nodes).astype(np.int32)[engagement]
+        share_of = random_streams.uniform(*unit.stream("nodes"), int(engagement.max(initial=-1)) + 1)[engagement]
     for block, rows in random_streams.blocks(size):
         count = rows.stop - rows.start
 
@@ -208,7 +258,6 @@ def _blocks(unit: Unit, learnt: Learnt, network_routes: Routes, moments_s: Array
 
         uniform = stream("lengths").random(count) if ranks is None else ranks[rows]
         src_len, tgt_len = learnt.evaluated_pairs.at_quantiles(uniform)
-        node = (stream("nodes").random(count) * unit.nodes).astype(np.int32) if node_of is None else node_of[rows]
         more_s = more_s_per_tgt_token(case, count, lambda requests: stream(ACTIVE_SHARE_STREAM).random(requests))
         execution_s = [
             target.execution_s(src_len, tgt_len, stream(f"execution {target.device}").standard_normal(count), more)
@@ -218,18 +267,11 @@ def _blocks(unit: Unit, learnt: Learnt, network_routes: Routes, moments_s: Array
         half_s = half_overheads_s(
             [None if part is None else part.draw_s(stream(f"overhead {device}"), count) for device, part in overheads.items()]
         )
-        ways = network_routes.ways(moments_s[rows], node, src_len, tgt_len, half_s)
-        columns: dict[str, Array] = {
-            "node": node,
+        columns: Columns = {
+            "node_share": stream("nodes").random(count) if share_of is None else share_of[rows],
             "src_len": src_len,
             "tgt_len": tgt_len,
-            "rtt_time_s": np.mod(network_routes.begin_s + moments_s[rows], network_routes.lap_s),
             "execution_s": np.stack(execution_s),
-            "transfer_s": np.stack(ways.transfer_s),
-            "uplink_s": np.reshape(ways.uplink_s, (-1, count)),
-            "downlink_s": np.reshape(ways.downlink_s, (-1, count)),
         }
         columns |= {f"half_overhead_s {number}": column for number, column in enumerate(half_s) if column is not None}
-        if ways.access_s is not None:
-            columns |= {"access_up_s": ways.access_s[0], "access_s": ways.transfer_s[0]}
         yield rows, columns

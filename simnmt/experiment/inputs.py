@@ -13,11 +13,12 @@ import numpy as np
 
 from simnmt.base import random_streams
 from simnmt.base.errors import InputError
+from simnmt.base.extension import Extended
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.accounts import unknown_spending
-from simnmt.experiment.cases import Case, DrawnProfiles, RunPlan
-from simnmt.experiment.targets import Conversion, Decoding, StreamedDevice, Target, streamed_device
-from simnmt.network.configuration import load_network
+from simnmt.experiment.cases import Case, DrawnProfiles, RunPlan, SitePlan, requests_by_workload
+from simnmt.experiment.targets import Conversion, Decoding, HeldModel, StreamedDevice, Target, streamed_device
+from simnmt.network.configuration import Network, NetworkConfiguration, load_network
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.calibration_error import CalibrationDraws, lacking_samples
 from simnmt.profile.custom import CustomDevice, profile_of_cost
@@ -27,9 +28,10 @@ from simnmt.profile.origin import LengthUnit
 from simnmt.profile.profile_file import read_profile
 from simnmt.profile.profile_variant import DecoderChoice, with_decoder
 from simnmt.results.metrics import Assertion, Metric, columns_of, metric, objective_metric
-from simnmt.scenario.configuration import PROFILE_FILE, ScenarioConfiguration
+from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import Location, ScenarioError, format_location
+from simnmt.scenario.parts import PROFILE_FILE
 from simnmt.workload.arrivals import BackToBack
 from simnmt.workload.configuration import CustomLengths
 from simnmt.workload.corpus import dropped_warning
@@ -37,6 +39,8 @@ from simnmt.workload.length_table import LengthTable
 from simnmt.workload.length_units import Fertility, Side, convert_units, counting_remedy
 
 Part = TypeVar("Part")
+GIGABYTE = 10**9
+"""Bytes of a GB."""
 REPRESENTATIVE = 512
 """Pairs of lengths, evenly spaced among the sorted ones, for which a drawn profile's deviation from a plane counts."""
 
@@ -58,23 +62,104 @@ class InputCache:
 def read_inputs(
     scenario: ScenarioConfiguration, base: Path, document: Document | None = None, cache: InputCache | None = None
 ) -> RunPlan:
-    """Read the inputs of a scenario; relative paths start at `base`.
+    """Read the inputs of a scenario; relative paths start at `base`. Workloads and sites that share devices are checked.
 
     Raises the rooms' own `InputError`s: `CorpusError`, `TraceError`, `ProfileError`. With a `document`, errors without a line
     in their own file name the key of the scenario and its place. `cache`: of files that were read for other scenarios.
     """
     cache = cache or InputCache()
-    networks = {
-        name: cache.get(
-            (name, part.model_dump_json(warnings=False), base),
-            partial(load_network, part, base, name, partial(_name_key_in_errors, document, "networks", name)),
+    if scenario.sites:
+        sites = read_sites(scenario, base, document, cache)
+        plan = _plan_of_sites(scenario, sites)
+    else:
+        reader = _Reader(scenario, base, document, cache)
+        cases = {name: reader.of(name).case() for name in scenario.workloads}
+        reader.check_memories(cases.values())
+        drawn = (
+            {} if scenario.profile_uncertainty is None else {name: reader.of(name).draws(case) for name, case in cases.items()}
         )
-        for name, part in scenario.networks.items()
-    }
-    readers = {name: _CaseReader(scenario, name, base, document, cache) for name in scenario.workloads}
-    cases = {name: reader.case() for name, reader in readers.items()}
-    drawn = {} if scenario.profile_uncertainty is None else {name: readers[name].draws(case) for name, case in cases.items()}
-    return RunPlan(scenario, cases, networks, drawn)
+        plan = RunPlan(scenario, cases, reader.networks(), drawn)
+    if plan.is_mixed:
+        _check_mix(plan, document or Document(None))
+    return plan
+
+
+def read_sites(
+    scenario: ScenarioConfiguration, base: Path, document: Document | None = None, cache: InputCache | None = None
+) -> tuple[SitePlan, ...]:
+    """Read the inputs of each site, each file once; the arguments and the errors are those of `read_inputs`."""
+    cache, plans = cache or InputCache(), list[SitePlan]()
+    known_cases: dict[tuple[str, int], Case] = {}
+    for name, site in scenario.sites.items():
+        views = [scenario.at(name, copy) for copy in range(1, site.count + 1)]
+        readers = [_Reader(view, base, document, cache, partial(scenario.key_at, name)) for view in views]
+        device, cases = scenario.own_device(name), dict[str, Case]()
+        for workload in views[0].workloads:
+            if (workload, id(device)) not in known_cases:  # a hundred sites with one kind of device have the same inputs
+                known_cases[workload, id(device)] = readers[0].of(workload).case()
+            cases[workload] = known_cases[workload, id(device)]
+        readers[0].check_memories(cases.values(), slice(1))
+        lines = [reader.networks() for reader in readers]
+        networks = {network: tuple(by_name[network] for by_name in lines) for network in views[0].networks}
+        plans.append(SitePlan(name, views[0], cases, networks, site.share, device is not None))
+    # All sites share the devices behind.
+    all_cases = [case for plan in plans for case in plan.cases.values()]
+    _Reader(scenario, base, document, cache).check_memories(all_cases, slice(1, None))
+    return tuple(plans)
+
+
+def _plan_of_sites(scenario: ScenarioConfiguration, sites: tuple[SitePlan, ...]) -> RunPlan:
+    """Return the plan of sites, with the inputs of the first sites that have each workload and a device of their own."""
+    first = sorted(sites, key=lambda site: not site.has_device)
+    cases = {name: next(site.cases[name] for site in first if name in site.cases) for name in scenario.workloads}
+    networks = {name: links[0] for name, links in first[0].networks.items()}
+    return RunPlan(scenario, cases, networks, sites=sites)
+
+
+def _check_mix(plan: RunPlan, document: Document) -> None:
+    """Raise `ScenarioError` for workloads and sites that cannot share devices."""
+    scenario, first = plan.scenario, next(iter(plan.scenario.devices))
+    if plan.sites and scenario.profile_uncertainty is not None:
+        raise document.error(("profile_uncertainty",), "profiles are not drawn for scenarios with sites", key=True)
+    networks: list[tuple[Location, NetworkConfiguration]] = [
+        (("networks", name), network) for name, network in scenario.networks.items()
+    ]
+    for site, part in scenario.sites.items():
+        networks += [(("sites", site, "networks", name), network) for name, network in part.networks.items()]
+    for place, network in networks:
+        if network.clock in ("pace", "spread"):
+            what = f"requests that share devices meet the series when they are issued, not on the clock {network.clock}"
+            raise document.error((*place, "clock"), what, key=True)
+    for name, case in plan.cases.items():
+        if len(plan.cases) > 1 and case.arrivals.mean_rate_rps is None:
+            what = "the arrivals state no mean rate, by which the requests are divided among the workloads"
+            raise document.error(("workloads", name, "arrivals"), what, remedy="write share_devices: false", key=True)
+    try:
+        requests_by_workload(plan)
+    except InputError as error:
+        raise document.error(("requests",), error.what, remedy=error.remedy, key=True) from None
+    alike: dict[str, tuple[str, Target]] = {}
+    for owner, case in [(site.name, case) for site in plan.sites for case in site.cases.values() if site.has_device] or [
+        ("", case) for case in plan.cases.values()
+    ]:
+        for target in case.targets:
+            other, known = alike.setdefault(target.device, (f"{owner} {case.name}".strip(), target))
+            if not _decode_alike(target, known):
+                at_site = plan.sites and target.device == first and target.device in scenario.sites[owner].devices
+                place = ("sites", owner, "devices", first) if at_site else ("devices", target.device)
+                what = (
+                    f"batches or streams otherwise for {f'{owner} {case.name}'.strip()} than for {other}, and cannot be shared"
+                )
+                raise document.error(place, what, remedy="give both the same batching or sti", key=True)
+
+
+def _decode_alike(ours: Target, theirs: Target) -> bool:
+    """Return whether two targets may be the same device: both batch, with batches of one model each, or stream one plan."""
+    if ours.streaming is not None or theirs.streaming is not None:
+        plans = [one.streaming and one.streaming.planned for one in (ours, theirs)]
+        return plans[0] == plans[1]
+    batchings = [one.decoding and one.decoding.batching for one in (ours, theirs)]
+    return batchings[0] == batchings[1]
 
 
 @contextmanager
@@ -91,18 +176,48 @@ def _name_key_in_errors(document: Document | None, *location: str | int) -> Iter
 
 
 @dataclass(frozen=True, slots=True)
-class _CaseReader:
+class _Reader:
     scenario: ScenarioConfiguration
-    workload: str
     base: Path
     document: Document | None
     cache: InputCache
+    key: Callable[[Location], Location] = lambda location: location
+    """Returns the path in the document to a part of the scenario as a site sees it."""
+    workload: str = ""
+
+    def name_of(self, network: str) -> str:
+        """Return the name of a network in notes, with the site that states it."""
+        location = self.key(("networks", network))
+        return network if location[0] == "networks" else f"{network} at {location[1]}"
+
+    def of(self, workload: str) -> _Reader:
+        return replace(self, workload=workload)
 
     def naming(self, *location: str | int) -> AbstractContextManager[None]:
-        return _name_key_in_errors(self.document, *location)
+        return _name_key_in_errors(self.document, *self.key(location))
+
+    def networks(self) -> dict[str, Network]:
+        """Read the links of all networks."""
+        return {
+            name: load_network(part, self.base, self.name_of(name), partial(self.naming, "networks", name), self.cache.get)
+            for name, part in self.scenario.networks.items()
+        }
+
+    def check_memories(self, cases: Iterable[Case], devices: slice = slice(None)) -> None:
+        """Raise `ScenarioError` if the models of one of some devices do not fit into memory together and none is evicted."""
+        for number, (device, part) in list(enumerate(self.scenario.devices.items()))[devices]:
+            models = {case.targets[number].model_name: case.targets[number].model for case in cases}
+            size_gb = sum(model.size_bytes for model in models.values() if model is not None) / GIGABYTE
+            if part.memory_gb is not None and part.evict == "never" and size_gb > part.memory_gb:
+                with self.naming("devices", device, "memory_gb"):
+                    remedy = f"give {size_gb:.3g} or more, or evict: lru"
+                    raise ScenarioError(f"{len(models)} models take {size_gb:.3g} GB, and none is evicted", remedy=remedy)
 
     def naming_profile(self, device: str) -> AbstractContextManager[None]:
-        per_workload = (self.workload,) if isinstance(self.scenario.devices[device].profile, dict) else ()
+        part = self.scenario.devices[device]
+        if part.models is not None:
+            return self.naming("devices", device, "models", self.workload)
+        per_workload = (self.workload,) if isinstance(part.profile, dict) else ()
         return self.naming("devices", device, "profile", *per_workload)
 
     def cost(self, device: str) -> CustomDevice | None:
@@ -147,7 +262,10 @@ class _CaseReader:
             table.split(scenario.fit.share, scenario.seed)  # refuses a corpus too small to split, here where its key is known
         targets = tuple(self.target(device, profile, table, stated) for device, profile in measured.items())
         with self.naming("workloads", name, "arrivals"):
-            arrivals = scenario.workloads[name].arrivals.process(base)
+            given = scenario.workloads[name].arrivals
+            written = type(given), given.model_dump_json(warnings=False), base
+            read = partial(given.process, base)
+            arrivals = read() if isinstance(given, Extended) else self.cache.get(written, read)
         return Case(name, table, targets, arrivals, () if warning is None else (warning,))
 
     def draws(self, case: Case) -> DrawnProfiles:
@@ -201,11 +319,39 @@ class _CaseReader:
         used += ["step", "encoder", "overheads"] if part.batching is not None else []
         used += ["decoder"] if part.decoder is not None else []
         used += ["energy"] if measured.energy is not None else []
+        model = self.held_model(device, measured)
+        named = self.scenario.model_of(device, self.workload)
+        name = f"profile {measured.name}" if named is None or named.multilingual else f"workload {self.workload}"
+        used += ["model_memory"] if model is not None and measured.model_memory is not None else []
         # The doubts are those of the profile as measured: after a move to another decoder it has no variants.
         doubts = profile_doubts(measured, tuple(used), beam=None if choice is None else choice.settings.beam)
         effects = tuple(dict.fromkeys(doubt.effect for doubt in doubts if doubt.effect))
         decoding, streaming = self.decoding(device, profile), self.streaming(device, profile, table)
-        return Target(device, profile, effects, choice, decoding, streaming, conversion, cost=cost)
+        return Target(device, profile, effects, choice, decoding, streaming, conversion, name, model, cost)
+
+    def held_model(self, device: str, profile: DeviceProfile) -> HeldModel | None:
+        """Return the workload's model as a part of the memory of a box; None if all models are always in memory.
+
+        Raises `ScenarioError` if its size or its loading time is unknown, or if it does not fit.
+        """
+        part, model = self.scenario.devices[device], self.scenario.model_of(device, self.workload)
+        if model is None or part.memory_gb is None:
+            return None
+        block, place = profile.model_memory, ("devices", device, "models", self.workload)
+        stated = {"memory_gb": model.memory_gb, "load_s": model.load_s}
+        lacking = [key for key, value in stated.items() if value is None]
+        if lacking and block is None:
+            with self.naming(*place):
+                what = f"profile {profile.name} does not say how much memory its model takes and how long it loads"
+                example = ", ".join(f"{key}: {value}" for key, value in {"memory_gb": 1.2, "load_s": 3}.items())
+                raise ScenarioError(what, remedy=f"calibrate it anew, or give {{profile: ..., {example}}}")
+        size_bytes = block.resident_bytes if block and model.memory_gb is None else round((model.memory_gb or 0.0) * GIGABYTE)
+        load_s = block.load_s if block and model.load_s is None else model.load_s or 0.0
+        if size_bytes > part.memory_gb * GIGABYTE:
+            with self.naming("devices", device, "memory_gb"):
+                raise ScenarioError(f"the model of {self.workload} takes {size_bytes / GIGABYTE:.3g} GB")
+        memory_bytes = round(part.memory_gb * GIGABYTE)
+        return HeldModel(memory_bytes, size_bytes, load_s, block.kind if block and lacking else "given", part.evict == "never")
 
     def charged_profile(
         self, device: str, measured: DeviceProfile, conversion: Conversion | None, table: LengthTable
@@ -322,23 +468,26 @@ def check_criteria(plan: RunPlan, document: Document | None = None) -> None:
     deployable policy would not know.
     """
     scenario = plan.scenario
-    criteria: list[tuple[Location, Metric, bool]] = [(("objective",), objective_metric(scenario.objective), False)]
+    workloads = list(scenario.workloads)
+    criteria: list[tuple[Location, Metric, list[str]]] = [(("objective",), objective_metric(scenario.objective), [])]
+    criteria += [(("slo", name), metric(name), workloads) for name in scenario.slo or {}]
     criteria += [
-        (("slo", name), requirement.metric, True)
-        for name, requirement in zip(scenario.slo or {}, scenario.requirements, strict=True)
+        (("workloads", workload, "slo", name), metric(name), [workload])
+        for workload, part in scenario.workloads.items()
+        for name in part.slo or {}
     ]
-    criteria += [(("metrics", number), metric(name), False) for number, name in enumerate(scenario.metrics)]
+    criteria += [(("metrics", number), metric(name), []) for number, name in enumerate(scenario.metrics)]
     deployable = [name for name, policy in scenario.policies.items() if not policy.knows_truth]
-    for location, known, is_limited in criteria:
-        for policy in [None, *(deployable if is_limited or known.label else [])]:
-            if (error := _fault(plan, known, policy)) is not None:
+    for location, known, limited in criteria:
+        for policy in [None, *(deployable if limited or known.label else [])]:
+            if (error := _fault(plan, known, policy, limited or workloads)) is not None:
                 raise (document or Document(None)).error(location, error.what, remedy=error.remedy, key=True)
 
 
 def check_assertion(plan: RunPlan, assertion: Assertion) -> None:
     """Raise `InputError` for an assertion on a metric that the run will not know, of the named policy or of any."""
     policies = [assertion.policy] if assertion.policy is not None else list(plan.scenario.policies)
-    faults = [_fault(plan, assertion.requirement.metric, policy) for policy in policies]
+    faults = [_fault(plan, assertion.requirement.metric, policy, plan.cases) for policy in policies]
     if faults[0] is not None and None not in faults:
         raise InputError(f"{assertion}: {faults[0].what}", remedy=faults[0].remedy)
 
@@ -349,11 +498,13 @@ def with_metrics(plan: RunPlan, assertions: Iterable[Assertion]) -> RunPlan:
     measured = {*columns_of(scenario.measured_metrics)}
     asserted = dict.fromkeys(assertion.requirement.metric for assertion in assertions)
     added = [known.name for known in asserted if known.column not in measured]
-    return replace(plan, scenario=scenario.model_copy(update={"metrics": [*scenario.metrics, *added]}))
+    update = {"metrics": [*scenario.metrics, *added]}
+    sites = tuple(replace(site, scenario=site.scenario.model_copy(update=update)) for site in plan.sites)
+    return replace(plan, scenario=scenario.model_copy(update=update), sites=sites)
 
 
-def _fault(plan: RunPlan, known: Metric, policy: str | None) -> InputError | None:
-    """Return why a run would not know a metric, of a policy or whatever the policy; None if it would know it."""
+def _fault(plan: RunPlan, known: Metric, policy: str | None, workloads: Iterable[str]) -> InputError | None:
+    """Return why a run would not know a metric of these workloads, of a policy or whatever the policy; None if it would."""
     scenario, name = plan.scenario, f"{known.name} is not known"
     try:
         known.check_requests(scenario.requests - scenario.warm_up_requests)
@@ -361,7 +512,7 @@ def _fault(plan: RunPlan, known: Metric, policy: str | None) -> InputError | Non
         return error
     if policy is None:
         return None
-    for case in plan.cases.values():
+    for case in map(plan.cases.__getitem__, workloads):
         if known.label and (unknown := unknown_spending(scenario, case, known.column)) is not None:
             return InputError(f"{name}: {unknown[0]}", remedy=unknown[1])
         if known.name == "deadline_met_share" and scenario.workloads[case.name].deadline_ms is None:

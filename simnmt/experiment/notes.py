@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from simnmt.base.suggestions import format_list
 from simnmt.devices.streaming_configuration import MEGABYTE
-from simnmt.experiment.accounts import AVAILABILITY, box_powers
-from simnmt.experiment.cases import Case, RunPlan
+from simnmt.experiment.accounts import AVAILABILITY, LEFT_OUT_S, LEFT_OUT_TIMES, box_powers
+from simnmt.experiment.cases import Case, RunPlan, UsedTarget, requests_by_workload
 from simnmt.experiment.draws import Learnt
 from simnmt.experiment.inputs import outside_share
 from simnmt.experiment.targets import Target
 from simnmt.profile.execution_fit import PlaneFit
 from simnmt.profile.profile_variant import as_calibrated
 from simnmt.results.number_text import digits, duration
+from simnmt.results.places import ALL, CellName, by_cell, wholes
 from simnmt.results.run import format_sources, shown_kind
-from simnmt.results.summary import Row, by_cell, warm_up_notes
+from simnmt.results.summary import Row, warm_up_notes
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.source import describe_separate_runs
 from simnmt.workload.configuration import SyntheticLengths
@@ -58,34 +59,41 @@ def notes(plan: RunPlan, learnt: Mapping[str, Learnt], rows: Sequence[Row], engi
         engines.setdefault(reason, []).append(policy)
     powers = [power for case in cases for power in box_powers(scenario, case).items()]
     batches = any(case.batches for case in cases)
-    networks = plan.networks.values()
+    links = [link for lines in plan.lines for link in (lines.link, *itertools.chain(*lines.hops.values()))]
+    fit_of = {id(target): fit for case in cases for target, fit in zip(case.targets, learnt[case.name].plane_fits, strict=True)}
     facts: Row = {
         "scenario": scenario,
         "plan": plan,
         "learnt": learnt,
         "scope": list(describe_scope(plan)),
         "is_drawn": {name: isinstance(part.lengths, SyntheticLengths) for name, part in scenario.workloads.items()},
-        "by_target": {
-            (case.name, target.device): _target_facts(scenario, case, target, fit)
+        "targets": {
+            case.name: [
+                (used.label, used.target, _target_facts(used, fit_of.get(id(used.target))))
+                for used in plan.used_targets
+                if used.case.name == case.name
+            ]
             for case in cases
-            for target, fit in zip(case.targets, learnt[case.name].plane_fits, strict=True)
         },
         "up_percent": {
             name: digits(100.0 * sum(row[name + AVAILABILITY] for row in rows) / len(rows))
             for name, part in scenario.devices.items()
             if part.failures is not None and name + AVAILABILITY in rows[0]
         },
-        "messages": [*_lost_requests(rows), *_doubts(plan)],
-        "links": dict.fromkeys(
-            link for network in networks for link in (network.link, *itertools.chain(*network.hops.values()))
-        ),
+        "messages": [*_lost_requests(rows), *_left_out_devices(rows), *_doubts(plan)],
+        # Sites that state no line have that of the scenario.
+        "links": list({(link.rtt.name, link.rtt.source): link for link in links}.values()),
+        "drawn_lines": list(describe_drawn_lines(scenario)),
         "lines": list(warm_up_notes(rows)),
         "has_energy": scenario.has_costs or any(power for _, power in powers),
         "without_power": list(dict.fromkeys(name for name, power in powers if power is None)),
-        "by_place": {place: _place_facts(plan, place, of_cell) for place, of_cell in by_cell(rows).items()},
+        "by_cell": {cell: _cell_facts(plan, cell, of_cell) for cell, of_cell in wholes(rows).items()},
+        "requests": requests_by_workload(plan) if plan.is_mixed else dict.fromkeys(plan.cases, scenario.requests),
         "off_pace": f"{OFF_PACE:g}",
         "engines": engines,
-        "oracle": next((name for name, policy in scenario.policies.items() if batches and policy.knows_truth), None),
+        "oracle": next((name for name, policy in scenario.policies.items() if policy.knows_truth), None),
+        "batches": batches,
+        "loads": any(case.loads for case in cases),
     }
     paragraphs = re.split(r"\n\s*\n", _template().render(facts))
     return [" ".join(paragraph.split()) for paragraph in paragraphs if paragraph.strip()]
@@ -100,27 +108,54 @@ def warnings(plan: RunPlan, rows: Sequence[Row]) -> list[str]:
     return [*of_lengths, *_late_plans(plan), *_lost_requests(rows), *_doubts(plan)]
 
 
+SHOWN_LINES = 100
+"""Most lines of a site of which each mean is shown."""
+
+
+def describe_drawn_lines(scenario: ScenarioConfiguration) -> Iterator[str]:
+    """Yield the mean RTTs that the sites of one name drew for a link, in the order of the sites."""
+    for line in scenario.drawn_lines:
+        link = " to ".join([line.network, *map(str, line.link[1:])])
+        few, middle = len(line.mean_ms) <= SHOWN_LINES, sorted(line.mean_ms)[len(line.mean_ms) // 2]
+        ends = f"{digits(min(line.mean_ms))} to {digits(max(line.mean_ms))} ms, median {digits(middle)} ms"
+        means = f"{', '.join(map(digits, line.mean_ms))} ms" if few else ends
+        yield f"{line.site}: mean RTTs of {link}, drawn once for each of {len(line.mean_ms):,} sites: {means}."
+
+
 def _lost_requests(rows: Sequence[Row]) -> Iterator[str]:
-    for (workload, network), of_cell in by_cell(rows).items():
+    for cell, of_cell in by_cell(rows).items():
         losing = [f"{row['policy']} {digits(100 * row['lost_share'])} %" for row in of_cell if row.get("lost_share")]
         if losing:
             yield (
-                f"{workload} on {network}: requests are lost ({format_list(losing, 'and')}); latencies are over the answered "
+                f"{cell}: requests are lost ({format_list(losing, 'and')}); latencies are over the answered "
                 "ones, so a policy that loses more may look faster"
             )
 
 
+def _left_out_devices(rows: Sequence[Row]) -> Iterator[str]:
+    for cell, of_cell in by_cell(rows).items():
+        for device in (name.removesuffix(LEFT_OUT_S) for name in of_cell[0] if name.endswith(LEFT_OUT_S)):
+            times = [
+                f"{row['policy']} {digits(row[device + LEFT_OUT_TIMES])} times, {duration(row[device + LEFT_OUT_S])}"
+                for row in of_cell
+                if row[device + LEFT_OUT_S]
+            ]
+            if times:
+                yield f"{cell}: {device} was left out after a failure (in a run: {'; '.join(times)})"
+
+
 def describe_sources(plan: RunPlan) -> str:
     """Return a line on the kinds of the device profiles and of the round trips of a run."""
-    targets = itertools.chain.from_iterable(case.targets for case in plan.cases.values())
-    profiles = [(shown_kind(target.kind, bool(target.doubts)), target.device) for target in targets]
-    return format_sources(profiles, [(network.link.rtt.kind, network.link.rtt.name) for network in plan.networks.values()])
+    profiles = [(shown_kind(used.target.kind, bool(used.target.doubts)), used.label) for used in plan.used_targets]
+    return format_sources(profiles, [(network.link.rtt.kind, network.link.rtt.name) for network in plan.lines])
 
 
 def describe_scope(plan: RunPlan) -> Iterator[str]:
     """Yield what a run of several workloads, and the intervals over replications of a recording, do not cover."""
     if separate := describe_separate_runs(plan.scenario):
         yield f"{separate[0].upper()}{separate[1:]}."
+    if plan.is_mixed:
+        yield from _describe_mix(plan)
     recorded = [name for name, part in plan.scenario.workloads.items() if part.arrivals.kind == "recorded"]
     if recorded and plan.scenario.replications > 1:
         yield (
@@ -129,16 +164,40 @@ def describe_scope(plan: RunPlan) -> Iterator[str]:
         )
 
 
+def _describe_mix(plan: RunPlan) -> Iterator[str]:
+    """Yield which requests meet at the same devices, how they are divided, and by what each row is judged."""
+    scenario, names = plan.scenario, list(plan.cases)
+    first, *behind = scenario.devices
+    counts = requests_by_workload(plan)
+    if len(names) > 1:
+        divided = format_list([f"{count:,} of {name}" for name, count in counts.items()], "and")
+        yield (
+            f"The requests of all workloads meet at the same devices, in one run of {scenario.requests:,} requests: {divided}, "
+            "as their rates are, so that all end at about the same time (share_devices: false runs each by itself)."
+        )
+    if plan.sites:
+        count = sum(len(site.networks[next(iter(site.networks))]) for site in plan.sites)
+        yield (
+            f"{count} sites share {format_list(behind, 'and') or 'nothing'}; each has lines and {first} of its own, and its "
+            "policies decide by their own estimates. A workload's requests are divided among its sites by their shares."
+        )
+    yield (
+        "Each policy is judged for all requests together, and for each site and workload by its row. Loads of shared devices "
+        "are of all requests in every row; columns ending in _work_share say how much of the work is the row's."
+    )
+
+
 def _doubts(plan: RunPlan) -> list[str]:
     """Return the effect of every doubt about a profile once, with all devices that use it."""
     users: dict[tuple[str, str], dict[str, None]] = {}
-    for target in itertools.chain.from_iterable(case.targets for case in plan.cases.values()):
-        for effect in target.doubts:
-            users.setdefault((target.profile.name, effect), {})[target.device] = None
-    return [f"profile {name} ({', '.join(by)}): {effect}" for (name, effect), by in users.items()]
+    for used in plan.used_targets:
+        for effect in used.target.doubts:
+            users.setdefault((used.target.profile.name, effect), {})[used.label] = None
+    return [f"profile {name} ({format_list(by, ',')}): {effect}" for (name, effect), by in users.items()]
 
 
-def _target_facts(scenario: ScenarioConfiguration, case: Case, target: Target, fit: PlaneFit | None) -> Row:
+def _target_facts(used: UsedTarget, fit: PlaneFit | None) -> Row:
+    scenario, case, target, _ = used
     overhead, calibrated = scenario.devices[target.device].overhead, as_calibrated(target.profile)
     decoder = None if target.decoder is None else target.decoder.short
     if decoder is None and calibrated is not None and not calibrated.exact:
@@ -169,21 +228,22 @@ def _unmeasured_batch_costs(target: Target) -> list[str]:
     return [part for part, is_known in parts.items() if not is_known]
 
 
-def _place_facts(plan: RunPlan, place: tuple[str, str], of_cell: Sequence[Row]) -> Row:
+def _cell_facts(plan: RunPlan, cell: CellName, of_cell: Sequence[Row]) -> Row:
     """Return the pace of the RTT clock where no policy moves it, the policies that are off it, and the overloaded ones.
 
     `lap_s`: of the RTT series if requests arrive by themselves for a shorter time, `issuing_s`; else None.
     """
-    scenario, rate_rps, lap_s = plan.scenario, of_cell[0]["offered_rps"], plan.networks[place[1]].link.rtt.duration_s
+    scenario, rate_rps, lap_s = plan.scenario, of_cell[0]["offered_rps"], plan.networks[cell.network].link.rtt.duration_s
     issuing_s = scenario.requests / rate_rps if rate_rps else lap_s
-    is_short = plan.cases[place[0]].arrivals.discipline == "open" and issuing_s < lap_s
+    case = plan.cases.get(cell.workload) or next(iter(plan.cases.values()))
+    is_short = case.arrivals.discipline == "open" and issuing_s < lap_s
     pace_s = of_cell[0]["rtt_pace_s"]
     ratios = {row["policy"]: pace_s * row["throughput_rps"] for row in of_cell if pace_s and row["throughput_rps"] > 0.0}
     return {
         "pace_s": pace_s,
         "issuing_s": issuing_s,
         "lap_s": lap_s if is_short else None,
-        "clock": scenario.clock_of(*place),
+        "clock": scenario.clock_of(case.name, cell.network),
         "off": [policy for policy, ratio in ratios.items() if not 1.0 / OFF_PACE <= ratio <= OFF_PACE],
         "overloaded": [f"{row['policy']} ({row['unstable']})" for row in of_cell if row.get("unstable")],
     }
@@ -209,6 +269,7 @@ def fits(case: Case, learnt: Learnt) -> Iterator[Row]:
     lengths = learnt.lengths
     keys = ("len_slope", "len_offset", "pairs_r2", "pairs_mse", "means_r2", "means_mse")
     yield {
+        "site": ALL,
         "workload": case.name,
         "of": "target length over source length",
         "kind": "fitted on the corpus's fit pairs",
@@ -217,6 +278,7 @@ def fits(case: Case, learnt: Learnt) -> Iterator[Row]:
     }
     for target, plane, fit in zip(case.targets, learnt.planes, learnt.plane_fits, strict=True):
         row: dict[str, Any] = {
+            "site": ALL,
             "workload": case.name,
             "of": f"execution time on the {target.device}",
             "profile": target.profile.name,

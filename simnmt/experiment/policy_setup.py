@@ -14,6 +14,7 @@ from simnmt.base import random_streams
 from simnmt.base.arrays import Floats
 from simnmt.experiment.cases import Unit
 from simnmt.experiment.draws import ACTIVE_SHARE_STREAM, Drawn, Learnt, more_s_per_tgt_token
+from simnmt.experiment.routes import Routes
 from simnmt.experiment.targets import Decoding, Target
 from simnmt.policies import BacklogView, BatchView, CNmt, Decide, Fixed, LeastTotal, PlanView, Policy, TransferEstimate
 from simnmt.policies.cnmt import TimesAlone
@@ -61,23 +62,17 @@ def set_up_policy(
 ) -> PolicySetup:
     """Set up a policy for one unit.
 
-    `drawn`: the requests; None in a live gateway, which does not know them and has its own `estimate`. `truths`: what the
-    policy knows in the gap analysis.
+    `drawn`: the requests; None in a live gateway, which does not know them and has its own `estimate`, as the parts of a mix
+    have. `truths`: what the policy knows in the gap analysis.
     """
     case, estimation = unit.case, settings.estimation
     knows_states = case.streams and estimation.plan_state == "known"
-
-    def simulated_estimate(decider: int, target: int) -> TransferEstimate:
+    if estimate is None:
         assert drawn is not None, "a simulated network has drawn requests"
-        overheads = [device.overhead for device in [*unit.scenario.devices.values()][1 : target + 1]]
-        initial_s = drawn.routes.rtt_s(decider, target, 0.0) + sum(part.mean_s for part in overheads if part is not None)
-        if estimation.initial_transfer_ms is not None:
-            initial_s = estimation.initial_transfer_ms / 1e3
-        return estimation.transfer_estimate.estimate(initial_s)
-
+        estimate = partial(simulated_estimate, unit, estimation, (drawn.routes,), 0)
     policy = None if settings.knows_truth else settings.policy(learnt.knowledge(list(unit.scenario.devices)))
     beliefs = Beliefs(
-        estimate or simulated_estimate,
+        estimate,
         views=_views(unit, learnt, estimation) if case.queues and estimation.hears_batches else (),
         plan_views=tuple(
             None if streamed is None else partial(PlanView, streamed.lifecycle.next_state, len(streamed.states))
@@ -89,9 +84,9 @@ def set_up_policy(
         shows_view=policy is not None and is_shown_view(policy),
     )
     if policy is None:
-        return PolicySetup(lambda block: LeastTotal(block.execution_s), beliefs)
+        return PolicySetup(lambda block: LeastTotal(block.execution_s), [beliefs])
     if isinstance(policy, Fixed):
-        return PolicySetup(lambda block: policy, beliefs)
+        return PolicySetup(lambda block: policy, [beliefs])
     if not isinstance(policy, CNmt):
         return _set_up_custom(unit, learnt, drawn, settings, policy, beliefs)
     informed = _informed(unit, drawn, policy, truths)
@@ -111,11 +106,26 @@ def set_up_policy(
 
     return PolicySetup(
         lambda block: informed(block).prepare(block.src_len),
-        beliefs,
+        [beliefs],
         expected_for if any(beliefs.views) else None,
         plan_beyond_for if knows_states else None,
         policy.predict,
     )
+
+
+def simulated_estimate(
+    unit: Unit, estimation: Estimation, lines: Sequence[Routes], each: int, decider: int, target: int
+) -> TransferEstimate:
+    """Return a new estimate of the transfer time of a decider to a target.
+
+    `lines`: the routes of each copy of a site, which has `each` deciders; with one copy the number does not matter.
+    """
+    copy, number = divmod(decider, each) if len(lines) > 1 else (0, decider)
+    overheads = [device.overhead for device in [*unit.scenario.devices.values()][1 : target + 1]]
+    initial_s = lines[copy].rtt_s(number, target, 0.0) + sum(part.mean_s for part in overheads if part is not None)
+    if estimation.initial_transfer_ms is not None:
+        initial_s = estimation.initial_transfer_ms / 1e3
+    return estimation.transfer_estimate.estimate(initial_s)
 
 
 def _expected(unit: Unit, planes: Sequence[TimesAlone], src_len: NDArray[np.int64], tgt_len: Floats) -> list[Floats]:
@@ -144,7 +154,7 @@ def _set_up_custom(
     def expected_for(block: Block) -> list[Floats]:
         return _expected(unit, learnt.planes, block.src_len, tgt_len_of(block.src_len))
 
-    return PolicySetup(decide_for, beliefs, expected_for if any(beliefs.views) else None, predicted_tgt_len=predict)
+    return PolicySetup(decide_for, [beliefs], expected_for if any(beliefs.views) else None, predicted_tgt_len=predict)
 
 
 def _views(unit: Unit, learnt: Learnt, estimation: Estimation) -> tuple[Callable[[], BacklogView | BatchView] | None, ...]:

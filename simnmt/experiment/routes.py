@@ -114,6 +114,16 @@ class Routes:
         return sum(hop.rtt_s(at_s, node) for hop in self.hops[:target])
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The way of the end nodes of one site to all devices."""
+
+    name: str
+    """Keys what is drawn of it."""
+    routes: Routes
+    nodes: int
+
+
 def routes(
     network: Network, devices: tuple[str, ...], token_bytes: tuple[int, ...], nodes: int, seed: int, replication: int, name: str
 ) -> Routes:

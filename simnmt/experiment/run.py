@@ -9,11 +9,13 @@ from itertools import product
 
 from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.draws import Learnt
+from simnmt.experiment.mix import groups_of, mixed_units, result_groups
 from simnmt.experiment.notes import describe_scope, fits, notes, warnings
 from simnmt.experiment.processes import answers_of, worthwhile_processes
 from simnmt.experiment.targets import Target
-from simnmt.experiment.units import UnitResult, devices, expected_s, judged_share, run_unit
+from simnmt.experiment.units import UnitResult, devices, devices_of, expected_s, judged_share, run_unit
 from simnmt.policies.cnmt import CNmtPolicy
+from simnmt.results.places import ALL, CellName, Place, by_world
 from simnmt.results.recommendation import Goal, Roles, describe_precision, next_replications, recommend
 from simnmt.results.requests import Engine, Misroutes, RequestLog
 from simnmt.results.run import Cell, Run
@@ -27,7 +29,7 @@ from simnmt.results.statistics import (
     over_replications,
     with_predictions,
 )
-from simnmt.results.summary import Numbers, Place, Row, Runs, by_cell, comparisons, replicated, rows, with_regret
+from simnmt.results.summary import Numbers, Row, Runs, comparisons, replicated, rows, with_regret
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.workload.arrivals import BackToBack
 from simnmt.world.structures import library
@@ -68,9 +70,9 @@ def run_plan(
         if until_precision is None:
             break
         objective = plan.scenario.objective
-        replications = next_replications(result.summary_rows, objective, until_precision)
+        replications = next_replications(result.whole_rows, objective, until_precision)
         if replications <= plan.scenario.replications:
-            result = replace(result, precision=describe_precision(result.summary_rows, objective, until_precision))
+            result = replace(result, precision=describe_precision(result.whole_rows, objective, until_precision))
             break
         plan = replace(plan, scenario=plan.scenario.model_copy(update={"replications": replications}))
     uncertainty = plan.scenario.profile_uncertainty
@@ -79,9 +81,9 @@ def run_plan(
     # Draw n runs in replication n modulo the replications alone, and is compared with the unit of the calibrated profiles in
     # that replication. Both meet the same requests, so their difference is the effect of the profiles, almost without the noise
     # of replications. Every draw in every replication would cost `replications` times as much for nearly the same interval.
-    places = len(plan.cases) * len(plan.networks)
+    places = len(units) // plan.scenario.replications
     drawn_units = [
-        replace(unit, case=replace(unit.case, targets=plan.drawn[unit.case.name].targets[number]), calibrated=unit.case)
+        unit.with_boxes({name: drawn.targets[number] for name, drawn in plan.drawn.items()})
         for number in range(uncertainty.profiles)
         for unit in units[number % plan.scenario.replications * places :][:places]
     ]
@@ -101,12 +103,13 @@ def run_plan(
 
 def units_of(plan: RunPlan, engine: Engine | None, *, keeps_requests: bool = True) -> list[Unit]:
     """Return the units of a plan, replication by replication, so that those of further replications come last."""
-    return [
+    units = [
         Unit(plan.scenario, case, network, links, replication, engine=engine, keeps_requests=keeps_requests)
         for replication in range(plan.scenario.replications)
-        for case in plan.cases.values()
+        for case in list(plan.cases.values())[: 1 if plan.is_mixed else None]
         for network, links in plan.networks.items()
     ]
+    return [mixed_units(plan, unit) for unit in units] if plan.is_mixed else units
 
 
 def _run(units: list[Unit], begin: int, jobs: int | None, progress: Progress | None) -> list[UnitResult]:
@@ -133,21 +136,22 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:
         if getattr(policy, view) != blind
     ]
     baselines = [name for name in scenario.policies if name not in cnmt or cnmt[name] in plain]
-    by_place: dict[tuple[str, str], list[UnitResult]] = {}
+    of_cells: dict[CellName, list[UnitResult]] = {}
     engines: dict[str, set[str]] = {}
     engine_reasons: dict[str, str] = {}
     for unit, result in zip(units, results, strict=True):
-        by_place.setdefault((unit.case.name, unit.network), []).append(result)
+        for group in result.offloading:
+            of_cells.setdefault(CellName(*group, unit.network), []).append(result)
         for policy, (engine, reason) in result.engines.items():
             engines.setdefault(policy, set()).add(engine)
             if reason:
                 engine_reasons[policy] = reason
     first = [(unit, result) for unit, result in zip(units, results, strict=True) if unit.replication == 0]
-    learnt = {unit.case.name: result.learnt for unit, result in first}
+    learnt = {workload: known for _, result in reversed(first) for (_, workload), known in reversed(result.learnts.items())}
     goal, roles = goal_of(scenario), roles_of(scenario)
     recommendations = [
-        recommend(of_cell, numbers, roles, goal, _reason(scenario, place[0], learnt[place[0]], by_place[place]))
-        for place, of_cell in by_cell(table).items()
+        recommend(whole, numbers, roles, goal, _reason(plan, world, of_cells[world]), parts)
+        for world, (whole, *parts) in ((world, cells.values()) for world, cells in by_world(table).items())
     ]
     cautions = dict.fromkeys(record["caution"] for record in recommendations if record["caution"])
     return Run(
@@ -156,12 +160,12 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:
         summary_rows=table,
         comparisons=mark_unstable(comparisons(numbers, baselines), table),
         recommendations=recommendations,
-        fits=[row for case in plan.cases.values() for row in fits(case, learnt[case.name])],
+        fits=list(_fits(plan, first)),
         cells=[cell_of(unit, result) for unit, result in first],
         notes=[*notes(plan, learnt, table, engine_reasons), *cautions],
         warnings=warnings(plan, table),
         scope=list(describe_scope(plan)),
-        gaps=_gaps(scenario, by_place),
+        gaps=_gaps(scenario, units, results),
         replicated=replicated(numbers, scenario.measured_metrics),
         scenario=scenario.document(),
         engines={policy: ", ".join(sorted(names)) for policy, names in engines.items()},
@@ -175,24 +179,37 @@ def summarise(plan: RunPlan, runs: Runs) -> tuple[Runs, list[Row]]:
     runs = with_regret(runs, roles_of(scenario).oracle)
     table = rows(runs, scenario.requests, metrics=scenario.measured_metrics)
     # Only requests that arrive by themselves can overload a device.
-    open_loops = [name for name, case in plan.cases.items() if case.arrivals.discipline == "open"]
-    return runs, with_stability(table, runs, {name: devices(scenario, name) for name in open_loops})
+    open_loops = [unit for unit in _units_on_one_network(plan) if unit.case.arrivals.discipline == "open"]
+    groups = [(unit, group) for unit in open_loops for group in result_groups(unit)]
+    return runs, with_stability(table, runs, {(group.site, group.workload): devices_of(unit, group) for unit, group in groups})
+
+
+def _units_on_one_network(plan: RunPlan) -> list[Unit]:
+    once, (network, links) = plan.scenario.model_copy(update={"replications": 1}), next(iter(plan.networks.items()))
+    return units_of(replace(plan, scenario=once, networks={network: links}), None)
 
 
 def in_order(scenario: ScenarioConfiguration, units: Sequence[Unit], results: Sequence[UnitResult]) -> Runs:
-    """Return the numbers of each replication by workload, network and policy in the order of the scenario."""
-    runs: dict[Place, list[Numbers]] = {
-        place: [] for place in product(scenario.workloads, scenario.networks, scenario.policies)
-    }
+    """Return the numbers of each replication by place in the order of the scenario."""
+    runs: dict[Place, list[Numbers]] = {place: [] for place in places_of(scenario)}
     for _, result in sorted(zip(units, results, strict=True), key=lambda pair: pair[0].replication):
         for place, numbers in result.numbers.items():
             runs[place].append(numbers)
     return runs
 
 
+def places_of(scenario: ScenarioConfiguration) -> list[Place]:
+    """Return the places of a run in the order of its results."""
+    groups = [(ALL, workload) for workload in scenario.workloads]
+    if scenario.shares_devices:
+        groups = groups_of(list(scenario.sites), list(scenario.workloads))
+    return [Place(*group, *names) for group, *names in product(groups, scenario.networks, scenario.policies)]
+
+
 def goal_of(scenario: ScenarioConfiguration) -> Goal:
-    """Return the objective and the service level by which the policies of a scenario are judged."""
-    return Goal(scenario.objective, scenario.requirements)
+    """Return the objective and the service levels by which the policies of a scenario are judged."""
+    levels = {name: scenario.requirements_of(name) for name in scenario.workloads}
+    return Goal(scenario.objective, scenario.requirements, levels)
 
 
 def roles_of(scenario: ScenarioConfiguration) -> Roles:
@@ -205,34 +222,62 @@ def roles_of(scenario: ScenarioConfiguration) -> Roles:
     )
 
 
-def _reason(scenario: ScenarioConfiguration, workload: str, learnt: Learnt, results: list[UnitResult]) -> Row:
+def _reason(plan: RunPlan, cell: CellName, results: list[UnitResult]) -> Row:
     """Return the facts behind the decisions of the policies.
 
     These are the mean transfer time to the last device, the source lengths that each policy keeps at the first device at that
     time, and the share of requests that are truly executed sooner on another device.
     """
-    transfer_s = sum(result.mean_transfer_s for result in results) / len(results)
-    knowledge = learnt.knowledge(list(scenario.devices))
-    kept = {name: policy.kept_lengths(knowledge, transfer_s) for name, policy in scenario.policies.items()}
+    scenario = plan.scenario
+    best_share, transfer_s = (
+        sum(result.offloading[cell.site, cell.workload][number] for result in results) / len(results) for number in (0, 1)
+    )
+    known = [
+        learnt
+        for (site, workload), learnt in results[0].learnts.items()
+        if cell.site in (ALL, site) and cell.workload in (ALL, workload)
+    ]
+    kept = {}
+    if len(known) == 1:  # lengths that are kept differ between workloads and sites
+        knowledge = known[0].knowledge(list(scenario.devices))
+        kept = {name: policy.kept_lengths(knowledge, transfer_s) for name, policy in scenario.policies.items()}
+    arrivals = [scenario.workloads[name].arrivals for name in scenario.workloads if cell.workload in (ALL, name)]
     return {
         "transfer_s": transfer_s,
         "kept": {name: lengths for name, lengths in kept.items() if lengths},
-        "best_offloaded_share": sum(result.best_offloaded_share for result in results) / len(results),
-        "queues": not isinstance(scenario.workloads[workload].arrivals, BackToBack),
+        "best_offloaded_share": best_share,
+        "queues": not isinstance(arrivals[0], BackToBack),
         "devices": list(scenario.devices),
     }
 
 
-def _gaps(scenario: ScenarioConfiguration, by_place: Mapping[tuple[str, str], list[UnitResult]]) -> list[Row]:
+def _fits(plan: RunPlan, first: Sequence[tuple[Unit, UnitResult]]) -> Iterator[Row]:
+    """Yield the fits of each workload, and those of the own devices of further sites; `first`: units of replication 0."""
+    seen: dict[str, set[int]] = {}
+    for unit, result in first:
+        for part in unit.parts or (unit,):
+            known = seen.setdefault(part.case.name, set())
+            if id(part.case) not in known:
+                of_lengths, own, *behind = fits(part.case, result.learnts[part.site_name, part.case.name])
+                of_site = [own | {"site": part.site_name if known else ALL}] if part.has_own_device else []
+                yield from of_site if known else [of_lengths, *of_site, *behind]
+            known.add(id(part.case))
+
+
+def _gaps(scenario: ScenarioConfiguration, units: Sequence[Unit], results: Sequence[UnitResult]) -> list[Row]:
     policy, gaps = scenario.analysed_policy, list[Row]()
+    by_place: dict[Place, list[UnitResult]] = {}
     if policy is not None and scenario.gap_analysis:
-        for place, results in by_place.items():
-            names = results[0].gap_totals_s
-            gaps += gap_rows(*place, policy, {name: [result.gap_totals_s[name] for result in results] for name in names})
+        for unit, result in zip(units, results, strict=True):
+            group = result_groups(unit)[0]
+            by_place.setdefault(Place(group.site, group.workload, unit.network, policy), []).append(result)
+    for place, of_place in by_place.items():
+        names = of_place[0].gap_totals_s
+        gaps += gap_rows(place, {name: [result.gap_totals_s[name] for result in of_place] for name in names})
     return gaps
 
 
-def gap_rows(workload: str, network: str, policy: str, totals_s: Mapping[str, list[float]]) -> Iterator[Row]:
+def gap_rows(place: Place, totals_s: Mapping[str, list[float]]) -> Iterator[Row]:
     """Yield one row per variant: total latency, its paired change with a 95 % interval, and that change as a share of the gap.
 
     `totals_s`: by variant, the total latency of every replication. The gap is the change of `everything`; each change is the
@@ -244,9 +289,7 @@ def gap_rows(workload: str, network: str, policy: str, totals_s: Mapping[str, li
     for removed, totals in totals_s.items():
         change = change_percent(totals, as_it_is)
         yield {
-            "workload": workload,
-            "network": network,
-            "policy": policy,
+            **place._asdict(),
             "removed": removed,
             "replications": len(totals),
             **interval_columns("total_latency_s", over_replications(totals, positive=True)),
@@ -257,30 +300,50 @@ def gap_rows(workload: str, network: str, policy: str, totals_s: Mapping[str, li
 
 def cell_of(unit: Unit, result: UnitResult) -> Cell:
     """Return the cell of a unit of replication 0."""
-    scenario, case, truth, trails = unit.scenario, unit.case, result.truth, result.trails
+    case, truth, trails = unit.case, result.truth, result.trails
     assert truth is not None
-    # The line of the first C-NMT policy; the fitted one if there is none.
-    cnmt = next((policy for policy in scenario.policies.values() if isinstance(policy, CNmtPolicy)), CNmtPolicy(kind="cnmt"))
-    line = cnmt.line(result.learnt.knowledge([]).lengths)
-    known = judged_share(scenario, case) is not None and not result.live
-    return Cell(
-        workload=case.name,
-        network=unit.network,
-        lengths=case.table,
-        devices=tuple(devices(scenario, case.name)),
-        series=unit.links.link.rtt,
-        regression_slope=line.slope,
-        regression_offset=line.offset,
-        planes=tuple((plane.s_per_src_token, plane.s_per_tgt_token, plane.s_fixed) for plane in result.learnt.planes),
-        profile_kinds=tuple(target.kind for target in case.targets),
-        profile_names=tuple(map(_profile_name, case.targets)),
-        profile_warnings=tuple(target.doubts for target in case.targets),
+    known = judged_share(unit) is not None and not result.live
+    group = result_groups(unit)[0]
+    whole = _cell_of_inputs(unit, result.learnt, ALL, group.workload)
+    sources = [
+        _cell_of_inputs(part, result.learnts[part.site_name, part.case.name], part.site_name, part.case.name)
+        for part in unit.parts
+    ]
+    return replace(
+        whole,
+        devices=tuple(devices_of(unit, group)),
+        sources=tuple(sources) if len(sources) > 1 else (),
         logs={name: RequestLog.of(truth, trail) for name, trail in trails.items()},
         misroutes={name: Misroutes.of(trail) for name, trail in trails.items() if known},
         batches={name: trail.batches for name, trail in trails.items() if trail.batches},
         streams={name: trail.streams for name, trail in trails.items() if trail.streams},
         energies={name: trail.energy for name, trail in trails.items() if trail.energy is not None},
+        parts=result.rows,
         planned=tuple(target.streaming.planned if target.streaming else None for target in case.targets if case.streams),
+    )
+
+
+def _cell_of_inputs(unit: Unit, learnt: Learnt, site: str, workload: str) -> Cell:
+    """Return what a unit reads and believes, as a cell without requests."""
+    scenario, case, own = unit.scenario, unit.case, slice(0 if unit.has_own_device else 1, None)
+    # The line of the first C-NMT policy; the fitted one if there is none.
+    cnmt = next((policy for policy in scenario.policies.values() if isinstance(policy, CNmtPolicy)), CNmtPolicy(kind="cnmt"))
+    line = cnmt.line(learnt.knowledge([]).lengths)
+    planes = [(plane.s_per_src_token, plane.s_per_tgt_token, plane.s_fixed) for plane in learnt.planes]
+    return Cell(
+        site=site,
+        workload=workload,
+        network=unit.network,
+        logs={},
+        lengths=case.table,
+        devices=tuple(devices(scenario, case.name)[own]),
+        series=unit.links.link.rtt,
+        regression_slope=line.slope,
+        regression_offset=line.offset,
+        planes=tuple(planes[own]),
+        profile_kinds=tuple(target.kind for target in case.targets[own]),
+        profile_names=tuple(map(_profile_name, case.targets[own])),
+        profile_warnings=tuple(target.doubts for target in case.targets[own]),
     )
 
 

@@ -20,7 +20,7 @@ import itertools
 import json
 import os
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
@@ -35,14 +35,15 @@ from simnmt.base.configuration import checked_dataclass, input_files
 from simnmt.base.errors import InputError, SimnmtError, describe_error
 from simnmt.experiment.inputs import InputCache, check_criteria, read_inputs
 from simnmt.experiment.processes import Answers, answers_of, run_here, run_in_processes, run_on_cluster, worthwhile_processes
-from simnmt.experiment.run import Progress, goal_of, in_order, roles_of, summarise, units_of
+from simnmt.experiment.run import Progress, goal_of, in_order, places_of, roles_of, summarise, units_of
 from simnmt.experiment.units import expected_s, run_unit
 from simnmt.results.metrics import metric, metric_of_column, objective_metric
+from simnmt.results.places import Place, by_cell, by_world
 from simnmt.results.recommendation import recommend
 from simnmt.results.requests import Engine
 from simnmt.results.run_directory import INPUT, sha256
 from simnmt.results.statistics import Estimate, change_percent, interval_columns
-from simnmt.results.summary import Row, Runs, by_cell
+from simnmt.results.summary import Row, Runs
 from simnmt.results.sweep_table import (
     BEST,
     BOUND,
@@ -64,7 +65,7 @@ from simnmt.scenario.varied_keys import Sweep, VariedKey
 from simnmt.world.structures import library
 
 POINTS, FAILED = "points", "failed.json"
-FORMAT = 4
+FORMAT = 5
 """Version of the folder's form."""
 NOT_MADE = (Override.of(("gap_analysis",), False, "sweep"), Override.of(("profile_uncertainty",), None, "sweep"))
 """Parts of a run that a sweep leaves out at all points."""
@@ -92,7 +93,7 @@ class PointResult:
 
     point: int
     rows: tuple[Row, ...] = ()
-    """A row for each workload, network and policy, without the swept keys; metrics in their units."""
+    """A row for each place, without the swept keys; metrics in their units."""
     metrics: tuple[str, ...] = ()
     error: str = ""
     trace: str = ""
@@ -150,9 +151,11 @@ def run_point(point: Point, engine: Engine | None = None, jobs: int = 1) -> Poin
         runs, summary = summarise(plan, in_order(plan.scenario, units, answers_of(run_unit, units, jobs)))
         rows: list[Row] = []
         metrics: dict[str, None] = {}
-        for of_cell in by_cell(summary).values():
-            for row, standing in zip(of_cell, _standings(point.scenario, of_cell, runs), strict=True):
-                place = {name: row[name] for name in ("workload", "network", "policy", "replications", "requests")}
+        worlds = by_world(summary)
+        for cell, of_cell in by_cell(summary).items():
+            _, *parts = worlds.get(cell, {cell: of_cell}).values()
+            for row, standing in zip(of_cell, _standings(point.scenario, of_cell, runs, parts), strict=True):
+                place = {name: row[name] for name in (*Place._fields, "replications", "requests")}
                 rows.append(place | standing | _with_metrics(row, metrics))
         known = tuple(name for name in metrics if any(row.get(name) is not None for row in rows))
         return PointResult(point.number, tuple(rows), known)
@@ -345,28 +348,28 @@ def _read_result(path: Path, point: Point) -> PointResult | None:
     """Return the stored result of a point; None if there is none, or if it is damaged."""
     try:
         result = checked_dataclass(PointResult, json.loads(files.read_bounded(path)))
-        places = [tuple(row.get(name) for name in ("workload", "network", "policy")) for row in result.rows]
-        expected = itertools.product(point.scenario.workloads, point.scenario.networks, point.scenario.policies)
+        places = [Place.of(row) for row in result.rows]
         known = [metric(name).name for name in result.metrics]
-        is_whole = result.point == point.number and not result.error and places == list(expected) and known
-    except (OSError, ValueError, TypeError, RecursionError, InputError):
+        is_whole = result.point == point.number and not result.error and places == places_of(point.scenario) and known
+    except (OSError, ValueError, TypeError, KeyError, RecursionError, InputError):
         return None
     return result if is_whole else None
 
 
-def _standings(scenario: ScenarioConfiguration, of_cell: Sequence[Row], runs: Runs) -> Iterator[Row]:
+def _standings(
+    scenario: ScenarioConfiguration, of_cell: Sequence[Row], runs: Runs, parts: Iterable[Sequence[Row]]
+) -> Iterator[Row]:
     """Yield, for each policy, its standing and its paired changes of the objective, percent.
 
     They are against the best policy, and against the best policy that sends every request to one device.
     """
     roles, goal = roles_of(scenario), goal_of(scenario)
-    recommended = recommend(of_cell, runs, roles, goal)
+    recommended = recommend(of_cell, runs, roles, goal, parts=parts)
     column = objective_metric(goal.objective).column
 
     def change(row: Row, baseline: str | None) -> Estimate | None:
         ours, theirs = (
-            [run.get(column) for run in runs.get((row["workload"], row["network"], name or ""), ())]
-            for name in (row["policy"], baseline)
+            [run.get(column) for run in runs.get(Place.of(row, name or ""), ())] for name in (row["policy"], baseline)
         )
         return change_percent(ours, theirs) if theirs and None not in (*ours, *theirs) else None  # type: ignore[arg-type]
 
@@ -382,7 +385,7 @@ def _standings(scenario: ScenarioConfiguration, of_cell: Sequence[Row], runs: Ru
             standing = EQUAL
         elif policy in recommended["indistinguishable"]:
             standing = TIED
-        met = None if not goal.requirements else float(not row["unstable"] and policy not in recommended["slo_missed_by"])
+        met = None if not recommended["slo"] else float(not row["unstable"] and policy not in recommended["slo_missed_by"])
         above_best = None if policy == recommended["policy"] else change(row, recommended["policy"])
         yield {
             "standing": standing,

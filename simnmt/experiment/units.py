@@ -7,27 +7,43 @@ need with full batches.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from math import inf, isnan
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base import random_streams
+from simnmt.base.errors import InputError
 from simnmt.batching.custom import CustomBatchingConfiguration
-from simnmt.devices import KINDS, Fifo, Kind
+from simnmt.devices import KINDS, Kind, ModelFifo
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.devices.failures import Failures
-from simnmt.experiment.accounts import down_times, link_faults, refuse_without_answers, unit_energy, with_faults
+from simnmt.devices.models import Models
+from simnmt.experiment.accounts import (
+    down_times,
+    link_faults,
+    refuse_without_answers,
+    request_costs,
+    unit_energy,
+    with_faults,
+)
 from simnmt.experiment.cases import Case, Unit
 from simnmt.experiment.draws import Drawn, Learnt, draw, learn
-from simnmt.experiment.policy_setup import set_up_policy, truths_by_source
-from simnmt.experiment.routes import estimate_age_s
+from simnmt.experiment.mix import Group, Mix, MixedSetup, draw_mix, result_groups
+from simnmt.experiment.policy_setup import Truths, set_up_policy, truths_by_source
+from simnmt.experiment.routes import Line, estimate_age_s
 from simnmt.experiment.targets import Decoding
 from simnmt.network.outages import DownTimes
-from simnmt.results.device_accounts import BatchAccount, StreamAccount
-from simnmt.results.requests import Engine, RequestLog, Trail, Truth, decision_regret_s, were_answered
-from simnmt.results.summary import Device, Numbers, Place, known, measure
+from simnmt.results.columns import Array
+from simnmt.results.device_accounts import BatchAccount, Log, StreamAccount
+from simnmt.results.metrics import Criteria
+from simnmt.results.places import ALL, Place
+from simnmt.results.requests import Columns, Engine, RequestLog, Trail, Truth, decision_regret_s, run_columns, were_answered
+from simnmt.results.summary import Device, Numbers, known, measure
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.world.engine import decode_all, simulate
 from simnmt.world.inputs import PolicySetup, World
@@ -43,26 +59,73 @@ def devices(scenario: ScenarioConfiguration, workload: str) -> list[Device]:
             part.workers,
             None if part.batching is None else part.batching.size,
             part.sti is not None,
+            part.loads_models,
         )
         for name, part in scenario.devices.items()
     ]
 
 
+def devices_of(unit: Unit, group: Group) -> list[Device]:
+    """Return the devices that the requests of a group meet; their own ones are those of its sites."""
+    first, *others = devices(unit.scenario, unit.case.name)
+    # Every group has the same columns.
+    loads = any(part.scenario.devices[first.name].loads_models for part in unit.parts or (unit,))
+    servers, workers = max(group.boxes.stop - group.boxes.start, 1), group.workers or first.workers
+    return [replace(first, servers=servers, workers=workers, loads=loads), *others]
+
+
+def _models(unit: Unit, number: int, cases: Sequence[Case | None]) -> Models:
+    """Return the models of a target, and the memory of its boxes.
+
+    `cases`: of all workloads that may enter them, by the numbers in `Requests.model`.
+    """
+    targets = [None if case is None else case.targets[number] for case in cases]
+    by_name = {target.model_name: target.model for target in targets if target is not None}
+    of_workload = tuple(0 if target is None else list(by_name).index(target.model_name) for target in targets)
+    held = [model for model in by_name.values() if model is not None and not model.stays]
+    if not held or not unit.case.queues:
+        return Models(of_workload, (0,) * len(by_name), (0.0,) * len(by_name), 0, "never")
+    size_bytes, load_s = (tuple(getattr(model, key) for model in held) for key in ("size_bytes", "load_s"))
+    return Models(of_workload, size_bytes, load_s, held[0].memory_bytes)
+
+
+def _settings(unit: Unit, number: int, cases: Sequence[Case | None]) -> Kind | None:
+    """Return the settings of a target's boxes; None if they execute requests first in, first out, by models in memory."""
+    target = unit.case.targets[number]
+    if target.streamed is not None:
+        return target.streamed
+    models = _models(unit, number, cases)
+    if target.decoding is None or not unit.case.batches:
+        return ModelFifo(models) if models.loads else None
+    if len(models.size_bytes) == 1 and not models.loads:
+        return target.decoding
+    decodings = {case.targets[number].model_name: case.targets[number].decoding for case in cases if case is not None}
+    costs = tuple(decoding.cost for decoding in decodings.values() if decoding is not None)
+    return replace(target.decoding, models=models, costs=costs)
+
+
 def kinds(unit: Unit, down: Mapping[str, Sequence[DownTimes]] | None = None) -> list[Kind]:
     """Return the boxes of every target; `down`: when the boxes of devices that fail are down."""
-    scenario, boxes_of_targets = unit.scenario, list[Kind]()
-    for target in unit.case.targets:
-        device, boxes = scenario.devices[target.device], scenario.count_of(target.device, unit.case.name)
-        settings = target.streamed or (target.decoding if unit.case.batches else None)
-        name = device.execution or ("fifo" if settings is None else settings.name)
+    boxes_of_targets = list[Kind]()
+    cases = list({part.case.name: part.case for part in unit.parts}.values()) or [unit.case]
+    for number, target in enumerate(unit.case.targets):
+        boxes = unit.scenario.count_of(target.device, unit.case.name)
         balancer = _balancer(unit, target.device, boxes) if boxes_of_targets else ByNode()
-        kind = KINDS[name].of_device(boxes, device.workers, balancer, settings)
-        if down and target.device in down and device.failures is not None:
+        kind = _kind(unit, number, cases, boxes, balancer)
+        failures = unit.scenario.devices[target.device].failures
+        if down and target.device in down and failures is not None:
             # The kinds of which boxes fail are dataclasses.
-            failures = Failures(down[target.device], device.failures.requests)
-            kind = replace(kind, failures=failures)  # type: ignore[type-var]
+            kind = replace(kind, failures=Failures(down[target.device], failures.requests))  # type: ignore[type-var]
         boxes_of_targets.append(kind)
     return boxes_of_targets
+
+
+def _kind(unit: Unit, number: int, cases: Sequence[Case | None], boxes: int, balancer: Balancer) -> Kind:
+    target = unit.case.targets[number]
+    device = unit.scenario.devices[target.device]
+    settings = _settings(unit, number, cases)
+    name = device.execution or ("fifo" if settings is None else settings.name)
+    return KINDS[name].of_device(boxes, device.workers, balancer, settings)
 
 
 def _balancer(unit: Unit, device: str, boxes: int) -> Balancer:
@@ -120,16 +183,21 @@ class UnitResult:
     """The result of one unit."""
 
     numbers: dict[Place, Numbers]
-    best_offloaded_share: float
-    """Share of requests whose execution plus transfer is truly least on another device than the first."""
-    mean_transfer_s: float
-    """To the last device, of all requests: of those that a policy offloads, it would depend on when the policy offloads."""
+    offloading: dict[tuple[str, str], tuple[float, float]]
+    """By site and workload of each row of results: the share of requests whose execution plus transfer is truly least on
+    another device than the first, and the mean transfer time to the last device, of all requests: of those that a policy
+    offloads, it would depend on when the policy offloads."""
     learnt: Learnt
+    """Of the first part of a mix."""
+    learnts: dict[tuple[str, str], Learnt]
+    """By site and workload."""
     gap_totals_s: dict[str, float]
     engines: dict[str, tuple[Engine, str]]
     """The engine of the world by policy, and why the compiled one did not run it."""
     truth: Truth | None
     trails: dict[str, Trail]
+    rows: dict[tuple[str, str], NDArray[np.int64]] = field(default_factory=dict)
+    """Of a mix, by site and workload: the numbers of their requests."""
     live: bool = False
     """True if measured live, so that only the target that was taken has known times."""
 
@@ -138,41 +206,76 @@ def run_unit(unit: Unit) -> UnitResult:
     """Draw the requests of a unit and run them under every policy of the scenario."""
     scenario, case = unit.scenario, unit.case
     # Policies know the profiles as calibrated, also where the boxes have drawn ones.
-    learnt = learn(unit.known)
-    drawn = draw(unit, learnt)
-    world = UnitWorld(unit, drawn)
+    learnts = learn_parts(unit.known)
+    mix = draw_mix(unit, learnts) if unit.parts else None
+    drawn = draw(unit, learnts[0]) if mix is None else mix.drawn
+    world = UnitWorld(unit, drawn, mix)
+    groups = result_groups(unit)
     # Misroutes of runs with drawn profiles are shown nowhere.
-    share = None if unit.calibrated is not None else judged_share(scenario, case)
+    share = None if unit.calibrated is not None else judged_share(unit)
     cut = scenario.warm_up_requests
     trails, numbers = dict[str, Trail](), dict[Place, Numbers]()
     for name, settings in scenario.policies.items():
-        setup = set_up_policy(unit.known, learnt, drawn, settings)
-        trail = world.trail(setup, share or 0.0)
+        trail = world.trail(_setup(unit.known, learnts, drawn, mix, name), share or 0.0)
         refuse_without_answers(unit, name, trail.outcome, cut)
         trail = replace(trail, energy=unit_energy(unit, RequestLog.of(drawn.truth, trail).answered, trail))
-        trails[name], numbers[case.name, unit.network, name] = trail, world.measured(trail, cut)
-        if settings.knows_truth or settings.single_device:
-            numbers[case.name, unit.network, name]["mean_estimate_age_s"] = None  # it uses none
+        trails[name] = trail
+        for group, measured in world.measured(trail, cut, groups):
+            numbers[Place(group.site, group.workload, unit.network, name)] = measured
+            if settings.knows_truth or settings.single_device:
+                measured["mean_estimate_age_s"] = None  # it uses none
     gap_totals_s = dict[str, float]()
     if scenario.gap_analysis and scenario.analysed_policy is not None and unit.calibrated is None:
-        settings = scenario.policies[scenario.analysed_policy]
         for removed, truths in truths_by_source(case.queues, case.streams).items():
-            trail = world.trail(set_up_policy(unit, learnt, drawn, settings, truths))
-            refuse_without_answers(unit, settings.kind, trail.outcome, cut)
+            trail = world.trail(_setup(unit, learnts, drawn, mix, scenario.analysed_policy, truths))
+            refuse_without_answers(unit, scenario.analysed_policy, trail.outcome, cut)
             counted = RequestLog.of(drawn.truth, trail, slice(cut, scenario.requests)).answered
             answered = 1.0 if trail.outcome is None else float(were_answered(trail.outcome[cut:]).mean())
             gap_totals_s[removed] = float(counted["latency_s"].sum()) * _per_counted(unit, cut) / answered
-    last = len(case.targets) - 1
     return UnitResult(
         numbers=numbers,
-        best_offloaded_share=drawn.truth.best_offloaded_share,
-        mean_transfer_s=float(np.mean([(trail.truth or drawn.truth).transfer_s[last].mean() for trail in trails.values()])),
-        learnt=learnt,
+        offloading=dict(_offloading(drawn.truth, trails.values(), groups, mix)),
+        learnt=learnts[0],
+        learnts={(part.site_name, part.case.name): learnt for part, learnt in zip(_parts(unit), learnts, strict=True)},
         gap_totals_s=gap_totals_s,
         engines={name: (trail.engine, trail.engine_reason) for name, trail in trails.items()},
         truth=drawn.truth if unit.is_kept else None,
         trails=trails if unit.is_kept else {},
+        rows=mix.rows_by_part() if mix and unit.is_kept else {},
     )
+
+
+def _offloading(
+    truth: Truth, trails: Iterable[Trail], groups: Sequence[Group], mix: Mix | None
+) -> Iterator[tuple[tuple[str, str], tuple[float, float]]]:
+    is_best_offloaded = truth.best_target != 0
+    transfers_s = [(trail.truth or truth).transfer_s[-1] for trail in trails]
+    for group in groups:
+        rows = slice(None) if mix is None or group is groups[0] else mix.rows_of(group)
+        transfer_s = float(np.mean([column[rows].mean() for column in transfers_s]))
+        yield (group.site, group.workload), (float(np.mean(is_best_offloaded[rows])), transfer_s)
+
+
+def _parts(unit: Unit) -> tuple[Unit, ...]:
+    return unit.parts or (unit,)
+
+
+def learn_parts(unit: Unit) -> list[Learnt]:
+    """Return what policies learn of each part of a unit; of the unit itself if it is no mix."""
+    learnt: dict[int, Learnt] = {}
+    for part in _parts(unit):
+        if id(part.case) not in learnt:
+            learnt[id(part.case)] = learn(part)
+    return [replace(learnt[id(part.case)], costs=request_costs(part)) for part in _parts(unit)]
+
+
+def _setup(
+    unit: Unit, learnts: Sequence[Learnt], drawn: Drawn, mix: Mix | None, policy: str, truths: Truths = frozenset()
+) -> PolicySetup | MixedSetup:
+    """Set a policy up for the requests of a unit."""
+    if mix is not None:
+        return mix.set_up(policy, truths)
+    return set_up_policy(unit, learnts[0], drawn, unit.scenario.policies[policy], truths)
 
 
 def expected_s(scenario: ScenarioConfiguration, engine: Engine | None) -> float:
@@ -194,98 +297,222 @@ JUDGED = 2_000
 """About how many decisions of a policy in a replication an oracle judges if requests queue: 5 to 15 us each."""
 
 
-def judged_share(scenario: ScenarioConfiguration, case: Case) -> float | None:
+def judged_share(unit: Unit) -> float | None:
     """Return the share of the requests whose decisions the simulation judges by foresight; None if misroutes stay unknown.
 
-    It is 0 if nothing waits and no device streams: the executions alone tell every misroute. In batches later arrivals matter.
+    It is 0 if nothing waits and no device streams: the executions alone tell every misroute. In batches later arrivals matter,
+    and where models are loaded, waits for memory are not foreseen.
     """
-    if case.batches:
+    scenario, cases = unit.scenario, {id(part.case): part.case for part in unit.parts or (unit,)}.values()
+    if any(case.batches or case.loads for case in cases):
         return None
-    if case.streams:
+    if any(case.streams for case in cases):
         return 1.0 if scenario.foresee_misroutes else None
-    return min(JUDGED / scenario.requests, 1.0) if case.queues else 0.0
+    return min(JUDGED / scenario.requests, 1.0) if unit.case.queues else 0.0
+
+
+def _own_devices(mix: Mix) -> list[Kind]:
+    """Return the deciders' own devices, by site."""
+    workloads, own = list(dict.fromkeys(part.unit.case.name for part in mix.parts)), list[Kind]()
+    for of_site in mix.deciders:
+        units = [mix.parts[number].unit for number in of_site.parts]
+        cases = {unit.case.name: unit.case for unit in units}
+        own.append(_kind(units[0], 0, [cases.get(name) for name in workloads], of_site.count, ByNode()))
+    return own
+
+
+@dataclass(frozen=True, slots=True)
+class _MeasuredRun:
+    """What the run of one policy left, for the numbers of each group of its requests."""
+
+    trail: Trail
+    columns: Log
+    cut: int
+    """Requests that are left out as warm-up."""
+    regret_s: NDArray[np.float32] | None
+    """By how much longer each request takes than on the best device; None if unknown."""
 
 
 class UnitWorld:
     """The boxes, the links and the faults of a unit, in which every policy meets the same requests."""
 
-    def __init__(self, unit: Unit, drawn: Drawn) -> None:
-        self._unit, self._drawn = unit, drawn
+    def __init__(self, unit: Unit, drawn: Drawn, mix: Mix | None = None) -> None:
+        self._unit, self._drawn, self._mix = unit, drawn, mix
         self._down = down_times(unit)
+        self._criteria = [part.scenario.criteria_of(part.case.name) for part in unit.parts]
         local, *others = kinds(unit, self._down)
-        first, device = next(iter(unit.scenario.devices.items()))
         self._world = World(
             drawn.requests,
             others,
-            deciders=unit.scenario.count_of(first, unit.case.name),
-            workers=device.workers,
+            [local] if mix is None else _own_devices(mix),
+            decider=None if mix is None else mix.decider,
             route=drawn.route,
             clients=drawn.clients,
-            local=None if type(local) is Fifo else local,
-            faults=link_faults(unit, drawn.routes),
+            faults=link_faults(unit, [Line(unit.network, drawn.routes, 0)] if mix is None else mix.lines),
         )
 
-    def trail(self, setup: PolicySetup, share: float = 0.0) -> Trail:
+    def trail(self, setup: PolicySetup | MixedSetup, share: float = 0.0) -> Trail:
         """Simulate a policy; return the trail of the requests in the order of issue. `share`: of the decisions to be judged."""
         drawn = self._drawn
-        trail = simulate(self._world, setup, share, self._unit.engine)
+        composed = setup.composed() if isinstance(setup, MixedSetup) else setup
+        trail = simulate(self._world, composed, share, self._unit.engine)
         issued_s, decided_s, measured_at_s = trail.arrival_s, trail.decided_s, trail.measured_at_s
         node = drawn.requests.node if trail.node is None else trail.node
         assert node is not None
+        decider = node % self._world.deciders if self._mix is None else self._mix.decider
         moments_s = drawn.moments_s
         if moments_s is not None and drawn.decided_order is not None:
             moments_s = moments_s[drawn.decided_order]
         trail = trail.with_columns(
-            server=np.where(trail.target == 0, node % self._world.deciders, trail.server).astype(np.int32),
+            server=np.where(trail.target == 0, decider, trail.server).astype(np.int32),
             estimate_age_s=estimate_age_s(issued_s, decided_s, measured_at_s, moments_s),
             decided_s=None,
             measured_at_s=None,
             node=None,
         )
-        trail = replace(trail, tgt_len_by_src_len=_assumed_lengths(drawn, setup), truth=drawn.own_truth(issued_s, node))
+        if not isinstance(setup, MixedSetup):
+            trail = replace(trail, tgt_len_by_src_len=_assumed_lengths(drawn, setup), truth=drawn.own_truth(issued_s, node))
         if drawn.decided_order is not None:
             trail = trail.in_order(drawn.decided_order)
+        if isinstance(setup, MixedSetup):
+            trail = trail.with_columns(tgt_len_predicted=setup.predicted_tgt_len(), part=setup.mix.part)
         if trail.transfer_s is not None:  # the world measures from the deciders, a log from the end nodes
             trail = trail.with_columns(transfer_s=trail.transfer_s + (trail.truth or drawn.truth).transfer_s[0])
         if drawn.issued_s is not None:
             trail = trail.with_columns(arrival_s=drawn.issued_s)
         return replace(trail, streams=_stream_accounts(self._unit.case, RequestLog.of(drawn.truth, trail), trail), streamed=())
 
-    def measured(self, trail: Trail, cut: int) -> Numbers:
-        """Return the numbers of one policy's run without its first `cut` requests."""
-        unit, drawn, case = self._unit, self._drawn, self._unit.case
-        counted = slice(cut, unit.scenario.requests)
-        judged = unit.calibrated is None and judged_share(unit.scenario, case) is not None
-        lost = decision_regret_s(drawn.truth, trail) if judged else None
-        lost = lost[counted] if lost is not None and cut else lost
-        log = RequestLog.of(drawn.truth, trail, counted).answered
+    def measured(self, trail: Trail, cut: int, groups: Sequence[Group]) -> Iterator[tuple[Group, Numbers]]:
+        """Yield the numbers of one policy's run without its first `cut` requests, of each group; the first is of all."""
+        unit, mix = self._unit, self._mix
+        columns = run_columns(self._drawn.truth, trail)
+        if len(groups) > 1:  # else each group would compute the columns of all requests
+            columns = Columns(columns.keys, cache(columns.__getitem__))
+        log = RequestLog(columns, slice(cut, unit.scenario.requests)).answered
+        judged = unit.calibrated is None and judged_share(unit) is not None
+        run = _MeasuredRun(trail, columns, cut, decision_regret_s(self._drawn.truth, trail) if judged else None)
         batches: list[tuple[BatchAccount, float] | None] = []
-        for number, (account, target) in enumerate(zip(trail.batches, case.targets, strict=False)):
+        for number, (account, target) in enumerate(zip(trail.batches, unit.case.targets, strict=False)):
             if account is None or target.decoding is None:
                 batches.append(None)
                 continue
-            there = np.flatnonzero(log["target"] == number)
-            full_s = saturated_s(target.decoding, log["src_len"][there], log["tgt_len"][there], unit.engine)
-            batches.append((account, full_s))
-        criteria = unit.scenario.criteria_of(case.name)
+            batches.append((account, self._saturated_s(log, number)))
+        if mix is None or len(groups) == 1:
+            yield groups[0], self._measured_group(run, groups[0], slice(0, unit.scenario.requests), batches)
+            return
+        shares, loads, measured = self._work_shares(log, batches), dict[str, float | None](), list[tuple[Group, Numbers]]()
+        for group in groups:
+            is_whole = group is groups[0]
+            rows = slice(0, unit.scenario.requests) if is_whole else mix.rows_of(group)
+            of_group = shares[:, list(group.parts)].sum(axis=1).tolist()
+            batched = batches if is_whole else [one and (one[0], one[1] * of_group[at]) for at, one in enumerate(batches)]
+            numbers = self._measured_group(run, group, rows, batched)
+            for number, device in enumerate(unit.scenario.devices):
+                numbers[f"{device}_work_share"] = None if isnan(of_group[number]) else of_group[number]
+                for name in (f"{device}_load", f"{device}_busiest_load"):
+                    if is_whole:
+                        loads[name] = numbers[name]
+                    elif number or group.site == ALL:
+                        # The devices are loaded by all requests, but for the own ones of a site.
+                        numbers[name] = loads[name]
+            measured.append((group, numbers))
+        busiest = f"{next(iter(unit.scenario.devices))}_busiest_load"
+        of_sites = [load for group, numbers in measured if group.site != ALL and (load := numbers[busiest]) is not None]
+        for group, numbers in measured:
+            if group.site == ALL and isinstance(group.workers, float):  # each box has the workers of its site
+                numbers[busiest] = max(of_sites)
+        yield from measured
+
+    def _saturated_s(self, log: RequestLog, number: int) -> float:
+        """Return the seconds that one server of a target needs with full batches, each of one profile's sentences."""
+        by_profile: dict[str, list[int]] = {}
+        parts = _parts(self._unit)
+        for at, part in enumerate(parts):
+            by_profile.setdefault(part.case.targets[number].profile.name, []).append(at)
+        there, seconds = log["target"] == number, 0.0
+        for of_profile in by_profile.values():
+            rows = np.flatnonzero(there if len(by_profile) == 1 else there & np.isin(log["part"], of_profile))
+            decoding = parts[of_profile[0]].case.targets[number].decoding
+            if decoding is not None:
+                seconds += saturated_s(decoding, log["src_len"][rows], log["tgt_len"][rows], self._unit.engine)
+        return seconds
+
+    def _work_shares(self, log: RequestLog, batched: Sequence[Any]) -> NDArray[np.float64]:
+        """Return the share of each part in the work of each target, shape (targets, parts); NaN without any work."""
+        assert self._mix is not None
+        work = []
+        for number in range(len(self._unit.case.targets)):
+            there = log["target"] == number
+            weights = log["tgt_len"] + 1.0 if batched and batched[number] else log["t_exe_s"]
+            work.append(np.bincount(log["part"][there], weights[there], minlength=len(self._mix.parts)))
+        with np.errstate(invalid="ignore"):
+            shares: NDArray[np.float64] = np.array(work) / np.sum(work, axis=1, keepdims=True)
+        return shares
+
+    def _measured_group(
+        self, run: _MeasuredRun, group: Group, rows: slice | NDArray[np.int64], batched: Sequence[Any]
+    ) -> Numbers:
+        """Return the numbers of the requests of a group; `rows`: their numbers in the order of issue."""
+        unit, mix, trail, cut = self._unit, self._mix, run.trail, run.cut
+        counted: slice | NDArray[np.int64]
+        if isinstance(rows, slice):
+            counted, count, left_out = slice(cut, rows.stop), rows.stop, cut
+        else:
+            counted, count = rows[rows >= cut], len(rows)
+            left_out = count - len(counted)
+        log = RequestLog(run.columns, counted).answered
+        if not len(log["target"]):
+            what = f"no request of {group.workload} at {group.site} is counted and answered in replication {unit.replication}"
+            raise InputError(what, remedy="give more requests, or fewer warm_up_requests")
+        regret_s = run.regret_s
         extra_work = () if trail.faults is None else [work / _per_counted(unit, cut) for work in trail.faults.extra_work]
+        if mix is not None and extra_work:
+            own_work = extra_work[0][group.boxes]
+            extra_work = [own_work if len(own_work) else np.zeros(1), *extra_work[1:]]
         numbers = measure(
-            log,
-            lost,
-            devices(unit.scenario, case.name),
-            case.arrivals.discipline,
-            batches,
+            log if mix is None else _own_boxes_from(log, group.boxes.start),
+            regret_s[counted] if regret_s is not None and (cut or mix) else regret_s,
+            devices_of(unit, group),
+            unit.case.arrivals.discipline,
+            batched,
             trail.streams,
             extra_work,
-            criteria=criteria,
+            criteria=unit.scenario.criteria_of(unit.case.name) if mix is None else _criteria_of(self._criteria, group, log),
             start_s=float(trail.arrival_s[slice(cut, cut + 1)][0]) if cut else 0.0,
         )
         # As if all requests were like those that count, so that totals of replications with different cuts are of as many.
-        numbers["total_latency_s"] = known(numbers["total_latency_s"]) * _per_counted(unit, cut)
-        numbers = with_faults(numbers, trail, self._down, counted)
+        numbers["total_latency_s"] = known(numbers["total_latency_s"]) * (count / (count - left_out))
+        numbers = with_faults(numbers, trail, list(unit.scenario.devices), self._down, counted)
         if trail.energy is not None:
-            numbers |= trail.energy.numbers()
-        return numbers | {"rtt_pace_s": drawn.pace_s, "warm_up_requests": float(cut)}
+            numbers |= trail.energy.numbers() if isinstance(rows, slice) else trail.energy.of_some(log).numbers()
+        numbers |= {"rtt_pace_s": self._drawn.pace_s, "warm_up_requests": float(left_out)}
+        return numbers if mix is None else numbers | {"requests": float(count)}
+
+
+def _own_boxes_from(log: RequestLog, first: int) -> Log:
+    """Return the log of a site, in which the deciders' own devices are counted from its first one."""
+
+    def read(name: str) -> Array:
+        column = log[name]
+        return np.where(log["target"] == 0, column - first, column) if name == "server" and first else column
+
+    return Columns(log.keys, read)
+
+
+def _criteria_of(by_part: Sequence[Criteria], group: Group, log: RequestLog) -> Criteria:
+    """Return what the requests of a group are judged by; limits are by request where workloads differ."""
+    first, *others = (by_part[number] for number in group.parts)
+    if all(criteria == first for criteria in others):
+        return first
+    part = log["part"]
+
+    def by_request(limits_s: list[Any]) -> Any:
+        return np.array([inf if limit_s is None else limit_s for limit_s in limits_s])[part]
+
+    deadlines_s = [criteria.deadline_s for criteria in by_part]
+    has_deadline = all(deadlines_s[number] is not None for number in group.parts)
+    good_within_s = by_request([criteria.good_within_s for criteria in by_part])
+    return Criteria(first.metrics, by_request(deadlines_s) if has_deadline else None, good_within_s)
 
 
 def _assumed_lengths(drawn: Drawn, setup: PolicySetup) -> NDArray[np.float64]:

@@ -25,10 +25,6 @@ from simnmt.results.requests import Requests
 from simnmt.world.deciders import Decider, Prepared
 from simnmt.world.inputs import PolicySetup
 
-UNREACHABLE_S = 1e6
-"""Delay of a target that does not answer: no policy that compares delays chooses it."""
-
-
 _LOG = logging.getLogger("simnmt.live")
 
 
@@ -46,19 +42,36 @@ class Decision:
     sent_as: int
 
 
-def live_unit(plan: RunPlan, workload: str | None = None) -> Unit:
+def refuse_sites(plan: RunPlan) -> None:
+    """Raise `InputError` for a scenario with sites, whose requests are drawn for all sites together."""
+    if plan.sites:
+        what = "a scenario with sites is not replayed: its requests are those of all sites together"
+        raise InputError(what, remedy="write the site as a scenario without sites, with its part of the rate")
+
+
+def live_unit(plan: RunPlan, workload: str | None = None, site: str | None = None) -> Unit:
     """Return the unit of a scenario that a gateway serves: its first workload, unless named, on its first network.
 
-    Raises `InputError` for a workload that the scenario does not have, and for a device that streams its model.
+    `site`: whose gateway it is; None: the first one's that has a gateway and the workload. Raises `InputError` for a workload
+    or a site that the scenario does not have, and for a device that streams its model.
     """
-    name = next(iter(plan.cases)) if workload is None else workload
-    if name not in plan.cases:
-        raise InputError(f"no workload {name}", remedy=f"one of {', '.join(plan.cases)}")
-    for target in plan.cases[name].targets:
+    scenario, cases, networks = plan.scenario, plan.cases, plan.networks
+    if plan.sites or site is not None:
+        sites = {part.name: part for part in plan.sites if part.has_device}
+        if not sites or (site is not None and site not in sites):
+            raise InputError(f"no site {site or ''} with a gateway", remedy=f"one of {', '.join(sites)}" if sites else None)
+        first = next(iter(sites.values()))
+        part = sites[site] if site else next((part for part in sites.values() if workload in part.cases), first)
+        scenario, cases = part.scenario, part.cases
+        networks = {network: links[0] for network, links in part.networks.items()}
+    name = next(iter(cases)) if workload is None else workload
+    if name not in cases:
+        raise InputError(f"no workload {name}", remedy=f"one of {', '.join(cases)}")
+    for target in cases[name].targets:
         if target.streaming is not None:
             raise InputError(f"device {target.device} streams its model, which is simulated alone")
-    network, links = next(iter(plan.networks.items()))
-    return Unit(plan.scenario, plan.cases[name], network, links, 0)
+    network, links = next(iter(networks.items()))
+    return Unit(scenario, cases[name], network, links, 0)
 
 
 def deployable_policy(unit: Unit, policy: str) -> PolicySettings:
@@ -91,7 +104,7 @@ class LiveDecider:
         self._uncounted = 1 - end_tokens(case.profiles[0].length_unit.end_of_sentence)[0]
         """Tokens of a source that the scenario's lengths do not count: the end of the sentence, or none."""
         self._setup: PolicySetup = set_up_policy(unit, learn(unit), None, settings, estimate=estimate)
-        self._decider = Decider(0, len(case.targets), self._setup.beliefs)
+        self._decider = Decider(0, len(case.targets), self._setup.beliefs[0])
         self._prepared: dict[int, tuple[Prepared, float | None]] = {}
 
     @property
@@ -110,15 +123,11 @@ class LiveDecider:
         """
         prepared, tgt_len = self._prepared.get(src_len) or self._prepare(src_len)
         decider = self._decider
-        delay_s = list(decider.delay_s)
+        decider.unreachable, delay_s = unreachable, list(decider.delay_s)
         decider.add_views(delay_s, prepared, 0, now_s)
-        for target in unreachable:
-            delay_s[target] = UNREACHABLE_S
-        shown = decider.view(delay_s, now_s, nan) if self._setup.beliefs.shows_view else delay_s
-        target = prepared.decide(0, shown)
+        shown = decider.view(delay_s, now_s, nan) if decider.beliefs.shows_view else delay_s
+        target = decider.answering(prepared.decide(0, shown))
         estimate = decider.estimates[-1]
-        if target in unreachable:
-            target = next((number for number in range(len(delay_s)) if number not in unreachable), 0)
         sent_as = decider.announce(prepared, target, request, 0, now_s)
         _LOG.debug("request %d of %d tokens: to target %d; delays %s s", request, src_len, target, delay_s)
         return Decision(target, tuple(delay_s), tgt_len, estimate.value_s, estimate.measured_at_s, sent_as)

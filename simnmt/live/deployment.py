@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,18 @@ from simnmt.base.random_streams import stream
 from simnmt.base.suggestions import did_you_mean
 from simnmt.batching import Batching
 from simnmt.batching.custom import CustomBatching
-from simnmt.experiment.cases import Unit
+from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.draws import draw, learn
+from simnmt.experiment.inputs import GIGABYTE
 from simnmt.experiment.routes import Routes, routes
 from simnmt.experiment.targets import Target
+from simnmt.live.decider import live_unit
 from simnmt.live.engine import ONE_BY_ONE, EngineSettings
+from simnmt.live.model_engines import ModelEngines
 from simnmt.network.link import bytes_per_token
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.decoder_settings import DecoderSettings
+from simnmt.results.places import ALL
 from simnmt.results.run_directory import SUMMARY
 from simnmt.world.inputs import Clients
 
@@ -81,6 +86,41 @@ def engine_settings(target: Target, folder: Path, **options: Any) -> EngineSetti
     return replace(settings, **options)
 
 
+def holds_models(plan: RunPlan, device: str) -> bool:
+    """Return whether a device of a scenario has a model for each workload."""
+    return device in plan.scenario.devices and plan.scenario.devices[device].models is not None
+
+
+def model_engines(
+    plan: RunPlan, device: str, folder: Path, models: Mapping[str, str], any_model: bool, **options: Any
+) -> ModelEngines:
+    """Return the engines of a device of several models, one for each workload; the workloads have names of languages.
+
+    `models`: trained weights, by workload; the other arguments are those of `engine_settings`. Raises `InputError`.
+    """
+    engines, hashes, size_bytes = dict[str, EngineSettings](), dict[str, str](), dict[Hashable, int]()
+    if unknown := [workload for workload in models if workload not in plan.cases]:
+        raise InputError(f"no workload {unknown[0]}", remedy=f"one of {', '.join(plan.cases)}")
+    for workload in plan.cases:
+        if workload.count("-") != 1:
+            what = f"workload {workload} names no two languages, which a live server translates"
+            raise InputError(what, remedy="rename it, such as de-en")
+        if (model := plan.scenario.model_of(device, workload)) is not None and model.multilingual:
+            what = f"the multilingual model of {workload} serves several workloads, which is simulated alone"
+            raise InputError(what, remedy=f"remove devices.{device}.models.{workload}.multilingual")
+        target = target_of(live_unit(plan, workload), device)
+        (folder / workload).mkdir()
+        weights = {"model": models[workload]} if workload in models else {}
+        engines[workload] = engine_settings(target, folder / workload, **options, **weights)
+        if (expected := expected_hash(target)) is not None and not any_model:
+            hashes[workload] = expected
+        if target.model is not None:
+            size_bytes[workload] = target.model.size_bytes
+    part = plan.scenario.devices[device]
+    memory_bytes = None if part.memory_gb is None or part.evict == "never" else round(GIGABYTE * part.memory_gb)
+    return ModelEngines(engines, memory_bytes, size_bytes, hashes)
+
+
 def _with_decoder(settings: EngineSettings, decoder: DecoderSettings, device: str) -> EngineSettings:
     if settings.backend == "sharp":
         return replace(settings, decoder=decoder, beam=decoder.beam)
@@ -107,7 +147,7 @@ def check_engine(place: str, running: object, expected: str | None) -> None:
 def recommended_policy(directory: Path, unit: Unit) -> str:
     """Return the policy that a run recommends for a workload. Raises `InputError` without one that all networks share."""
     rows = json.loads(read_bounded(directory / SUMMARY)).get("recommendations", [])
-    policies = {row["network"]: row["policy"] for row in rows if row["workload"] == unit.case.name}
+    policies = {row["network"]: row["policy"] for row in rows if row["workload"] in (unit.case.name, ALL)}
     recommended = set(policies.values())
     if len(recommended) == 1 and None not in recommended:
         return str(recommended.pop())

@@ -17,7 +17,8 @@ import time
 from collections.abc import Callable, Mapping
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
+from multiprocessing.context import ForkServerContext, SpawnContext
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 from simnmt.base.errors import SimnmtError
@@ -42,8 +43,9 @@ class EngineProcess:
     MOST_UNSENT_BYTES = 1 << 20
     """Bytes that wait for a process which takes none, as one that is stopped; beyond them, sentences are refused."""
 
-    def __init__(self, settings: EngineSettings) -> None:
-        self.settings = settings
+    def __init__(self, settings: EngineSettings, context: SpawnContext | ForkServerContext | None = None) -> None:
+        """`context`: starts the process; by default with an interpreter of its own."""
+        self.settings, self._context = settings, context or multiprocessing.get_context("spawn")
         self.on_reference: Callable[[Reference], None] = lambda reference: None
         self.on_error: Callable[[str], None] = lambda text: None
         """Called with a line when the process dies."""
@@ -58,7 +60,7 @@ class EngineProcess:
         self._outlet: socket.socket
         """The connection as a socket, which sends what the process takes, so that the front never waits for it."""
         self._unsent = bytearray()
-        self._process: SpawnProcess | None = None
+        self._process: BaseProcess | None = None
         self._ready: asyncio.Future[EngineBlock] | None = None
         """Done when the process has loaded its model."""
         self._closing = False
@@ -143,6 +145,10 @@ class EngineProcess:
         """Let no sentence wait for company from now on, since the service ends."""
         self._send("hurry")
 
+    def start_later(self) -> None:
+        """Start the process, which could not be started, again and again until it can be, as one that died."""
+        self._restarting = asyncio.get_running_loop().create_task(self._restart())
+
     async def close(self) -> None:
         """End the process; sentences that are still waited for fail."""
         self._closing = True
@@ -153,7 +159,7 @@ class EngineProcess:
         await self._reap()
 
     async def _start(self) -> EngineBlock:
-        loop, context = asyncio.get_running_loop(), multiprocessing.get_context("spawn")
+        loop, context = asyncio.get_running_loop(), self._context
         connection, child_connection = context.Pipe()
         process = context.Process(target=serve_engine, args=(self.settings, child_connection))
         resource_tracker.ensure_running()  # which unblocks signals when it starts
@@ -192,11 +198,14 @@ class EngineProcess:
 
     def _send(self, *message: Any) -> None:
         if self._connection is not None:
+            if not self._unsent:  # together with all that follows at once, so that one batch takes it
+                asyncio.get_running_loop().call_soon(self._flush)
             self._unsent += pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-            self._flush(is_writer=False)
 
-    def _flush(self, is_writer: bool = True) -> None:
+    def _flush(self) -> None:
         """Send what the process takes at once, and the rest when it takes more."""
+        if self._connection is None:
+            return
         loop = asyncio.get_running_loop()
         try:
             del self._unsent[: self._outlet.send(self._unsent, socket.MSG_DONTWAIT)]
@@ -207,7 +216,7 @@ class EngineProcess:
             return
         if self._unsent:
             loop.add_writer(self._outlet, self._flush)
-        elif is_writer:
+        else:
             loop.remove_writer(self._outlet)
 
     def _receive(self, connection: Connection) -> None:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -20,9 +19,10 @@ from simnmt.experiment.cases import Unit
 from simnmt.experiment.targets import Target
 from simnmt.live.decider import Decision, LiveDecider, deployable_policy
 from simnmt.live.deployment import check_engine, expected_hash, routes_of
-from simnmt.live.server import Engine, FrontSettings, LiveService, Result, Trip
+from simnmt.live.server import Engine, FrontSettings, LiveService, Result, Task, Trip, served_hash
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.policies.custom import PolicyError
+from simnmt.policies.health import TRY_S, ServerHealth
 from simnmt.results.live_log import BeginRecord, DecisionRecord, HandshakeRecord, HeardRecord, LostRecord, Outcome
 from simnmt.service.client import DelayedTransport, TranslationClient
 from simnmt.service.http_server import Access, Limits
@@ -30,8 +30,6 @@ from simnmt.service.messages import ServiceError, TranslateRequest
 
 HURRIED = 0.9
 """Share of the usual time for an answer. A server that had less, by a client's own deadline, stays in use without one."""
-PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
-"""Seconds between attempts to reach a server that does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,6 @@ class _Server:
     target: Target
     client: TranslationClient
     hash: str = ""
-    reachable: bool = True
     why: str = ""
 
     async def shake_hands(self, settings: GatewaySettings) -> float:
@@ -75,11 +72,11 @@ class _Server:
 
         Raises `InputError` for another model or other languages, `ServiceError` if the server does not answer.
         """
-        facts, _ = await self.client.health()
-        _, rtt_s = await self.client.health()  # over the open connection
+        facts, _ = await self.client.health(TRY_S)
+        _, rtt_s = await self.client.health(TRY_S)  # over the open connection
         if facts.get("needs_token") and not self.client.has_token:
             raise InputError(f"{self.client.url} asks for a token", remedy="give --server-token-file")
-        self.hash = str(facts.get("engine_hash", ""))
+        self.hash = served_hash(facts, settings.front.source, settings.front.target)
         check_engine(f"{self.client.url} ({self.target.device})", self.hash, settings.expected_hash(self.target))
         with suppress(ServiceError):  # a server that answers `/health` need not list its languages
             await self.client.check_languages(settings.front.source, settings.front.target)
@@ -112,7 +109,7 @@ class _Drift:
         self._gauge.labels(device).set(measured_s / predicted_s)
 
 
-class LiveGateway(LiveService):
+class LiveGateway(LiveService[Engine]):
     """A gateway before servers."""
 
     def __init__(
@@ -140,6 +137,7 @@ class LiveGateway(LiveService):
         what, labels = "Requests by device and outcome.", ["device", "outcome"]
         self._decided = Counter("simnmt_decisions", what, labels, registry=self.metrics)
         self._servers: list[_Server] = []
+        self._server_health = ServerHealth()
         self.transports: list[DelayedTransport] = []
         """Of the servers, if delays are slept here."""
         self._stack = AsyncExitStack()
@@ -200,11 +198,15 @@ class LiveGateway(LiveService):
 
     def health(self) -> Mapping[str, Any]:
         """See `Front`."""
-        servers = {server.target.device: "ok" if server.reachable else server.why for server in self._servers}
+        servers = {server.target.device: server.why or "ok" for server in self._servers}
         facts = {"service": "gateway", "simnmt": VERSION, "policy": self._settings.policy, "servers": servers}
         if self.transports:
             facts["delays"] = self._settings.unit.network
         return {**facts, **self.engine.describe(), "waiting": self.waiting}
+
+    def line(self, task: Task) -> SourceLine:
+        """See `LiveService`."""
+        return self.engine.line(task.text)
 
     async def execute(self, trip: Trip, line: SourceLine) -> Result:
         """Decide, translate at the chosen target, and elsewhere if that fails: here, or at a server without an own engine."""
@@ -225,7 +227,7 @@ class LiveGateway(LiveService):
         return self._described(await self._translate_at(trip, line, target), trip, decision, target)
 
     def _unreachable(self) -> list[int]:
-        servers = [server.number for server in self._servers if not server.reachable]
+        servers = self._server_health.left_out
         return servers if self.engine.alive else [0, *servers]
 
     async def _translate_at(self, trip: Trip, line: SourceLine, target: int) -> Result:
@@ -304,30 +306,29 @@ class LiveGateway(LiveService):
         return Result(result.text, result.queue_s, result.execution_s, result.report, result.lengths, account)
 
     def _note_failure(self, trip: Trip, server: _Server, error: ServiceError) -> None:
-        """Take a server out of use until it answers again, unless it only refused this request or had little time for it."""
-        if error.status in (400, 413) or (error.status == 504 and trip.hurried):
-            return
-        server.why = error.message
-        if server.reachable:
-            server.reachable = False
+        """Take a server out of use until it answers again, if `ServerHealth` says so."""
+        health, now_s = self._server_health, time.monotonic() - self.begin_s
+        if health.failed(server.number, now_s, error.status, hurried=trip.hurried, retry_after_s=error.retry_after_s):
+            server.why = error.message
             self._on_error(f"{server.target.device}: {error.message}; translating here until it answers")
-            task = asyncio.get_running_loop().create_task(self._wait_for(server, error.retry_after_s))
+            task = asyncio.get_running_loop().create_task(self._wait_for(server))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _wait_for(self, server: _Server, first_s: float | None) -> None:
+    async def _wait_for(self, server: _Server) -> None:
         """Ask a server for its health, ever less often, until it answers."""
-        for attempt in count():
-            pause_s = PAUSES_S[min(attempt, len(PAUSES_S) - 1)]
-            await asyncio.sleep(pause_s if first_s is None or attempt else first_s)
+        health, number = self._server_health, server.number
+        while number in health.left_out:
+            await asyncio.sleep(health.next_try_s(number) - (time.monotonic() - self.begin_s))
             try:
                 rtt_s = await server.shake_hands(self._settings)
             except (ServiceError, InputError) as error:
                 server.why = str(error)
+                health.try_failed(number, time.monotonic() - self.begin_s)
                 continue
             now_s = time.monotonic() - self.begin_s
-            self.decider.shook_hands(server.number, rtt_s, now_s)
-            self.write(HandshakeRecord(server.number, now_s, rtt_s))
-            server.reachable, server.why = True, ""
+            self.decider.shook_hands(number, rtt_s, now_s)
+            self.write(HandshakeRecord(number, now_s, rtt_s))
+            health.answered(number, now_s)
+            server.why = ""
             self._on_error(f"{server.target.device}: answers again")
-            return

@@ -28,12 +28,13 @@ from simnmt.experiment.draws import learn
 from simnmt.experiment.notes import fits
 from simnmt.experiment.run import cell_of
 from simnmt.experiment.units import UnitResult
-from simnmt.live.decider import live_unit
+from simnmt.live.decider import live_unit, refuse_sites
 from simnmt.live.deployment import ReplayedRequests, expected_hash, replayed_requests, routes_of
-from simnmt.live.server import outcome_of
+from simnmt.live.server import outcome_of, served_hash
 from simnmt.network.series import RttSeries
 from simnmt.results.live_log import LIVE_OUTCOMES
 from simnmt.results.number_text import duration, percent
+from simnmt.results.places import ALL, Place
 from simnmt.results.requests import FALLBACK, RequestLog, Requests, Trail, Truth, were_answered
 from simnmt.results.run import LiveMeasurement, Run
 from simnmt.results.stability import with_stability
@@ -138,6 +139,7 @@ def replay_plan(
 
     Raises `InputError` for a service that cannot be reached, refuses the requests, or answers none of a replication.
     """
+    refuse_sites(plan)
     unit, scenario = live_unit(plan, settings.workload), plan.scenario
     served = _served(run_precisely(_health(settings)), unit, settings)
     total, ended = scenario.requests * scenario.replications, 0
@@ -184,7 +186,7 @@ def _served(facts: Mapping[str, Any], unit: Unit, settings: ReplaySettings) -> _
     devices = [target.device for target in targets]
     if facts.get("needs_token") and not settings.token:
         raise InputError(f"{url} asks for a token", remedy="give --token-file")
-    service, running = facts.get("service"), facts.get("engine_hash")
+    service, running = facts.get("service"), served_hash(facts, settings.source, settings.target) or None
     slept_by = ["load generator"] if settings.delays else []
     if service == "gateway":
         servers = facts.get("servers")
@@ -350,10 +352,10 @@ def _result(unit: Unit, served: _Served, log: LoadLog, truth: Truth, trail: Trai
     }
     first = unit.replication == 0
     return UnitResult(
-        numbers={(unit.case.name, unit.network, served.policy): numbers},
-        best_offloaded_share=nan,
-        mean_transfer_s=nan,
+        numbers={Place(ALL, unit.case.name, unit.network, served.policy): numbers},
+        offloading={},
         learnt=learn(unit),
+        learnts={},
         gap_totals_s={},
         engines={},
         truth=truth if first else None,
@@ -365,11 +367,11 @@ def _result(unit: Unit, served: _Served, log: LoadLog, truth: Truth, trail: Trai
 def _run_result(plan: RunPlan, settings: ReplaySettings, served: _Served, replays: Sequence[_Replay], begun: datetime) -> Run:
     scenario, first = plan.scenario, replays[0]
     case, devices = first.unit.case, _live_devices(first.unit)
-    place = case.name, first.unit.network, served.policy
+    place = Place(ALL, case.name, first.unit.network, served.policy)
     numbers = with_regret({place: [one.result.numbers[place] for one in replays]}, None)
     table = rows(numbers, scenario.requests, metrics=scenario.measured_metrics)
     judged = [device for device in devices if device.servers == 1]
-    table = with_stability(table, numbers, {case.name: judged} if case.arrivals.discipline == "open" else {})
+    table = with_stability(table, numbers, {(ALL, case.name): judged} if case.arrivals.discipline == "open" else {})
     cell = replace(cell_of(first.unit, first.result), devices=tuple(devices), series=_series(first), planned=())
     outcomes = np.concatenate([np.array(one.trail.outcome) for one in replays])
     lateness_ms = 1e3 * np.concatenate([one.log.lateness_s for one in replays])

@@ -1,4 +1,4 @@
-"""The live server: one model behind LibreTranslate's API, batched as in the simulation; and all that a gateway has in common.
+"""The live servers of one and of several models behind LibreTranslate's API; and all that a gateway has in common.
 
 `Front` speaks the API; `LiveService` joins it with an engine, metrics and a log.
 """
@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Any, TextIO
+from typing import Any, Generic, TextIO, TypeVar
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -22,6 +22,7 @@ from simnmt.live.decider import Decision
 from simnmt.live.deployment import check_engine
 from simnmt.live.engine import Execution, Reference
 from simnmt.live.engine_process import EngineProcess
+from simnmt.live.model_engines import ModelEngines
 from simnmt.live.service_engine import ServiceEngine
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.results.live_log import BeginRecord, Outcome, Record, ReferenceRecord, RequestRecord, format_record
@@ -45,6 +46,25 @@ class FrontSettings:
     """Time within which a request must be answered, unless it states a shorter one; then status 504."""
     forced_lengths: bool = False
     """Whether requests may state the number of target tokens, for validation."""
+    more_pairs: tuple[tuple[str, str], ...] = ()
+    """Further source and target languages."""
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """The source and target languages of all that is translated."""
+        return (self.source, self.target), *self.more_pairs
+
+
+def served_hash(health: Mapping[str, Any], source: str, target: str) -> str:
+    """Return the hash of the engine that translates two languages, as a service's `/health` states it; empty if it does not."""
+    hashes = health.get("engine_hashes")
+    by_pair = hashes if isinstance(hashes, Mapping) else {}
+    return str(by_pair.get(pair_name(source, target)) or health.get("engine_hash", ""))
+
+
+def pair_name(source: str, target: str) -> str:
+    """Return the name of the model of two languages: `de-en`."""
+    return f"{source}-{target}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +80,8 @@ class Task:
     deadline_s: float
     """When it must be answered."""
     sender: str = ""
+    model: str = ""
+    """Name of the model of its languages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +146,15 @@ class Front(ABC):
         ingress_s = time.monotonic()
         asked = messages.parse_request(content, request.headers, most_texts=settings.texts)
         self.http.check_token(request, asked.api_key)
-        self._check(asked)
+        source = self._source(asked)
         count = len(asked.texts)
         if self.waiting + count > settings.waiting:
             self.outcomes["refused"] += count
             raise ServiceError(429, f"{self.waiting} sentences are under way; try again later", retry_after_s=1.0)
         deadline_s = ingress_s + min(settings.deadline_s, asked.deadline_s or inf)
-        forced = asked.forced_lens or (None,) * count
+        forced, model = asked.forced_lens or (None,) * count, pair_name(source, asked.target)
         tasks = [
-            Task(self._number + position, text, forced_len, ingress_s, deadline_s, asked.number)
+            Task(self._number + position, text, forced_len, ingress_s, deadline_s, asked.number, model)
             for position, (text, forced_len) in enumerate(zip(asked.texts, forced, strict=True))
         ]
         self._number += count
@@ -141,18 +163,22 @@ class Front(ABC):
             results = [await self._one(tasks[0])] if count == 1 else await _all_or_error([self._one(task) for task in tasks])
         finally:
             self.waiting -= count
-        return self._response(asked, results, ingress_s)
+        return self._response(asked, results, ingress_s, source)
 
-    def _check(self, asked: TranslateRequest) -> None:
+    def _source(self, asked: TranslateRequest) -> str:
+        """Return the source language of a request. Raises `ServiceError` for a request that is not allowed."""
         settings = self._front
-        if asked.source not in (settings.source, "auto") or asked.target != settings.target:
-            pair = f"{asked.source} to {asked.target}"
-            raise ServiceError(400, f"{pair} is not translated here, only {settings.source} to {settings.target}")
+        sources = [source for source, target in settings.pairs if target == asked.target and asked.source in (source, "auto")]
+        if len(sources) != 1:
+            offered = ", ".join(f"{source} to {target}" for source, target in settings.pairs)
+            what = "is not translated here" if not sources else "may be several languages here"
+            raise ServiceError(400, f"{asked.source} to {asked.target} {what}, only {offered}")
         if asked.forced_lens is not None and not settings.forced_lengths:
             raise ServiceError(400, f"{messages.FORCED_LENGTH} is not allowed here")
         if len(asked.texts) > settings.waiting:
             what = f"q has {len(asked.texts)} texts, and {settings.waiting} at most are translated at a time"
             raise ServiceError(400, f"{what}; send fewer")
+        return sources[0]
 
     async def _one(self, task: Task) -> Result:
         outcome: Outcome = "failed"  # also of a text that is given up, since another one of the request failed
@@ -170,7 +196,7 @@ class Front(ABC):
             self.outcomes[outcome] += 1
         return result
 
-    def _response(self, asked: TranslateRequest, results: list[Result], ingress_s: float) -> web.Response:
+    def _response(self, asked: TranslateRequest, results: list[Result], ingress_s: float, source: str) -> web.Response:
         longest = max(results, key=lambda result: result.queue_s + result.execution_s)
         times = Times(longest.queue_s, longest.execution_s, time.monotonic() - ingress_s)
         headers = {messages.TIMING: times.header(), messages.LENGTHS: ",".join(map(str, longest.lengths))}
@@ -180,18 +206,17 @@ class Front(ABC):
             headers[messages.REPORT] = ",".join(map(str, longest.report))
         if longest.decision:
             headers[messages.DECISION] = longest.decision
-        detected = self._front.source if asked.source == "auto" else None
+        detected = source if asked.source == "auto" else None
         body = messages.answer_body([result.text for result in results], asked.is_list, detected)
         return web.Response(body=body, content_type="application/json", headers=headers)
 
     async def _languages(self, request: web.Request) -> web.Response:
-        source, target = self._front.source, self._front.target
-        return web.json_response(
-            [{"code": source, "name": source, "targets": [target]}, {"code": target, "name": target, "targets": []}]
-        )
+        pairs = self._front.pairs
+        targets = {code: [target for source, target in pairs if source == code] for pair in pairs for code in pair}
+        return web.json_response([{"code": code, "name": code, "targets": to} for code, to in targets.items()])
 
     async def _detect(self, request: web.Request) -> web.Response:
-        # One language is translated here, so nothing is detected: no confidence.
+        # Nothing is detected: no confidence.
         return web.json_response([{"language": self._front.source, "confidence": 0}])
 
     async def _health(self, request: web.Request) -> web.Response:
@@ -237,15 +262,20 @@ class Trip:
     """The last decision, from when a gateway's decider notes it until it learns of the execution or gives it up."""
     hurried: bool = False
     """Whether a server had less than the usual time to answer."""
+    model_load: bool = False
+    """Whether it asked for the load of its model."""
 
 
-class LiveService(Front):
+AnyEngine = TypeVar("AnyEngine", Engine, ModelEngines)
+
+
+class LiveService(Front, Generic[AnyEngine]):
     """A live server or gateway. `start` it, then `http.serve_until_stopped`, then `close`."""
 
     def __init__(
         self,
         name: str,
-        engine: Engine,
+        engine: AnyEngine,
         front: FrontSettings,
         access: Access,
         limits: Limits,
@@ -255,7 +285,8 @@ class LiveService(Front):
     ) -> None:
         """`name`: of its own device; `log`: buffered by lines; `keeps_engine`: whether the engine outlives the service."""
         super().__init__(front, access, limits, on_error)
-        self.name, self.engine, self._keeps_engine = name, engine, keeps_engine
+        self.name, self._keeps_engine = name, keeps_engine
+        self.engine: AnyEngine = engine
         self._log, self._on_error, metrics = log, on_error, self.metrics
         engine.on_reference, engine.on_error = self._note_reference, on_error
         waiting = Gauge("simnmt_sentences_waiting", "Sentences under way.", registry=metrics)
@@ -288,6 +319,10 @@ class LiveService(Front):
                 self._on_error(f"the log cannot be written any more: {getattr(error, 'strerror', None) or error}")
 
     @abstractmethod
+    def line(self, task: Task) -> SourceLine:
+        """Return a text as a source line. Raises `ServiceError` if it is too long."""
+
+    @abstractmethod
     async def execute(self, trip: Trip, line: SourceLine) -> Result:
         """Translate a line, and note how in the trip. Raises `ServiceError`."""
 
@@ -297,7 +332,7 @@ class LiveService(Front):
         result: Result | None = None
         outcome: Outcome = "failed"
         try:
-            line = self.engine.line(task.text)
+            line = self.line(task)
             trip.src_len = len(line.ids)
             result = await self.execute(trip, line) if line.ids else Result("", 0.0, 0.0)
             outcome = "fallback" if trip.fell_back else "done"
@@ -336,6 +371,8 @@ class LiveService(Front):
                 outcome=outcome,
                 batch=1 if result is None else max(result.lengths[2], 1),
                 sender=trip.task.sender,
+                model=trip.task.model,
+                model_load=trip.model_load,
             )
         )
 
@@ -343,7 +380,7 @@ class LiveService(Front):
         self.write(ReferenceRecord(self.name, reference.at_s, reference.execution_s, reference.busy_s))
 
 
-class LiveServer(LiveService):
+class LiveServer(LiveService[Engine]):
     """A server of one model."""
 
     def __init__(
@@ -369,10 +406,57 @@ class LiveServer(LiveService):
         self.write(BeginRecord("server", (self.name,), None, {self.name: running}))
         await self.http.start()
 
+    def line(self, task: Task) -> SourceLine:
+        """See `LiveService`."""
+        return self.engine.line(task.text)
+
     async def execute(self, trip: Trip, line: SourceLine) -> Result:
         """See `LiveService`."""
         trip.target, trip.device, trip.decided_s = 0, self.name, trip.task.ingress_s
         return Result.of(line, *await self.engine.execute(line, trip.task.forced_len))
+
+    def health(self) -> Mapping[str, Any]:
+        """See `Front`."""
+        return {"service": "server", "simnmt": VERSION, **self.engine.describe()}
+
+
+class ModelServer(LiveService[ModelEngines]):
+    """A server of several models, one for each pair of languages."""
+
+    def __init__(
+        self,
+        engines: ModelEngines,
+        front: FrontSettings,
+        access: Access,
+        limits: Limits,
+        *,
+        log: TextIO | None = None,
+        on_error: Callable[[str], None] = print,
+    ) -> None:
+        """See `LiveService`; the models have the names of the pairs."""
+        super().__init__("server", engines, front, access, limits, log, on_error, keeps_engine=False)
+        self._loads = Counter("simnmt_model_loads", "Loads, by model.", ["model"], registry=self.metrics)
+        for model in engines.models:
+            self._loads.labels(model)  # counted from 0
+        engines.on_load = lambda model: self._loads.labels(model).inc()
+
+    async def start(self) -> None:
+        """Load each model once, and listen. Raises `InputError` for what cannot be used."""
+        await self.engine.ready()
+        for model, running in self.engine.hashes.items():
+            check_engine(f"the model of {model}", running, self.engine.expected_hashes.get(model))
+        self.write(BeginRecord("server", (self.name,), None, self.engine.hashes))
+        await self.http.start()
+
+    def line(self, task: Task) -> SourceLine:
+        """See `LiveService`."""
+        return self.engine.line(task.model, task.text)
+
+    async def execute(self, trip: Trip, line: SourceLine) -> Result:
+        """See `LiveService`."""
+        trip.target, trip.device, trip.decided_s = 0, self.name, trip.task.ingress_s
+        execution, entered_s, trip.model_load = await self.engine.execute(trip.task.model, line, trip.task.forced_len)
+        return Result.of(line, execution, entered_s)
 
     def health(self) -> Mapping[str, Any]:
         """See `Front`."""

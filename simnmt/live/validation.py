@@ -25,10 +25,9 @@ from simnmt.base import VERSION, random_streams
 from simnmt.base.arrays import Floats
 from simnmt.base.errors import InputError, SimnmtError
 from simnmt.calibrate import processor_use
-from simnmt.devices import Fifo
 from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.units import kinds, run_unit
-from simnmt.live.decider import deployable_policy, live_unit, replayed_targets
+from simnmt.live.decider import deployable_policy, live_unit, refuse_sites, replayed_targets
 from simnmt.live.deployment import ReplayedRequests, engine_settings, replayed_requests, routes_of, target_of
 from simnmt.live.engine import EngineSettings
 from simnmt.live.engine_process import EngineProcess
@@ -271,6 +270,7 @@ def validate(
     `SimnmtError` if a live run fails.
     """
     scenario = plan.scenario
+    refuse_sites(plan)
     unit = replace(live_unit(plan), keeps_requests=False)
     names = list(policies) or [name for name, settings in scenario.policies.items() if not settings.knows_truth]
     _check(unit, names)
@@ -279,9 +279,9 @@ def validate(
     for replication, (network, links) in product(range(scenario.replications), plan.networks.items()):
         progress(f"simulating {network}, replication {replication + 1}")
         simulated = run_unit(replace(unit, network=network, links=links, replication=replication))
-        for (_, _, policy), numbers in simulated.numbers.items():
+        for place, numbers in simulated.numbers.items():
             columns = ("mean_latency_s", "p50_latency_s", "p95_latency_s", "offloaded_share")
-            predicted[network, policy, replication] = Figures(*(known(numbers[name]) for name in columns))
+            predicted[network, place.policy, replication] = Figures(*(known(numbers[name]) for name in columns))
     with TemporaryDirectory(prefix="simnmt-", ignore_cleanup_errors=True) as folder:
         settings = _engines(unit, Path(folder), engines or {})
         runs = run_precisely(_replayed(plan, unit, names, settings, Path(folder), any_model, progress))
@@ -468,8 +468,7 @@ def structural_figures(run: LiveRun, others: Sequence[LiveRun]) -> Figures:
         )
         beliefs = Beliefs(lambda decider, target: TransferEstimate(0.0))
         local, *remote = kinds(unit)
-        world = World(columns, remote, local=None if type(local) is Fifo else local)
-        trail = simulate(world, PolicySetup(decide_for, beliefs))
+        trail = simulate(World(columns, remote, [local]), PolicySetup(decide_for, [beliefs]))
         alone_s = np.choose(target, execution_s)
         done_s = (
             alone_s if trail.execution_s is None else np.where(np.isnan(trail.execution_s[:]), alone_s, trail.execution_s[:])

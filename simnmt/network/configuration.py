@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,6 +15,7 @@ from pydantic import BeforeValidator, Discriminator, Field, SerializerFunctionWr
 
 from simnmt.base.configuration import Configuration, InputFile, form_by_key
 from simnmt.base.extension import Extended, Extensible, Extension, ExtensionError
+from simnmt.base.laws import DrawnNumber
 from simnmt.network.link import Link
 from simnmt.network.outages import OutageConfiguration, outage_spans
 from simnmt.network.series import BPS_PER, SECONDS_PER, BandwidthSeries, RttSeries, constant_rtt
@@ -169,14 +171,24 @@ BandwidthConfiguration = Annotated[
 ]
 """A number of Mbit/s, `"@name"`, `"my.csv"` or `{csv: my.csv, column: ...}`."""
 
+MOST_MEAN_RTT_MS = 10_000
+MeanRtt = Annotated[
+    Annotated[float, Field(gt=0, le=MOST_MEAN_RTT_MS), Tag("number")] | Annotated[DrawnNumber, Tag("DrawnNumber")],
+    Discriminator(lambda value: "DrawnNumber" if isinstance(value, (dict, DrawnNumber)) else "number"),
+]
+"""A number of ms, or the law from which each site draws one."""
+
 
 class LinkConfiguration(Configuration):
     """A link between two tiers."""
 
     rtt: RttConfiguration
     """Round-trip time: `@name`, a CSV path, `{csv: path, ...}` or `{constant_ms: number}`."""
-    rtt_mean_ms: float | None = Field(default=None, gt=0, le=10_000)
-    """Multiply the series so that its mean over time is this, ms; left out, the series is unchanged."""
+    rtt_mean_ms: MeanRtt | None = None
+    """Multiply the series so that its mean over time is this, ms; left out, the series is unchanged. At sites also a law from
+    which each site draws its mean, such as `{dist: lognorm, s: 0.5, scale: 40}`."""
+    rtt_add_ms: Annotated[float, Field(ge=-10_000, le=10_000)] = 0.0
+    """Add this to every RTT, ms, after `rtt_mean_ms`; below 0 it must leave every RTT above 0."""
     uplink_mbps: BandwidthConfiguration = 100.0
     """Bandwidth towards the cloud, Mbit/s: a number, or a series as `@name`, a CSV path or `{csv: path, ...}`."""
     downlink_mbps: BandwidthConfiguration = 100.0
@@ -216,6 +228,11 @@ class NetworkConfiguration(LinkConfiguration):
     rotation; each node starts at its own moment of the series."""
 
 
+Cached = Callable[[Hashable, Callable[[], Any]], Any]
+Key = tuple[str | int, ...]
+"""Path to a link in a network: empty for the main one, else such as `("hops", "gateway", 1)`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Network:
     """The links of one network."""
@@ -233,12 +250,13 @@ def load_network(
     base: Path,
     name: str,
     named_by: Callable[..., AbstractContextManager[None]] = lambda *key: nullcontext(),
+    cached: Cached = lambda key, read: read(),
 ) -> Network:
     """Build the links of the network called `name`; relative paths start at `base`.
 
     Each series is read within the context `named_by(*key)` of its key, such as `named_by("hops", "gateway", 1, "rtt")`, which
-    may add the place of the key to an error. Raises `TraceError` for a series that cannot be used, `InputError` for an unknown
-    `@name`.
+    may add the place of the key to an error. `cached(key, read)` returns what it has read under a key, or reads it; scaling is
+    done anew. Raises `TraceError` for a series that cannot be used, `InputError` for an unknown `@name`.
     """
     main: list[Link] = []
     hops: dict[str, list[Link]] = {}
@@ -247,13 +265,16 @@ def load_network(
         if len(key) > 2:
             label += f", {int(key[2]) + 1}"
         with named_by(*key, "rtt"):
-            rtt = part.rtt.series(base, label)
-            if part.rtt_mean_ms is not None:
+            rtt = _read(part.rtt, base, label, cached)
+            if isinstance(part.rtt_mean_ms, (int, float)):
                 rtt = rtt.scaled_to_mean(part.rtt_mean_ms / 1e3)
+        if part.rtt_add_ms:
+            with named_by(*key, "rtt_add_ms"):
+                rtt = rtt.shifted(part.rtt_add_ms / 1e3)
         with named_by(*key, "uplink_mbps"):
-            uplink_bps = _bandwidth_bps(part.uplink_mbps, base, f"{label}, uplink")
+            uplink_bps = _bandwidth_bps(part.uplink_mbps, base, f"{label}, uplink", cached)
         with named_by(*key, "downlink_mbps"):
-            downlink_bps = _bandwidth_bps(part.downlink_mbps, base, f"{label}, downlink")
+            downlink_bps = _bandwidth_bps(part.downlink_mbps, base, f"{label}, downlink", cached)
         costs = part.joules_per_byte or 0.0, part.price_per_gb or 0.0
         into = hops.setdefault(str(key[1]), []) if key else main
         into.append(Link(rtt, uplink_bps, downlink_bps, part.outages, *costs))
@@ -264,11 +285,36 @@ def load_network(
     return Network(main[0], {device: tuple(links) for device, links in hops.items()}, per_node_devices)
 
 
-def _bandwidth_bps(mbps: float | CsvBandwidth, base: Path, name: str) -> float | BandwidthSeries:
-    return mbps * 1e6 if isinstance(mbps, (int, float)) else mbps.series(base, name)
+def _bandwidth_bps(mbps: float | CsvBandwidth, base: Path, name: str, cached: Cached) -> float | BandwidthSeries:
+    return mbps * 1e6 if isinstance(mbps, (int, float)) else _read(mbps, base, name, cached)
 
 
-def links_of(config: NetworkConfiguration) -> Iterator[tuple[tuple[str | int, ...], LinkConfiguration]]:
+def _read(config: Any, base: Path, name: str, cached: Cached) -> Any:
+    """Return the series of a configuration. An object of Python is never cached: its class is all that its text has."""
+    read = partial(config.series, base, name)
+    if isinstance(config, Extended):
+        return read()
+    return cached((type(config), config.model_dump_json(), base), read).named(name)
+
+
+def with_drawn_means(config: NetworkConfiguration, draw: Callable[[Key, DrawnNumber], float]) -> NetworkConfiguration:
+    """Return the network with each law of an `rtt_mean_ms` replaced by the number that `draw(key, law)` returns."""
+    drawn = {
+        key: part.model_copy(update={"rtt_mean_ms": draw(key, part.rtt_mean_ms)})
+        for key, part in links_of(config)
+        if isinstance(part.rtt_mean_ms, DrawnNumber)
+    }
+    hops = {
+        device: [drawn.get(("hops", device, index), part) for index, part in enumerate(parts)]
+        if isinstance(parts, list)
+        else drawn.get(("hops", device), parts)
+        for device, parts in config.hops.items()
+    }
+    main = drawn.get((), config)
+    return config if not drawn else main.model_copy(update={"hops": hops})  # type: ignore[return-value]
+
+
+def links_of(config: NetworkConfiguration) -> Iterator[tuple[Key, LinkConfiguration]]:
     """Yield every link of a network with its key; the key of the main link is empty."""
     yield (), config
     for device, parts in config.hops.items():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
@@ -89,6 +90,14 @@ class Series:
         lost = max(int(is_lost.sum()), least_lost)
         return cls(name, kind, source, time_s[first:] - time_s[first], value[latest], lost, is_lost[first:])
 
+    def named(self, name: str) -> Self:
+        """Return the series under another name, with the same arrays."""
+        if name == self.name:
+            return self
+        named = copy(self)
+        object.__setattr__(named, "name", name)
+        return named
+
     def at(self, time_s: Floats) -> Floats:
         """Return the value at each time, of any sign and any number of laps away; same shape.
 
@@ -168,6 +177,14 @@ class RttSeries(Series):
         factor = mean_s / self.mean_s
         note = f"every RTT times {factor:.4g} for a mean of {mean_s * 1e3:.6g} ms"
         return replace(self, value=self.value * factor, source=f"{self.source}; {note}" if self.source else note)
+
+    def shifted(self, add_s: float) -> RttSeries:
+        """Return the series with `add_s` added to every RTT. Raises `TraceError` if one would not stay above 0."""
+        least_s = float(self.value.min())
+        if least_s + add_s <= 0.0:
+            raise TraceError(f"{add_s * 1e3:+.6g} ms leaves nothing of the least RTT, {least_s * 1e3:.6g} ms")
+        note = f"{add_s * 1e3:+.6g} ms on every RTT"
+        return replace(self, value=self.value + add_s, source=f"{self.source}; {note}" if self.source else note)
 
 
 def constant_rtt(rtt_s: float, name: str = "constant") -> RttSeries:

@@ -1,4 +1,4 @@
-"""The cost blocks of a device profile, with their kind and the quality of their fits: execution, steps, encoder, energy.
+"""The cost blocks of a device profile, with kind and quality of their fits: execution, steps, encoder, energy, memory.
 
 How `profile inspect` prints a field stands beside the field (`Shown`); `profile compare` lists numbers by their keys. A new
 quantity of a block is a field here, and no other file of this room changes.
@@ -34,6 +34,7 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 RSquared = Annotated[float, Field(ge=-1e18, le=1.0)]
 Count = Annotated[int, Field(ge=1, le=10**15)]
 Length = Annotated[int, Field(ge=0, le=10**6)]
+Bytes = Annotated[int, Field(ge=0, le=10**15)]
 
 
 def _check_rising(values: tuple[float, ...]) -> tuple[float, ...]:
@@ -356,3 +357,30 @@ class EnergyBlock(CostBlock):
         if (plane := self.plane) is not None:
             return plane.seconds(src_len, tgt_len)
         return None if self.active_w is None else self.active_w * np.asarray(execution_s, np.float64)
+
+
+PageCache = Literal["warm", "no files", "unknown", "cold"]
+"""State of a model's files in the page cache before a load; random weights are drawn without files."""
+
+
+class ModelLoad(Block):
+    """One load of a model in a fresh process."""
+
+    load_s: Duration
+    resident_bytes: Bytes
+    cache: PageCache
+
+
+class MemoryBlock(CostBlock):
+    """Memory of the model, and the time of loading it."""
+
+    resident_bytes: Annotated[Bytes, Shown("{:,} bytes resident")]
+    """Memory that a process keeps for the model after a first translation, without that of the engine: median of the loads."""
+    load_s: Annotated[Duration, Shown("loaded in {:.3g} s")]
+    """Seconds until the first translation, in a process that has loaded the engine's libraries: median of the loads."""
+    cache: Annotated[PageCache, Shown("page cache: {}")]
+    """State of the page cache before the loads of `load_s`."""
+    cold_load_s: Annotated[Duration | None, Shown("{:.3g} s from the disk")] = None
+    """The same after the files were dropped from the page cache; null if they were not."""
+    file_bytes: Annotated[Count | None, Shown("{:,} bytes of files")] = None
+    samples: tuple[ModelLoad, ...] = ()

@@ -1,6 +1,6 @@
 """The device profile: costs of one device running one model, with their origin (XP-05).
 
-A profile is a JSON file: a header that says where the numbers come from, and seven cost blocks. Each block states its kind:
+A profile is a JSON file: a header that says where the numbers come from, and eight cost blocks. Each block states its kind:
 measured on the device, inferred from published figures, or synthetic.
 """
 
@@ -20,6 +20,7 @@ from simnmt.profile.blocks import (
     EncoderBlock,
     EnergyBlock,
     Execution,
+    MemoryBlock,
     Overhead,
     ProfileError,
     Shown,
@@ -70,6 +71,7 @@ class DeviceProfile(Configuration):
     sti: Annotated[StiBlock | None, Shown("sti")] = None
     energy: Annotated[EnergyBlock | None, Shown("energy")] = None
     """Power and energy; null if no counter could be read."""
+    model_memory: Annotated[MemoryBlock | None, Shown("model memory")] = None
 
     @property
     def plane(self) -> Plane:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from simnmt.base import shipped_files
 from simnmt.base.configuration import end_tokens
 from simnmt.base.suggestions import format_list
+from simnmt.profile.blocks import MemoryBlock
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.origin import Conditions
 from simnmt.profile.streaming_block import StiBlock
@@ -30,8 +31,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-COST_MODELS = ("execution", "step", "encoder", "decoder", "overheads", "energy", "sti")
-"""The seven cost blocks of a profile, which may be measured."""
+COST_MODELS = ("execution", "step", "encoder", "decoder", "overheads", "energy", "sti", "model_memory")
+"""The eight cost blocks of a profile, which may be measured."""
 LENGTHS = "@de-en-news"
 """Shipped length table over which a sentence alone is compared with the plane."""
 FIRST_STEPS = 12
@@ -67,6 +68,7 @@ def profile_doubts(profile: DeviceProfile, cost_models: Sequence[str] = COST_MOD
     `beam`: beam of the search, if a variant of the profile's decoder is chosen; None for the profile's beam.
     """
     values = [_of_sessions(profile), _of_execution(profile), _of_batches(profile), _of_header(profile, beam)]
+    values += [] if profile.model_memory is None else [_of_loads(profile.model_memory)]
     doubts = _doubts(*values, *([] if profile.sti is None else [_of_streaming(profile.sti)]))
     return [doubt for doubt in doubts if set(doubt.cost_models) & set(cost_models)]
 
@@ -186,6 +188,16 @@ def _of_streaming(block: StiBlock) -> Iterator[Value]:
     if ranks is not None and ranks.full_accuracy is not None and ranks.majority is not None:
         message = chance_level_message(ranks.full_accuracy, ranks.majority, ranks.examples, ranks.task)
         yield "chance_level", message is not None, {"message": message}
+
+
+def _of_loads(block: MemoryBlock) -> Iterator[Value]:
+    """Return loads that read no file, and loads that differ."""
+    yield "drawn_weights", block.cache == "no files", {}
+    load_s = [sample.load_s for sample in block.samples if sample.cache == block.cache]
+    sizes = [sample.resident_bytes for sample in block.samples]
+    for what, values in (("load times", load_s), ("resident sizes", sizes)):
+        greatest = max(values, default=0)
+        yield "loads_differ", 1.0 - min(values) / greatest if greatest else 0.0, {"what": what, "count": len(values)}
 
 
 def chance_level_message(accuracy: float, majority: float, examples: int, task: str) -> str | None:

@@ -46,6 +46,11 @@ def series_colour(place: int) -> str:
     return f"policy-{SERIES_COLOURS[place % len(SERIES_COLOURS)]}"
 
 
+def beside(place: int, count: int) -> float:
+    """Return by how much the marks of one of several series are moved within their row, which is 1 high."""
+    return 0.5 * ((place + 0.5) / count - 0.5)
+
+
 def plain(text: str) -> str:
     """Return a text of the input with escaped tags, because plotly would interpret them."""
     return html.escape(text, quote=False)

@@ -14,10 +14,12 @@ from simnmt.report.pipelines import planned_pipelines_svg
 from simnmt.report.run_tables import (
     batch_table,
     boxes,
-    cell_of,
+    divided_by,
     energy_table,
     fits_table,
     gaps_table,
+    model_table,
+    parts_tables,
     plans_table,
     policies_table,
     recommendations_table,
@@ -25,6 +27,7 @@ from simnmt.report.run_tables import (
 )
 from simnmt.report.words import gap_words, verdicts, words
 from simnmt.results import Cell, Run
+from simnmt.results.places import ALL, CellName, by_world
 from simnmt.results.run import MOST_DRAWN, doubtful_profiles
 from simnmt.results.summary import Row
 
@@ -53,7 +56,7 @@ def render(result: Run) -> str:
 
 
 def _facts(result: Run) -> list[str]:
-    first = result.summary_rows[0] if result.summary_rows else {}
+    first = result.whole_rows[0] if result.summary_rows else {}
     warm_up = max((row.get("warm_up_requests") or 0.0 for row in result.summary_rows), default=0.0)
     how = "under each policy" if result.live is None else "measured live"
     facts = [f"{first['requests']:,} requests {how}"] * ("requests" in first)
@@ -71,14 +74,14 @@ def _sampling(result: Run) -> list[str]:
 
 def _verdict_sections(result: Run) -> list[Section]:
     colours = policy_colours(result)
-    policies = {cell_of(record): record["policy"] for record in result.recommendations}
+    policies = {CellName.of(record): record["policy"] for record in result.recommendations}
     cards = []
     for verdict in verdicts(result):
-        policy = policies.get(cell_of(verdict))
+        policy = policies.get(CellName.of(verdict))
         text = [verdict[part] for part in ("sentence", "gap", "reason") if verdict[part]]
         colour = f"policy-{colours[policy]}" if policy else ""
         strong = f"deploy {policy}" if policy else ""
-        cards.append(Section(" on ".join(cell_of(verdict)), text=text, style="verdict", colour=colour, strong=strong))
+        cards.append(Section(str(CellName.of(verdict)), text=text, style="verdict", colour=colour, strong=strong))
     if len(cards) <= MOST_CARDS:
         return cards
     folded = Section("The reasons, for each workload and network", parts=cards, folded=True)
@@ -95,16 +98,18 @@ def doubt_sections(doubts: Sequence[Row]) -> list[Section]:
 def _cell_section(index: int, cell: Cell, result: Run) -> Section:
     view = view_of(result, cell)
     tables = [
+        *parts_tables(result, cell.name, view.colours),
         batch_table(cell, view.rows),
+        model_table(cell, view.rows),
         energy_table(view.rows) if cell.energies else None,
     ]
     parts = []
-    if gaps := [row for row in result.gaps if cell_of(row) == (cell.workload, cell.network)]:
+    if gaps := [row for row in result.gaps if CellName.of(row) == cell.name]:
         table = gaps_table(gaps)
         parts = [Section(table.title, tables=[table], notes=gap_words(gaps, view.rows))]
     parts += [Section(table.title, tables=[table]) for table in tables if table is not None]
     return Section(
-        f"{cell.workload} on {cell.network}",
+        str(cell.name),
         f"cell-{index}",
         panels=run_panels(result, cell),
         parts=[*parts, *_streaming_sections(cell, view.rows)],
@@ -126,14 +131,12 @@ def _streaming_sections(cell: Cell, rows: Sequence[Row]) -> Iterator[Section]:
 
 
 def _making_section(result: Run) -> Section:
-    workloads, networks = ({getattr(cell, key): cell for cell in reversed(result.cells)} for key in ("workload", "network"))
-    facts = [(f"Lengths of {name}", words("lengths", cell=cell)[0]) for name, cell in reversed(workloads.items())]
-    facts += [(f"RTT of {name}", words("series", series=cell.series)[0]) for name, cell in reversed(networks.items())]
-    facts += [(f"Devices of {name}", _devices_fact(cell)) for name, cell in reversed(workloads.items())]
-    for engine in dict.fromkeys(result.engines.values()):
-        facts.append(
-            (f"Engine: {engine}", ", ".join(name for name, of_policy in result.engines.items() if of_policy == engine))
-        )
+    inputs = [part for cell in result.cells for part in cell.inputs]
+    facts = [*_input_facts(inputs, result.scenario.get("sites") or {})]
+    facts += [
+        (f"Engine: {engine}", ", ".join(name for name, of_policy in result.engines.items() if of_policy == engine))
+        for engine in dict.fromkeys(result.engines.values())
+    ]
     of_clients = [
         name
         for name, workload in result.scenario.get("workloads", {}).items()
@@ -151,6 +154,22 @@ def _making_section(result: Run) -> Section:
     )
 
 
+def _input_facts(inputs: Sequence[Cell], sites: Row) -> Iterator[tuple[str, str]]:
+    """Yield lengths by workload, round trips by network and site, devices by workload and site; of equal names the first."""
+
+    def named(*keys: str) -> Iterator[tuple[str, Cell]]:
+        parts: dict[str, Cell] = {}
+        for part in inputs:
+            parts.setdefault(" at ".join(name for key in keys if (name := getattr(part, key)) != ALL), part)
+        yield from parts.items()
+
+    yield from ((f"Lengths of {name}", words("lengths", cell=part)[0]) for name, part in named("workload"))
+    for name, part in named("network", "site"):
+        count = sites.get(part.site, {}).get("count", 1)
+        yield f"RTT of {name}{f', the first of {count:,}' if count > 1 else ''}", words("series", series=part.series)[0]
+    yield from ((f"Devices of {name}", _devices_fact(part)) for name, part in named("workload", "site"))
+
+
 def _devices_fact(cell: Cell) -> str:
     planes = [[1e3 * value for value in plane_s] for plane_s in cell.planes]
     rows = zip(cell.devices, map(boxes, cell.devices), cell.profile_names, cell.shown_kinds, planes, strict=True)
@@ -166,15 +185,16 @@ def run_panels(result: Run, cell: Cell) -> list[Panel]:
     view = view_of(result, cell)
     queues = any(row.get("offered_rps") is not None for row in view.rows)
     timelines = [figures.timeline(view)] if queues else []
-    inputs = [figures.rtt(view), figures.plane(view)] if cell.series is not None else []
-    return [figures.latency(view), figures.parts(view), *timelines, *inputs]
+    inputs = [figures.rtt(view), figures.plane(view)] if cell.series is not None and not cell.sources else []
+    sites = [figures.sites(view)] if view.sites else []
+    return [figures.latency(view), figures.parts(view), *sites, *timelines, *inputs]
 
 
 def view_of(result: Run, cell: Cell) -> CellView:
     """Return a cell with its rows and the colours of the policies."""
-    place = (cell.workload, cell.network)
-    rows = [row for row in result.summary_rows if cell_of(row) == place]
-    return CellView(cell, rows, policy_colours(result))
+    cells = by_world(result.summary_rows).get(cell.name, {})
+    sites = [row for name, rows in cells.items() if divided_by(name, cell.name) == "site" for row in rows]
+    return CellView(cell, cells.get(cell.name, []), policy_colours(result), sites)
 
 
 def policy_colours(result: Run) -> dict[str, int]:

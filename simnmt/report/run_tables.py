@@ -3,45 +3,41 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from simnmt.base.suggestions import format_list
 from simnmt.report.page_template import is_number, significant
-from simnmt.report.table import Column, Table, change, estimate, latency, read_value, share
+from simnmt.report.table import Column, Table, change, estimate, group_columns, latency, read_value, share
 from simnmt.report.words import gap_outcome, words
 from simnmt.results import Cell, Run
 from simnmt.results.device_accounts import HEADS, PlannedDevice, PlannedState
 from simnmt.results.number_text import digits
+from simnmt.results.places import CellName, Place, by_world
 from simnmt.results.recommendation import by_objective
 from simnmt.results.run import format_sources
 from simnmt.results.stability import LOAD_SUFFIX, device_names, is_overloaded
 from simnmt.results.summary import Device, Row, format_objective, objective_name
 
-PLACE = ("workload", "network")
 ALWAYS = ("p50", "p90", "p95", "p99", "p999")
 """Percentiles of every run; those beside them are shown, since somebody asked for them."""
 
 
-def cell_of(row: Row) -> tuple[str, str]:
-    """Return the workload and the network that a row belongs to."""
-    return row["workload"], row["network"]
-
-
 def policies_table(result: Run, colours: Mapping[str, int] | None = None) -> Table:
-    """Return the table of all policies, the best of each workload and network first. `colours`: of the policies on the page."""
-    changes = {(*cell_of(row), row["policy"], row["baseline"]): row for row in result.comparisons}
+    """Return the table of all policies, the best of each cell first. `colours`: of the policies on the page."""
+    changes = {(Place.of(row), row["baseline"]): row for row in result.comparisons}
     badges = recommendation_badges(result.recommendations)
     bounds = {record["oracle"] for record in result.recommendations}
     rows = []
-    for row in by_objective(result.summary_rows, result.recommendations):
-        key = (*cell_of(row), row["policy"])
+    for row in by_objective(result.whole_rows, result.recommendations):
+        key = Place.of(row)
         rows.append(_steady(row) | {"key": key, "about": badges.get(key, "")})
 
     def vs(name: str) -> Column:
         # A bound is not bad to miss.
         style = {"outcome": None} if name in bounds else {}
-        return change(f"vs {name} %", lambda row: changes.get((*row["key"], name)), key=f"change_vs_{name}", **style)
+        return change(f"vs {name} %", lambda row: changes.get((row["key"], name)), key=f"change_vs_{name}", **style)
 
     def colour(row: Row) -> str:
         return f"policy-{colours[row['policy']]}" if colours else ""
@@ -52,7 +48,7 @@ def policies_table(result: Run, colours: Mapping[str, int] | None = None) -> Tab
         estimate("total s", "total_latency_s", mark=lambda row: "*" * bool(row.get("unstable"))),
         *_latency_columns(result),
         *_share_columns(rows),
-        *(vs(name) for name in dict.fromkeys(row["policy"] for row in result.summary_rows) if name in compared),
+        *(vs(name) for name in dict.fromkeys(row["policy"] for row in result.whole_rows) if name in compared),
     ]
     return Table(
         "",
@@ -60,14 +56,14 @@ def policies_table(result: Run, colours: Mapping[str, int] | None = None) -> Tab
         rows,
         "\n".join(words("policies", **_policies_facts(result))),
         id="policies",
-        groups=PLACE,
-        remarks={(cell.workload, cell.network): _origin(cell) for cell in result.cells},
+        groups=CellName._fields,
+        remarks={cell.name: _origin(cell) for cell in result.cells},
         chosen=lambda row: badges.get(row["key"]) == "recommended",
     )
 
 
 def _policies_facts(result: Run) -> Row:
-    rows = result.summary_rows
+    rows = result.whole_rows
     limits_s = {row["good_within_s"] for row in rows if row.get("good_within_s") is not None}
     misroutes = [account for cell in result.cells for account in cell.misroutes.values()]
     unknown = [cell for cell in result.cells if not cell.misroutes]
@@ -81,7 +77,8 @@ def _policies_facts(result: Run) -> Row:
         "sampled": any(account.sampled for account in misroutes),
         "unknown": bool(unknown),
         "streamed": any(cell.planned and not cell.batches for cell in unknown),
-        "batched": any(cell.batches or not cell.planned for cell in unknown),
+        "batched": any(cell.batches or not (cell.planned or cell.loads) for cell in unknown),
+        "loads": any(cell.loads for cell in unknown),
         "live": result.live is not None,
     }
 
@@ -94,7 +91,7 @@ def _steady(row: Row) -> Row:
 
 
 def _latency_columns(result: Run) -> list[Column]:
-    first = result.summary_rows[0]
+    first = result.whole_rows[0]
     keys = [key.removesuffix("_latency_s") for key in first if re.fullmatch(r"p\d{2,3}_latency_s", key)]
     objectives = [record["objective"] for record in result.recommendations]
     asked = [key for key in keys if key not in ALWAYS or key in objectives]
@@ -104,7 +101,7 @@ def _latency_columns(result: Run) -> list[Column]:
     for name in dict.fromkeys(("p50", "p95", "p99", *asked)):
         key = f"{name}_latency_s"
         columns.append(latency(f"{name[:3]}.{name[3:]}".rstrip(".") + " ms", key, small=partial(_predicted, key)))
-    if any(is_number(row.get("mean_queue_s")) and row["mean_queue_s"] > 0 for row in result.summary_rows):
+    if any(is_number(row.get("mean_queue_s")) and row["mean_queue_s"] > 0 for row in result.whole_rows):
         columns.append(latency("waiting ms", "mean_queue_s", on_terminal=False))
     return columns
 
@@ -160,28 +157,80 @@ def _device_columns(rows: Sequence[Row]) -> list[Column]:
     return [column(name) for name in names]
 
 
+PARTS = {"site": "By site", "workload": "By workload"}
+"""Keys by which the requests of a mix are divided, with the titles of their tables."""
+
+
+def parts_tables(result: Run, world: CellName, colours: Mapping[str, int] | None = None) -> Iterator[Table]:
+    """Yield the numbers of each policy at each site, and for each workload, of a mix; nothing for another world."""
+    cells = by_world(result.summary_rows)[world]
+    recommended = next((record for record in result.recommendations if CellName.of(record) == world), {})
+    kept = {Place.of(part): part["slo_met"] for part in recommended.get("parts", ())}
+
+    def level(row: Row) -> str:
+        met = kept.get(Place.of(row))
+        return "" if met is None else "kept" if met else "missed"
+
+    def colour(row: Row) -> str:
+        return f"policy-{colours[row['policy']]}" if colours else ""
+
+    for key, title in PARTS.items():
+        rows = [row for cell, of_cell in cells.items() for row in of_cell if cell != world and divided_by(cell, world) == key]
+        if not rows:
+            continue
+        columns = [
+            Column("policy", "policy", colour=colour, words=True),
+            latency("mean ms", "mean_latency_s", outcome=lambda row: "unstable" if row.get("unstable") else ""),
+            *(latency(f"{name} ms", f"{name}_latency_s") for name in ("p50", "p95", "p99")),
+            share("offloaded %", "offloaded_share"),
+            latency("waiting ms", "mean_queue_s"),
+        ]
+        if any(map(level, rows)):
+            columns.append(Column("level", level, words=True))
+        yield Table(
+            f"{title}, {world}",
+            columns,
+            [_steady(row) for row in rows],
+            id=f"by-{key}",
+            groups=(key,),
+            chosen=lambda row: row["policy"] == recommended.get("policy"),
+        )
+
+
+def divided_by(part: CellName, world: CellName) -> str:
+    """Return the key by which a part of a mix differs from the whole."""
+    return "site" if part.site != world.site else "workload"
+
+
 def _origin(cell: Cell) -> str:
-    devices = [(kind, device.name) for kind, device in zip(cell.shown_kinds, cell.devices, strict=True)]
-    return f"{format_sources(devices, [(cell.series.kind, cell.series.name)])}; lengths from {cell.lengths.name}"
+    lengths = dict.fromkeys(part.lengths.name for part in cell.inputs)
+    return f"{sources_of([cell])}; lengths from {format_list(lengths, 'and')}"
 
 
-def recommendation_badges(recommendations: Sequence[Row]) -> dict[tuple[str, str, str], str]:
-    """Return the badges of policies in the table, by workload, network and policy."""
+def sources_of(cells: Iterable[Cell]) -> str:
+    """Return a line on the kinds of the device profiles and of the round trips of some cells."""
+    inputs = [part for cell in cells for part in cell.inputs]
+    devices = [(kind, device.name) for part in inputs for kind, device in zip(part.shown_kinds, part.devices, strict=True)]
+    return format_sources(devices, [(part.series.kind, part.series.name) for part in inputs])
+
+
+def recommendation_badges(recommendations: Sequence[Row]) -> dict[Place, str]:
+    """Return the badges of policies in the table, by place."""
     badges = {}
     for record in recommendations:
-        place, policy = cell_of(record), record["policy"]
+        cell, policy = CellName.of(record), record["policy"]
         if policy is None or record["unstable"]:
             continue
-        badges[(*place, policy)] = "recommended"
-        badges |= {(*place, name): f"not distinguishable from {policy}" for name in record["indistinguishable"]}
-        badges |= {(*place, name): "loses requests" for name in record["lost_shares"] if name != policy}
-        badges |= {(*place, name): f"as good as {policy}" for name in record["as_good"]}
-        badges |= {(*place, name): "misses the service level" for name in record["slo_missed_by"] if name != policy}
+        badges[Place(*cell, policy)] = "recommended"
+        badges |= {Place(*cell, name): f"not distinguishable from {policy}" for name in record["indistinguishable"]}
+        badges |= {Place(*cell, name): "loses requests" for name in record["lost_shares"] if name != policy}
+        badges |= {Place(*cell, name): f"as good as {policy}" for name in record["as_good"]}
+        badges |= {Place(*cell, name): "misses the service level" for name in record["slo_missed_by"] if name != policy}
     return badges
 
 
 def recommendations_table(recommendations: Sequence[Row], colours: Mapping[str, int] | None = None) -> Table:
-    """Return the policy to deploy for each workload and network, with its paired change against the runner-up."""
+    """Return the policy to deploy in each cell, with its paired change against the runner-up."""
 
     def policy(record: Row) -> str:
         return (record["policy"] or "") + "*" * bool(record["unstable"]) + "!" * (record["slo_met"] is False)
@@ -191,8 +240,7 @@ def recommendations_table(recommendations: Sequence[Row], colours: Mapping[str, 
 
     margin = ("margin_low", "margin_high")
     columns = [
-        Column("workload", "workload", words=True),
-        Column("network", "network", words=True),
+        *group_columns(CellName._fields, recommendations),
         Column("deploy", policy, colour=lambda row: f"policy-{colours[row['policy']]}" if colours and row["policy"] else "",
                words=True),
         Column("not distinguishable", unclear, words=True),
@@ -214,7 +262,7 @@ def format_best(record: Row) -> str:
 
 
 def gaps_table(gaps: Sequence[Row]) -> Table:
-    """Return the causes of loss of one workload and network; shares are those of a gap that is beyond chance."""
+    """Return the causes of loss of one cell; shares are those of a gap that is beyond chance."""
     shared = any(row["removed"] == "everything" and gap_outcome(row) == "faster" for row in gaps)
     ends = ("low_percent", "high_percent")
     columns = [
@@ -231,7 +279,7 @@ def gaps_table(gaps: Sequence[Row]) -> Table:
         ),
         Column("share of the gap %", lambda row: row["share_of_gap_percent"] if shared else None, digits=0),
     ]
-    return Table(f"What wrong beliefs cost, {' on '.join(cell_of(gaps[0]))}", columns, gaps, id="gaps")
+    return Table(f"What wrong beliefs cost, {CellName.of(gaps[0])}", columns, gaps, id="gaps")
 
 
 def _small(key: str, form: str, scale: float = 1.0) -> Any:
@@ -249,6 +297,13 @@ BATCH_COLUMNS = (
     Column("to the first token, ms", "first_token_mean_s", scale=1e3, small=_small("first_token_p95_s", "p95 {}", 1e3)),
     Column("sentences/s", "sentences_per_s", small=_small("busy_sentences_per_s", "{} while busy")),
     Column("tokens/s", "tokens_per_s", small=_small("busy_tokens_per_s", "{} while busy")),
+)
+MODEL_COLUMNS = (
+    Column("policy", "policy", small="device", words=True),
+    Column("loads", "model_loads", digits=0),
+    share("misses, % of requests", "miss_share"),
+    share("that waited for a load, %", "delayed_share"),
+    Column("mean wait for a load, ms", "mean_load_wait_s", scale=1e3),
 )
 STREAM_COLUMNS = (
     Column("policy", "policy", words=True),
@@ -296,6 +351,18 @@ def batch_table(cell: Cell, rows: Sequence[Row]) -> Table | None:
     return Table("Batches, per policy", BATCH_COLUMNS, _device_rows(rows, used), note, id="batches") if used else None
 
 
+def model_table(cell: Cell, rows: Sequence[Row]) -> Table | None:
+    """Return the loads of models at each device under each policy that used it; None without any. `rows`: of the cell."""
+    used = [
+        (device.name, row["policy"])
+        for device in cell.devices
+        for row in rows
+        if row.get(f"{device.name}_miss_share") is not None
+    ]
+    note = "Means over replications. A request misses if its model is not in memory and is loaded for it."
+    return Table("Models, per policy", MODEL_COLUMNS, _device_rows(rows, used), note, id="models") if used else None
+
+
 def stream_table(cell: Cell, rows: Sequence[Row], device: str) -> Table:
     """Return what a device streamed, under each policy that used it. `rows`: of the cell."""
     used = [(device, policy) for policy, name, account in cell.accounts("streams") if name == device and account.requests.any()]
@@ -339,7 +406,7 @@ def energy_table(rows: Sequence[Row]) -> Table | None:
     title = "Energy and money, modelled, per request and target token"
     note = "Powers and prices times simulated times, means over replications; requests share evenly what is drawn at all times."
     name = Column("policy", "policy", words=True)
-    return Table(title, [name, *columns], rows, note, id="energy", groups=PLACE) if columns else None
+    return Table(title, [name, *columns], rows, note, id="energy", groups=CellName._fields) if columns else None
 
 
 def fits_table(fits: Sequence[Row]) -> Table:
@@ -351,7 +418,7 @@ def fits_table(fits: Sequence[Row]) -> Table:
         return f"{significant(row['mse_ms2'])} ms²" if "mse_ms2" in row else "the profile's own plane, not fitted again"
 
     columns = [
-        Column("workload", "workload", words=True),
+        *group_columns(("site", "workload"), fits),
         Column("fit", "of", small="kind", words=True),
         Column("samples", "samples", digits=0),
         Column("R²", lambda row: share_explained(row.get("pairs_r2", row.get("r2")))),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Sequence
 from math import isfinite
@@ -10,24 +11,23 @@ from typing import Any
 from simnmt.base.errors import shorten
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.capacity import SURE, Capacities, Capacity
-from simnmt.experiment.deployment import Candidate, DeploymentPlan
+from simnmt.experiment.deployment import BEHIND, Candidate, DeploymentPlan
 from simnmt.experiment.trial import Outcome
-from simnmt.report.charts import SYMBOLS, Axis, Chart, Control, Mark, Panel, plain, series_colour, short
+from simnmt.report.charts import SYMBOLS, Axis, Chart, Control, Mark, Panel, beside, plain, series_colour, short
 from simnmt.report.figures import policy_line
 from simnmt.report.page import colours_of
 from simnmt.report.page_template import Section, render_page
-from simnmt.report.run_tables import PLACE, cell_of, format_best
-from simnmt.report.table import Column, Table, change, estimate
+from simnmt.report.run_tables import format_best
+from simnmt.report.table import Column, Table, change, estimate, group_columns
 from simnmt.report.words import words
 from simnmt.results.comparison import NOTHING, Comparison, describe_value
 from simnmt.results.number_text import digits, format_interval, percent
-from simnmt.results.summary import Row, by_cell, format_objective, objective_name
+from simnmt.results.places import CellName, by_cell, wholes
+from simnmt.results.summary import Row, format_objective, objective_name
 from simnmt.results.sweep_table import BEST, BOUND, EQUAL, POINT, TABLE, TIED, SweepTable
 
 MOST_CHARACTERS = 400
 """Most characters of the value of a key."""
-_SPREAD = 0.5
-"""Part of a policy's row of the figure over which the runs are spread."""
 MOST_ROWS = 500
 """Most points in the page's table; the Parquet table has all."""
 MOST_CASES = 48
@@ -68,16 +68,17 @@ def changes_table(comparison: Comparison) -> Table:
     if several:
         columns.insert(1, Column("run", "run", words=True))
     note = "\n".join(words("changes", first=first, unstable=any(row["unstable"] for row in rows)))
-    return Table(f"Change of the mean latency against {first}", columns, rows, note, id="changes", groups=PLACE)
+    return Table(f"Change of the mean latency against {first}", columns, rows, note, id="changes", groups=CellName._fields)
 
 
 def best_table(comparison: Comparison) -> Table:
     """Return the best policy of each run."""
+    keys = [column.key for column in group_columns(CellName._fields, comparison.best)]
     rows = [
-        (*place, *(_describe_best(by_run.get(name)) for name in comparison.names))
-        for place, by_run in comparison.best_by_place.items()
+        (*(getattr(cell, key) for key in keys), *(_describe_best(by_run.get(name)) for name in comparison.names))
+        for cell, by_run in comparison.best_by_cell.items()
     ]
-    return Table.of_texts("Best policy", [*PLACE, *comparison.names], rows, words=len(comparison.names) + 2, id="best")
+    return Table.of_texts("Best policy", [*keys, *comparison.names], rows, words=len(comparison.names) + len(keys), id="best")
 
 
 def _describe_best(record: Row | None) -> str:
@@ -112,14 +113,14 @@ def render_comparison(comparison: Comparison) -> str:
 
 
 def change_panel(comparison: Comparison) -> Panel:
-    """Return the figure of the changes: a row for each policy of a workload and network, a point with whiskers for each run."""
-    places = by_cell(comparison.changes)
-    control = Control("place", "Workload and network", [(str(at), " on ".join(place)) for at, place in enumerate(places)])
+    """Return the figure of the changes: a row for each policy of a cell, a point with whiskers for each run."""
+    cells = by_cell(comparison.changes)
+    control = Control("place", "Workload and network", [(str(at), str(cell)) for at, cell in enumerate(cells)])
     return Panel(
         "changes",
         "Change of the mean latency",
         f"Change of the mean latency of each policy against {comparison.names[0]}, percent, with 95 % intervals",
-        lambda at: change_chart([*places.values()][int(at)], comparison.names[1:]),
+        lambda at: change_chart([*cells.values()][int(at)], comparison.names[1:]),
         [control],
         caption="Left of zero a run is faster. Whiskers are 95 % intervals over replications.",
         across=True,
@@ -130,7 +131,7 @@ def change_chart(rows: Sequence[Row], runs: Sequence[str] = ()) -> Chart:
     """Draw a row for each policy, with a point and its whiskers for each run.
 
     Args:
-        rows: the changes on one workload and network, of `Comparison`.
+        rows: the changes in one cell, of `Comparison`.
         runs: names of all runs after the first, whose order gives the colours; empty: those of `rows`.
     """
     policies = list(dict.fromkeys(row["policy"] for row in rows))
@@ -138,9 +139,8 @@ def change_chart(rows: Sequence[Row], runs: Sequence[str] = ()) -> Chart:
     marks = []
     for place, name in enumerate(runs):
         of_run = [row for row in rows if row["run"] == name]
-        offset = _SPREAD * ((place + 0.5) / len(runs) - 0.5)
         x, low, high = ([row[f"{key}_percent"] for row in of_run] for key in ("change", "low", "high"))
-        y = [policies.index(row["policy"]) + offset for row in of_run]
+        y = [policies.index(row["policy"]) + beside(place, len(runs)) for row in of_run]
         look: dict[str, Any] = {"symbol": SYMBOLS[place % len(SYMBOLS)], "size": 9.0, "level": True, "hover": "%{x:+.3~g} %"}
         marks.append(Mark("points", x, y, short(name, 40), series_colour(place), low=low, high=high, **look))
     ticks = {float(place): short(policy, 20) for place, policy in enumerate(policies)}
@@ -163,11 +163,11 @@ def _short_key(key: str) -> str:
 
 
 def _cases(table: SweepTable, shown: str) -> dict[str, list[Row]]:
-    """Return the first cases of a figure over one key: rows by workload, network and the values of the other keys."""
+    """Return the first cases of a figure over one key: rows by cell and the values of the other keys."""
     cases: dict[str, list[Row]] = {}
     for row in table.rows:
         values = [f"{_short_key(key)} {_format_swept(row[key])}" for key in table.keys if key != shown]
-        cases.setdefault(", ".join([" on ".join(cell_of(row)), *values]), []).append(row)
+        cases.setdefault(", ".join([str(CellName.of(row)), *values]), []).append(row)
     return dict(list(cases.items())[:MOST_CASES])
 
 
@@ -244,11 +244,11 @@ def render_sweep(table: SweepTable) -> str:
 
 
 def points_table(table: SweepTable) -> Table:
-    """Return the best policy of each point, workload and network."""
+    """Return the best policy of each point in each cell."""
     colours = colours_of(row["policy"] for row in table.rows)
-    cells: dict[tuple[int, str, str], list[Row]] = {}
-    for row in table.rows:
-        cells.setdefault((row[POINT], *cell_of(row)), []).append(row)
+    cells: dict[tuple[int, CellName], list[Row]] = {}
+    for row in itertools.chain.from_iterable(wholes(table.rows).values()):
+        cells.setdefault((row[POINT], CellName.of(row)), []).append(row)
     rows = [_point_row(table.keys, of_cell) for of_cell in cells.values()]
 
     def swept(key: str) -> Column:
@@ -282,7 +282,7 @@ def _point_row(keys: Sequence[str], rows: Sequence[Row]) -> Row:
     numbers = next((row for row in rows if row["standing"] == BEST), {})
     return numbers | {
         **{key: rows[0][key] for key in (POINT, *keys)},
-        "place": " on ".join(cell_of(rows[0])),
+        "place": str(CellName.of(rows[0])),
         "best": best,
         "equal": ", ".join(by_standing.get(EQUAL, ())),
         "tied": ", ".join(by_standing.get(TIED, ())),
@@ -305,12 +305,20 @@ def describe_answer(plan: Capacities | DeploymentPlan) -> list[str]:
     return words("capacity", plan=plan, **facts)
 
 
+MOST_CHECKS = 6
+"""Most requirements, by site and workload, whose values are shown."""
+
+
 def _format_values(outcome: Outcome) -> str:
-    parts = []
-    for requirement, left in outcome.headroom.items():
-        value = outcome.values[requirement]
+    parts, headroom = [], outcome.headroom
+    if len(headroom) > MOST_CHECKS:  # of many sites, those that are nearest to their limits
+        headroom = dict(sorted(headroom.items(), key=lambda pair: pair[1])[:MOST_CHECKS])
+    for check, left in headroom.items():
+        value = outcome.values[check]
         distance = f"{percent(abs(left))} {'of the limit left' if left >= 0.0 else 'beyond the limit'}"
-        parts.append(f"{requirement}: {digits(value)} ({distance})" if isfinite(value) else f"{requirement}: infinite")
+        parts.append(f"{check}: {digits(value)} ({distance})" if isfinite(value) else f"{check}: infinite")
+    if more := len(outcome.values) - len(headroom):
+        parts.append(f"{more} more are further from their limits")
     if outcome.lost_share > 0.0:
         parts.append(f"{percent(outcome.lost_share)} of the requests lost")
     return "; ".join(parts)
@@ -323,15 +331,17 @@ def _format_objective(plan: DeploymentPlan, candidate: Candidate) -> str:
 
 
 def capacities_table(capacities: Capacities) -> Table:
-    """Return the highest rate of every workload, network and policy."""
+    """Return the highest rate of every place."""
 
     def limit(row: Capacity) -> str:
         return str(row.outcome.binding) if row.rate_rps else f"missed at any rate: {_format_values(row.outcome)}"
 
     ends = ("low", "high")
     columns = [
-        *(Column(key, key, words=True) for key in (*PLACE, "policy")),
+        *group_columns(CellName._fields, capacities.rows),
+        Column("policy", "policy", words=True),
         Column("requests/s", lambda row: row.rate_rps or "none", interval=ends, rounded=True, interval_on_terminal=True),
+        *([Column("times the rates", "factor")] if any(row.factor is not None for row in capacities.rows) else []),
         Column("at its limit", limit, words=True),
     ]
     return Table("", columns, capacities.rows, id="capacities")
@@ -345,12 +355,24 @@ def candidates_table(plan: DeploymentPlan) -> Table:
             return f"missed: {candidate.outcome.binding}"
         return "keeps it" if candidate.certainty is None else f"keeps it with a probability of {percent(candidate.probability)}"
 
+    def apart(candidate: Candidate) -> list[str]:
+        by_site = dict(candidate.boxes_by_site)
+        behind = by_site.pop(BEHIND, None)
+        return [] if behind is None else [", ".join(f"{name} {boxes}" for name, boxes in by_site.items()), str(behind)]
+
     rows = [
-        (str(candidate), _format_objective(plan, candidate), _format_values(candidate.outcome), outcome(candidate))
+        (
+            str(candidate),
+            _format_objective(plan, candidate),
+            *apart(candidate),
+            _format_values(candidate.outcome),
+            outcome(candidate),
+        )
         for candidate in plan.simulated
     ]
-    heads = ("deployment", plan.minimised, "requirements", "level")
-    return Table.of_texts("", heads, rows, words=4, id="candidates")
+    boxes = ("boxes at sites", "boxes behind") if plan.scenario.sites else ()
+    heads = ("deployment", plan.minimised, *boxes, "requirements", "level")
+    return Table.of_texts("", heads, rows, words=len(heads), id="candidates")
 
 
 def render_plan(plan: Capacities | DeploymentPlan) -> str:

@@ -178,7 +178,8 @@ class Table:
     id: str = ""
     """Name of the table on a page, for links and for programs that read the page."""
     groups: Sequence[str] = ()
-    """Keys of the rows that group them: first columns on a terminal, headings on a page."""
+    """Keys of the rows that group them: first columns on a terminal, headings on a page. Before the last one, keys of a single
+    value are left out."""
     remarks: Mapping[tuple[str, ...], str] = field(default_factory=dict)
     """Text beside the heading of a group."""
     chosen: Callable[[Any], bool] = lambda row: False
@@ -207,6 +208,12 @@ class Table:
             lines.setdefault(group, []).append(Line(head, cells, self.chosen(row), self.published(row)))
         return lines
 
+    def heading(self, group: tuple[str, ...]) -> str:
+        """Return the heading of a group on a page, such as `berlin, de-en on cp1`."""
+        shown = [column.key for column in group_columns(self.groups, self.rows)]
+        *first, last = (value for key, value in zip(self.groups, group, strict=True) if key in shown)
+        return " on ".join(filter(None, (", ".join(first), last)))
+
     def to_html(self) -> Markup:
         """Return the table for a page, with its title and its note; every text is escaped."""
         return render_fragment("table.html.j2", table=self)
@@ -226,15 +233,22 @@ class Table:
         return "\n".join([texts[0], f"|{'---|' * len(heads)}", *texts[1:]])
 
     def _cells(self, most: int | None = None) -> tuple[list[str], list[list[str]], int]:
-        columns = [*(Column(key, key, words=True) for key in self.groups), *self.columns]
+        groups = group_columns(self.groups, self.rows)
+        columns = [*groups, *self.columns]
         columns = [column for column in columns if column.on_terminal]
         words = next((place for place, column in enumerate(columns) if not column.words), len(columns))
-        name = len(self.groups)
+        name = len(groups)
         rows = [[column.text(row) or "-" for column in columns] for row in self.rows[:most]]
         for cells, row in zip(rows, self.rows, strict=False):
             cells[name] += f", {small}" if (small := read_value(row, self.small)) else ""
             cells[name] += " <" * self.chosen(row)
         return [column.head for column in columns], rows, max(words, name + 1)
+
+
+def group_columns(keys: Sequence[str], rows: Sequence[Any]) -> list[Column]:
+    """Return a column of the last key, and of those before it that have more than one value."""
+    several = [key for key in keys[:-1] if len({read_value(row, key) for row in rows}) > 1]
+    return [Column(key, key, words=True, key=key) for key in (*several, *keys[-1:])]
 
 
 def read_value(row: Any, value: Reader) -> Any:

@@ -14,6 +14,7 @@ from simnmt.base.suggestions import format_list
 from simnmt.report.page_template import significant
 from simnmt.results.metrics import Assessment
 from simnmt.results.number_text import digits, duration, percent, percent_interval
+from simnmt.results.places import CellName
 from simnmt.results.run import LiveMeasurement, Run
 from simnmt.results.stability import device_names
 from simnmt.results.statistics import is_tie
@@ -57,7 +58,7 @@ def describe_change(record: Row, name: str) -> str:
 
 
 def verdicts(result: Run) -> list[Row]:
-    """Return three texts for each workload and network of a run.
+    """Return three texts for each cell of a run.
 
     `sentence`: what to deploy; `gap`: how far it is from the oracle; `reason`: why. All but the first may be empty. A live
     replay has one text on what was measured.
@@ -69,14 +70,15 @@ def verdicts(result: Run) -> list[Row]:
 
 def _verdict(recommended: Row, rows: Sequence[Row]) -> Row:
     """Return the verdict for one recommendation: the texts of deploy.j2, gap.j2 and reason.j2, filled with the same facts."""
-    place = {"workload": recommended["workload"], "network": recommended["network"]}
-    by_policy = {row["policy"]: row for row in rows if place.items() <= row.items()}
+    cell = CellName.of(recommended)
+    by_policy = {row["policy"]: row for row in rows if CellName.of(row) == cell}
     row, ends = by_policy.get(recommended["policy"]), (recommended[f"objective_value{end}"] for end in ("", "_low", "_high"))
     value, low, high = ends
     alone = " (one replication: no interval)" if low is None else ""
     # A border of lengths explains no decision of a policy that nearly always chooses alike.
     is_divided = row is not None and 0.01 <= row["offloaded_share"] <= 0.99
     facts = {
+        "cell": cell,
         "recommended": recommended,  # the record of `simnmt.results.recommendation.recommend`
         "row": row,  # of the recommended policy
         "oracle": by_policy.get(recommended["oracle"]),  # its row
@@ -92,17 +94,17 @@ def _verdict(recommended: Row, rows: Sequence[Row]) -> Row:
         "kept": recommended["reason"]["kept"].get(recommended["policy"], "") if is_divided else "",
     }
     parts = {"sentence": "deploy", "gap": "gap", "reason": "reason"}
-    return place | {name: " ".join(words(template, **facts)) for name, template in parts.items()}
+    return cell._asdict() | {name: " ".join(words(template, **facts)) for name, template in parts.items()}
 
 
 def _live_verdict(row: Row, live: LiveMeasurement) -> Row:
     answered = live.outcomes["done"] + live.outcomes["fallback"]
     (sentence,) = words("live", row=row, answered=answered, sent=sum(live.outcomes.values()), devices=device_names(row))
-    return {"workload": row["workload"], "network": row["network"], "sentence": sentence, "gap": "", "reason": ""}
+    return {**CellName.of(row)._asdict(), "sentence": sentence, "gap": "", "reason": ""}
 
 
 def gap_words(gaps: Sequence[Row], rows: Sequence[Row] = ()) -> list[str]:
-    """Return the sentences on the gap analysis of one workload and network; `rows`: of the same place."""
+    """Return the sentences on the gap analysis of one cell; `rows`: of the same cell."""
     if not gaps:
         return []
     best = next(row for row in gaps if row["removed"] == "everything")

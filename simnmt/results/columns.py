@@ -73,7 +73,7 @@ COLUMNS = {
         RequestColumn("estimate_age_s", "f8", "s", "age of the estimate at the decision", "rtt_estimate_age_s"),
         RequestColumn(
             "outcome", "i1", "",
-            "0: answered, always in a simulation without [faults](scenario.md#faults); other values there and in a live replay "
+            "0: answered, always in a simulation without [faults](faults.md); other values there and in a live replay "
             "([live.md](live.md))",
             "outcome", "on_request",
         ),
@@ -82,6 +82,16 @@ COLUMNS = {
             "its execution, its bytes on links, and its even share of the idle power of all boxes "
             "([energy.md](energy.md#what-a-request-is-charged)); empty if a power is unknown",
             "energy_j",
+        ),
+        RequestColumn(
+            "load_wait_s", "f8", "s",
+            "only if a device loads models: part of the queueing time, from the arrival at the box until the model of the "
+            "request is loaded",
+            "load_wait_s", "on_request",
+        ),
+        RequestColumn(
+            "model_load", "?", "", "likewise: true if its model was not in memory and was loaded for it", "model_load",
+            "on_request",
         ),
         RequestColumn(
             "decision_regret_s", "f8", "s",
@@ -98,6 +108,7 @@ COLUMNS = {
         RequestColumn("deadline_missed", "?", "", "likewise: true if it missed its deadline", "deadline_missed", "on_request"),
     )
 }  # fmt: skip
+MODEL_COLUMNS = ("load_wait_s", "model_load")
 STREAMED_COLUMNS = ("state", "stall_s", "deadline_missed")
 
 

@@ -13,10 +13,11 @@ from simnmt.base.errors import InputError
 from simnmt.base.extension import OBJECT
 from simnmt.base.suggestions import format_list
 from simnmt.results.number_text import percent
+from simnmt.results.places import ALL, CellName, Place, by_cell
 from simnmt.results.run import Run
 from simnmt.results.run_directory import RESOLVED, SUMMARY, check_unchanged
 from simnmt.results.statistics import change_columns, change_percent, unpaired_change_percent
-from simnmt.results.summary import Row, by_cell, judge_change
+from simnmt.results.summary import Row, judge_change
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,22 +32,22 @@ class Comparison:
     names: list[str]
     """Of the runs; of runs with the same name, those of their directories."""
     changes: list[Row]
-    """One per workload, network, policy and run after the first: change of the mean latency in percent, with its interval;
+    """One per place and run after the first: change of the mean latency in percent, with its interval;
     whether it is `paired`, and `unpaired_because`; `unstable_in`: the runs in which the policy overloads a device."""
     scenario_differences: list[Row]
     """Keys of the scenarios with different values: `key`, and the value in each run, None where the key is missing."""
     runs: list[Row]
     """One per run: `run`, `directory`, `seed`, `replications`, `requests` and `live`."""
     best: list[Row]
-    """One per workload, network and run: the recommended `policy`, its `objective` and `objective_value` with the interval."""
+    """One per cell and run: the recommended `policy`, its `objective` and `objective_value` with the interval."""
     not_in_all: list[Row]
-    """Workloads, networks and policies that some runs lack: `part`, `name`, `runs` with it and `missing_in`."""
+    """Sites, workloads, networks and policies that some runs lack: `part`, `name`, `runs` with it and `missing_in`."""
     notes: list[str]
     """Sentences on what the changes rest on, and on what is not compared."""
 
     @property
     def rows(self) -> pd.DataFrame:
-        """The changes as a table: one row per workload, network, policy and run after the first."""
+        """The changes as a table: one row per cell, policy and run after the first."""
         import pandas as pd
 
         return pd.DataFrame(self.changes)
@@ -57,9 +58,9 @@ class Comparison:
         return f"{format_list(self.names[1:])} against {self.names[0]}"
 
     @property
-    def best_by_place(self) -> dict[tuple[str, str], dict[str, Row]]:
-        """The recommendations by workload and network, then by run."""
-        return {place: {row["run"]: row for row in of_cell} for place, of_cell in by_cell(self.best).items()}
+    def best_by_cell(self) -> dict[CellName, dict[str, Row]]:
+        """The recommendations by cell, then by run."""
+        return {cell: {row["run"]: row for row in of_cell} for cell, of_cell in by_cell(self.best).items()}
 
     def document(self) -> Row:
         """Return the comparison as plain data."""
@@ -89,7 +90,7 @@ def describe_value(value: Any) -> str:
 
 
 def compare_runs(runs: Sequence[Run]) -> Comparison:
-    """Compare runs with the first one, policy by policy, where a workload and a network have the same names.
+    """Compare runs with the first one, policy by policy, where site, workload and network have the same names.
 
     A change is that of the mean latency, which for a run that loses requests is that of its answered ones. It is the ratio of
     the means over the replications, paired where both runs issue the same requests (`unpaired_reasons`), which then hold their
@@ -121,7 +122,7 @@ def compare_runs(runs: Sequence[Run]) -> Comparison:
             for name, run in by_name.items()
         ],
         best=[
-            {"workload": record["workload"], "network": record["network"], "run": name} | {key: record[key] for key in best}
+            {**CellName.of(record)._asdict(), "run": name} | {key: record[key] for key in best}
             for name, run in by_name.items()
             for record in run.recommendations
         ],
@@ -151,23 +152,22 @@ def _check(run: Run, others: Sequence[Run]) -> None:
 def _changes(baseline: tuple[str, Run], compared: tuple[str, Run]) -> Iterator[Row]:
     """Yield a row per place of both runs; each is given by its name and itself."""
     (first_name, first), (name, run) = baseline, compared
-    keys = ("workload", "network", "policy")
-    of_run, of_first = ({tuple(row[key] for key in keys): row for row in one.summary_rows} for one in (run, first))
-    reasons = {workload: list(unpaired_reasons(first, run, workload)) for workload, _, _ in first.totals_s}
+    of_run, of_first = ({Place.of(row): row for row in one.summary_rows} for one in (run, first))
+    reasons = {place.workload: list(unpaired_reasons(first, run, place.workload)) for place in first.totals_s}
     for place in [place for place in first.totals_s if place in run.totals_s]:
-        paired = not reasons[place[0]]
+        paired = not reasons[place.workload]
         # Means count the answered requests after the warm-up, of which two runs may have different numbers.
         means_s = [cast(list[float], one.replicated[place]["mean_latency_s"]) for one in (run, first)]
         change = (change_percent if paired else unpaired_change_percent)(*means_s)
         yield {
-            **dict(zip(keys, place, strict=True)),
+            **place._asdict(),
             "run": name,
             "baseline": first_name,
             "mean_latency_s": of_run[place]["mean_latency_s"],
             "baseline_latency_s": of_first[place]["mean_latency_s"],
             **change_columns(change),
             "paired": paired,
-            "unpaired_because": reasons[place[0]],
+            "unpaired_because": reasons[place.workload],
             "unstable_in": [label for label, rows in ((first_name, of_first), (name, of_run)) if rows[place].get("unstable")],
             "effect": judge_change(change, paired and run.totals_s[place] == first.totals_s[place]),
         }
@@ -176,18 +176,20 @@ def _changes(baseline: tuple[str, Run], compared: tuple[str, Run]) -> Iterator[R
 def unpaired_reasons(first: Run, second: Run, workload: str) -> Iterator[str]:
     """Yield why two runs do not issue the same requests of a workload; nothing if they do."""
     scenarios = first.scenario, second.scenario
-    drawn = [scenario.get("workloads", {}).get(workload) for scenario in scenarios]
+    names = second.scenario["workloads"] if workload == ALL else [workload]
+    drawn = [{name: scenario.get("workloads", {}).get(name) for name in names} for scenario in scenarios]
     shares = [scenario.get("fit", {}).get("share") for scenario in scenarios]
+    sites = [_sites_of_requests(scenario) for scenario in scenarios]
     for key in ("seed", "replications", "requests"):
         theirs, ours = (scenario[key] for scenario in scenarios)
         if ours != theirs:
             yield f"{key} {ours} instead of {theirs}"
-    for key, _ in [*differences(shares, "fit.share"), *differences(drawn, f"workloads.{workload}")]:
+    for key, _ in [*differences(shares, "fit.share"), *differences(drawn, "workloads"), *differences(sites)]:
         yield f"another {key}"
-    read, read_by_others = (
-        json.dumps(part, ensure_ascii=False)
-        for part in (drawn[1], second.scenario | {"workloads": second.scenario["workloads"] | {workload: None}})
-    )
+    others = second.scenario | {
+        "workloads": {name: part for name, part in second.scenario["workloads"].items() if name not in names}
+    }
+    read, read_by_others = (json.dumps(part, ensure_ascii=False) for part in (drawn[1], others))
     if f'{{"{OBJECT}": ' in read:
         yield "the workload has an object of Python, of which the class alone is recorded"
     # A file that only devices, networks or other workloads read leaves the requests as they are.
@@ -198,6 +200,13 @@ def unpaired_reasons(first: Run, second: Run, workload: str) -> Iterator[str]:
         yield "other texts sent live"
 
 
+def _sites_of_requests(scenario: Row) -> Row:
+    """Return what decides how many requests of a workload come, and from which site."""
+    keys = ("count", "share", "end_nodes", "workloads")
+    sites = {name: {key: site.get(key) for key in keys} for name, site in (scenario.get("sites") or {}).items()}
+    return {"share_devices": scenario.get("share_devices"), "sites": sites}
+
+
 def changed_inputs(first: Run, second: Run) -> list[str]:
     """Return the files that two runs read by the same name and with another content."""
     before = first.input_digests
@@ -205,7 +214,7 @@ def changed_inputs(first: Run, second: Run) -> list[str]:
 
 
 def _not_in_all(runs: Mapping[str, Run]) -> Iterator[Row]:
-    for at, part in enumerate(("workload", "network", "policy")):
+    for at, part in enumerate(Place._fields):
         names = {run: {place[at] for place in runs[run].totals_s} for run in runs}
         for value in dict.fromkeys(place[at] for run in runs.values() for place in run.totals_s):
             present = [run for run in runs if value in names[run]]

@@ -109,10 +109,17 @@ class BatchAccount:
         }
 
     def merged(self, others: Iterable[BatchAccount]) -> BatchAccount:
-        """Return the sum of this account and others of the same batch size."""
+        """Return the sum of this account and others, as of boxes of the largest batch size."""
         accounts = (self, *others)
-        summed = (column.name for column in fields(self) if column.name != "size")
-        return replace(self, **{name: sum(getattr(other, name) for other in accounts) for name in summed})
+        size = max(account.size for account in accounts)
+
+        def total(name: str) -> Any:
+            values = (getattr(account, name) for account in accounts)
+            if name not in ("steps", "step_s"):
+                return sum(values)
+            return sum(np.pad(column, (0, size + 1 - len(column))) for column in values)
+
+        return replace(self, size=size, **{field.name: total(field.name) for field in fields(self) if field.name != "size"})
 
     def as_json(self) -> dict[str, Any]:
         """Return the account for summary.json."""
@@ -149,6 +156,18 @@ def batch_columns(
         "busy_tokens_per_s": _ratio(batches.tokens, batches.busy_s),
     }
     return _columns_of(device, numbers, known=account is not None)
+
+
+def model_columns(device: str, model_load: Array, load_wait_s: Array) -> Numbers:
+    """Return the summary columns of one device that loads models, by its requests; None if it executed none."""
+    requests, loads = len(model_load), float(model_load.sum())
+    numbers = {
+        "model_loads": loads,
+        "miss_share": _ratio(loads, requests),
+        "delayed_share": _ratio(float(np.count_nonzero(load_wait_s)), requests),
+        "mean_load_wait_s": _ratio(float(load_wait_s.sum()), requests),
+    }
+    return _columns_of(device, numbers, known=True)
 
 
 def state_name(state: int, states: int) -> str:
@@ -247,6 +266,21 @@ BoxesUntil = Callable[[float], BoxesAccount]
 """Returns the totals of a device's boxes if the run ended at this moment, in seconds."""
 
 
+def merged_until(untils: Sequence[BoxesUntil]) -> BoxesUntil:
+    """Return the function that sums up the totals of several groups of boxes."""
+
+    def until(end_s: float) -> BoxesAccount:
+        accounts = [of_group(end_s) for of_group in untils]
+
+        def total(name: str) -> Any:
+            values = [getattr(account, name) for account in accounts]
+            return max(values) if name in ("peak_buffer_bytes", "peak_shard_bytes", "working_bytes") else sum(values)
+
+        return BoxesAccount(**{field.name: total(field.name) for field in fields(BoxesAccount)})
+
+    return until if len(untils) > 1 else untils[0]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamAccount:
     """The requests that one streamed device executed; columns by state, shape (states,)."""
@@ -316,12 +350,14 @@ def stream_columns(device: str, account: StreamAccount | None, makespan_s: float
 
 @dataclass(frozen=True, slots=True)
 class FaultAccount:
-    """The faults of one run under one policy: the executions that answered no request."""
+    """The faults of one run under one policy: the executions that answered no request, and the devices that were left out."""
 
     failed_executions: int
     extra_work: tuple[Floats, ...]
     """By target and box, the work of executions that answered no request: seconds, or target tokens with the end of the
     sentence if the target batches."""
+    left_out: tuple[tuple[float, float], ...] = ()
+    """By target, the times and the seconds that deciders left it out, in the mean over the deciders; empty if they do not."""
 
 
 HEADS = {
@@ -366,6 +402,18 @@ class RunEnergy:
     execution_w: Floats
     """Dynamic joules for each second of an execution, by target; NaN where the power is unknown."""
     token_j: Floats
+    token_price: Floats
+
+    def of_some(self, log: Log) -> RunEnergy:
+        """Return the joules and the money of some requests of the run, by their log."""
+        target, requests = log["target"], len(log["target"])
+        tokens, share = log["src_len"] + log["tgt_len"], requests / self.requests
+        static_j, moved = share * self.sums["static_j"], float(self.token_price[target] @ tokens)
+        dynamic_j, transfer_j = float(self.execution_w[target] @ log["t_exe_s"]), float(self.token_j[target] @ tokens)
+        boxes_price = self.sums["cost"] - self.parts[-1]["price"]
+        sums = {"energy_j": static_j + dynamic_j + transfer_j, "static_j": static_j, "dynamic_j": dynamic_j}
+        sums |= {"transfer_j": transfer_j, "cost": share * boxes_price + moved}
+        return replace(self, requests=requests, tgt_tokens=int(log["tgt_len"].sum()), sums=sums)
 
     def request_j(self, log: Log) -> Floats:
         """Return the joules of each request by `COLUMNS` of its log; NaN if unknown. They add up to `energy_j`."""
@@ -416,4 +464,4 @@ def account_energy(
     parts.append({**links, **unknown, **moved})
     sums = {"energy_j": sum(joules.values()), **joules, "cost": sum(part["price"] for part in parts) or nan}
     known = [{name: None if value != value else value for name, value in part.items()} for part in parts]
-    return RunEnergy(len(target), int(tgt_tokens.sum()), sums, known, execution_w, token_j)
+    return RunEnergy(len(target), int(tgt_tokens.sum()), sums, known, execution_w, token_j, token_price)

@@ -57,7 +57,8 @@ class RequestRecord:
     """One request that ended: read by the gateway at `ingress_s`, decided at `decision_s`, handed over at `egress_s`.
 
     Lengths count the end of the sentence. `target` is the policy's choice, `device` where the answer was computed, `batch` the
-    most sentences with which it was decoded at once, and `sender` the client's number of the request.
+    most sentences with which it was decoded at once, `sender` the client's number of the request, `model` the languages whose
+    model it needs, such as `de-en`, and `model_load` whether the request asked for the load of that model.
     """
 
     event: Literal["request"] = field(default="request", kw_only=True)
@@ -75,6 +76,8 @@ class RequestRecord:
     outcome: Outcome
     batch: Annotated[Whole, Field(ge=1)] = 1
     sender: str = ""
+    model: str = ""
+    model_load: bool = False
 
 
 @dataclass(frozen=True, slots=True)

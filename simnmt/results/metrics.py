@@ -10,9 +10,11 @@ from functools import cache
 from math import ceil, floor, inf, isfinite, log10
 from typing import Any, Literal
 
+from simnmt.base.arrays import Floats
 from simnmt.base.errors import InputError, shorten
 from simnmt.base.suggestions import did_you_mean, format_list
 from simnmt.results.number_text import digits, format_interval, percent
+from simnmt.results.places import CellName, Place, by_cell
 from simnmt.results.statistics import Estimate, over_replications
 
 Row = Mapping[str, Any]
@@ -157,8 +159,9 @@ class Criteria:
     """What the runs of a workload are judged by, beyond the numbers that every run has."""
 
     metrics: tuple[Metric, ...] = ()
-    deadline_s: float | None = None
-    good_within_s: float | None = None
+    deadline_s: float | Floats | None = None
+    """One for all requests, or one for each, as is the next."""
+    good_within_s: float | Floats | None = None
     """Time within which an answer counts for the goodput; None if every answer does."""
 
 
@@ -268,7 +271,7 @@ class Requirement:
 
         `columns`: values of each replication by column (`Run.replicated`).
         """
-        about = {key: row.get(key, "") for key in ("workload", "network", "policy")} | {"unstable": row.get("unstable")}
+        about = {key: row.get(key, "") for key in Place._fields} | {"unstable": row.get("unstable")}
         if self.metric.name == "stable":
             failed = row.get("unstable_replications") or 0
             return self.assess([*[1.0] * (row["replications"] - failed), *[0.0] * failed], **about)
@@ -304,6 +307,7 @@ class Assessment:
     """Share of the requests that were lost; a latency of theirs counts as infinite."""
     lost: bool = False
     """True if so many are lost that the metric is infinite; then `value` is that of the answered requests."""
+    site: str = ""
     workload: str = ""
     network: str = ""
     policy: str = ""
@@ -321,7 +325,7 @@ class Assessment:
         return cls(**values | {"requirement": Requirement.parse(record["requirement"])})
 
     def __str__(self) -> str:
-        place = f"{self.policy} for {self.workload} on {self.network}" if self.policy else ""
+        place = f"{self.policy} for {CellName.of(self)}" if self.policy else ""
         return ": ".join(filter(None, (str(self.requirement), place, self.format_value(), self.format_outcome())))
 
     def format_value(self) -> str:
@@ -379,27 +383,28 @@ def assess_run(
     assertion: Assertion,
     rows: Sequence[Row],
     recommendations: Sequence[Row],
-    replicated: Mapping[tuple[str, str, str], Mapping[str, Sequence[float | None]]],
+    replicated: Mapping[Place, Mapping[str, Sequence[float | None]]],
     workload: str | None = None,
     network: str | None = None,
+    site: str | None = None,
 ) -> list[Assessment]:
-    """Return whether a run does as asserted, for every workload and network, or for those that are named.
+    """Return whether a run does as asserted, in every cell, or in those of what is named; the parts of a mix by
+    the policy that is recommended for the whole.
 
     `recommendations`: of the run; without any, as of a live measurement, the only policy is judged. `replicated`: as
     `Run.replicated`. Raises `InputError` for an unknown place, and for a metric that the run does not have.
     """
-    recommended = {(record["workload"], record["network"]): record["policy"] for record in recommendations}
-    places = dict.fromkeys((row["workload"], row["network"]) for row in rows)
-    judged = [place for place in places if workload in (None, place[0]) and network in (None, place[1])]
+    recommended, cells = {CellName.of(record): record["policy"] for record in recommendations}, by_cell(rows)
+    judged = [cell for cell in cells if cell.matches(workload, network, site)]
     if not judged:
         what = f"{assertion}: no results of {workload or 'any workload'} on {network or 'any network'}"
-        raise InputError(what, remedy=f"the run has {format_list([' on '.join(place) for place in places], ',')}")
+        raise InputError(what, remedy=f"the run has {format_list(map(str, cells), ',')}")
     assessments = []
-    for place in judged:
-        here = {row["policy"]: row for row in rows if (row["workload"], row["network"]) == place}
-        policy = assertion.policy or recommended.get(place) or (next(iter(here)) if len(here) == 1 else None)
+    for cell in judged:
+        here = {row["policy"]: row for row in cells[cell]}
+        policy = assertion.policy or recommended.get(cell.whole(cells)) or (next(iter(here)) if len(here) == 1 else None)
         if policy is None:
             remedy = f"name a policy, as in '{next(iter(here))}: {assertion}'"
-            raise InputError(f"{assertion}: no policy is recommended for {place[0]} on {place[1]}", remedy=remedy)
-        assessments.append(assertion.requirement.assess_row(here[policy], replicated.get((*place, policy), {})))
+            raise InputError(f"{assertion}: no policy is recommended for {cell}", remedy=remedy)
+        assessments.append(assertion.requirement.assess_row(here[policy], replicated.get(Place(*cell, policy), {})))
     return assessments

@@ -1,4 +1,4 @@
-"""Recommend which policy to deploy for each workload and network, with the certainty and the worth of that choice.
+"""Recommend which policy to deploy in each cell, with the certainty and the worth of that choice.
 
 A policy is deployable if a real decider could run it. The oracle is not: it knows the truth, so it is a bound on what routing
 can reach and never a recommendation.
@@ -6,16 +6,17 @@ can reach and never a recommendation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil, inf
 
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import format_list
 from simnmt.results.metrics import Assessment, Objective, Requirement, objective_metric
+from simnmt.results.places import ALL, CellName, Place, by_cell
 from simnmt.results.statistics import Estimate, change_percent, interval_columns, is_tie, over_replications
-from simnmt.results.summary import Row, Runs, by_cell, known, objective_name
+from simnmt.results.summary import Row, Runs, known, objective_name
 
 TRIVIAL_SPREAD = 0.05
 """Relative spread between the worst and the best deployable policy below which the choice is nearly trivial."""
@@ -53,19 +54,33 @@ class Goal:
     objective: Objective = "mean"
     requirements: Sequence[Requirement] = ()
     """The service level."""
+    by_workload: Mapping[str, Sequence[Requirement]] = field(default_factory=dict)
+    """Service levels of single workloads, in place of that one."""
+
+    def level(self, workload: str) -> Sequence[Requirement]:
+        """Return the service level of a workload, or that of all."""
+        return self.by_workload.get(workload, self.requirements)
 
 
-def recommend(rows: Sequence[Row], runs: Runs, roles: Roles, goal: Goal, reason: Row | None = None) -> Row:
-    """Return the recommendation for one workload and network, as a record for `summary.json` (docs/reference/results.md).
+def recommend(
+    rows: Sequence[Row],
+    runs: Runs,
+    roles: Roles,
+    goal: Goal,
+    reason: Row | None = None,
+    parts: Iterable[Sequence[Row]] = (),
+) -> Row:
+    """Return the recommendation for one cell, as a record for `summary.json` (docs/reference/results.md).
 
     Policies are left out in this order, unless that would leave none: unstable ones, those that lose more requests than
     another, and those that miss the service level. Of the policies that are as good as the best of the others (`is_tie`), one
     that sends every request to one device is recommended, else the first of the scenario.
 
-    `rows`: of the workload and network, judged for stability (`stability.with_stability`). `reason`: facts behind the
-    decisions, for the words on the recommendation.
+    `rows`: of the cell, judged for stability (`stability.with_stability`). `reason`: facts behind the
+    decisions, for the words on the recommendation. `parts`: rows of each site and each workload of a mix. A policy keeps the
+    service level there if every workload has the level that is asked for it.
     """
-    cell = _Cell(rows, runs, roles, goal)
+    cell = _Cell(rows, runs, roles, goal, [*parts])
     by_policy = cell.by_policy
     lost = {name: by_policy[name].get("lost_share") or 0.0 for name in roles.deployable}
     stable = [name for name in roles.deployable if not by_policy[name].get("unstable")]
@@ -89,8 +104,7 @@ def recommend(rows: Sequence[Row], runs: Runs, roles: Roles, goal: Goal, reason:
     shown = dict.fromkeys([*(name for name in roles.fixed if name in changes), *([] if runner_up is None else [runner_up])])
     value = None if policy is None or unstable else over_replications(cell.values[policy], positive=True)
     return {
-        "workload": rows[0]["workload"],
-        "network": rows[0]["network"],
+        **CellName.of(rows[0])._asdict(),
         "objective": goal.objective,
         "deployable": list(roles.deployable),
         "policy": policy,
@@ -103,11 +117,12 @@ def recommend(rows: Sequence[Row], runs: Runs, roles: Roles, goal: Goal, reason:
         "lost_shares": {name: share for name, share in lost.items() if share > 0.0},
         **interval_columns("objective_value", value),
         "unstable": unstable,
-        "slo": [str(requirement) for requirement in goal.requirements],
+        "slo": list(dict.fromkeys(str(one) for judged in cell.judged for one in goal.level(judged[0]["workload"]))),
         "slo_missed_by": missed if policy is not None else [],
-        "slo_met": (policy in stable and policy not in missed) if goal.requirements and policy is not None else None,
+        "slo_met": (policy in stable and policy not in missed) if cell.has_level and policy is not None else None,
         "slo_uncertain": [name for name in stable if any(one.low is not None and not one.sure for one in cell.assess(name))],
         "slo_assessments": [] if policy is None else [one.as_json() for one in cell.assess(policy)],
+        "parts": [cell.part_facts(row) for part in cell.parts for row in part],
         **cell.worth(policy if stable else None, eligible),
         "caution": describe_short_tail(goal.objective, rows[0]["requests"]) if changes else "",
         "reason": reason or {},
@@ -116,12 +131,22 @@ def recommend(rows: Sequence[Row], runs: Runs, roles: Roles, goal: Goal, reason:
 
 @dataclass(frozen=True)
 class _Cell:
-    """The policies of one workload and network, compared with each other."""
+    """The policies of one cell, compared with each other."""
 
     rows: Sequence[Row]
     runs: Runs
     roles: Roles
     goal: Goal
+    parts: Sequence[Sequence[Row]]
+
+    @property
+    def judged(self) -> Sequence[Sequence[Row]]:
+        """The rows that must keep a service level: of each workload of a mix, else of all requests."""
+        return [part for part in self.parts if part[0]["site"] == ALL] or [self.rows]
+
+    @property
+    def has_level(self) -> bool:
+        return any(self.goal.level(rows[0]["workload"]) for rows in self.judged)
 
     @cached_property
     def by_policy(self) -> Mapping[str, Row]:
@@ -134,7 +159,7 @@ class _Cell:
         return {name: [known(numbers[column]) for numbers in self._runs_of(name)] for name in self.by_policy}
 
     def _runs_of(self, policy: str) -> Sequence[Mapping[str, float | None]]:
-        return self.runs[self.rows[0]["workload"], self.rows[0]["network"], policy]
+        return self.runs[Place.of(self.rows[0], policy)]
 
     def mean(self, policy: str) -> float:
         return over_replications(self.values[policy]).mean
@@ -145,9 +170,17 @@ class _Cell:
 
     def assess(self, policy: str) -> list[Assessment]:
         """Return whether a policy meets each requirement of the service level."""
-        runs = self._runs_of(policy)
+        return [one for rows in self.judged for row in rows if row["policy"] == policy for one in self._assess_row(row)]
+
+    def _assess_row(self, row: Row) -> list[Assessment]:
+        runs = self.runs[Place.of(row)]
         columns = {column: [numbers.get(column) for numbers in runs] for column in runs[0]}
-        return [requirement.assess_row(self.by_policy[policy], columns) for requirement in self.goal.requirements]
+        return [requirement.assess_row(row, columns) for requirement in self.goal.level(row["workload"])]
+
+    def part_facts(self, row: Row) -> Row:
+        """Return whether a policy keeps the service level in a row of a site or a workload; None without a level."""
+        assessments = self._assess_row(row)
+        return {**Place.of(row)._asdict(), "slo_met": all(one.met for one in assessments) if assessments else None}
 
     def worst_ratio(self, policy: str) -> float:
         """Return the greatest ratio of a limited number to its limit, above 1 if that is missed; 0 without a service level."""
@@ -213,11 +246,11 @@ def _matters_little(gain: Estimate) -> bool:
 
 
 def by_objective(rows: Sequence[Row], recommendations: Sequence[Row]) -> list[Row]:
-    """Return the rows of each workload and network by the objective; those that lose requests last, and then unstable ones."""
-    columns = {(row["workload"], row["network"]): objective_metric(row["objective"]).column for row in recommendations}
+    """Return the rows of each cell by the objective; those that lose requests last, and then unstable ones."""
+    columns = {CellName.of(row): objective_metric(row["objective"]).column for row in recommendations}
 
     def rank(row: Row) -> tuple[bool, float, float]:
-        value = row.get(columns.get((row["workload"], row["network"]), "mean_latency_s"))
+        value = row.get(columns.get(CellName.of(row), "mean_latency_s"))
         return bool(row.get("unstable")), row.get("lost_share") or 0.0, inf if value is None else value
 
     return [row for of_cell in by_cell(rows).values() for row in sorted(of_cell, key=rank)]
@@ -229,13 +262,12 @@ def best_row(recommendations: Sequence[Row], rows: Sequence[Row], workload: str 
     Raises `InputError` if there is no such place, or if no policy is recommended there.
     """
     for recommended in recommendations:
-        if workload in (None, recommended["workload"]) and network in (None, recommended["network"]):
-            place = {key: recommended[key] for key in ("workload", "network", "policy")}
-            best = next((row for row in rows if place.items() <= row.items()), None)
+        if CellName.of(recommended).matches(workload, network):
+            best = next((row for row in rows if Place.of(row) == Place.of(recommended)), None)
             if best is not None:
                 return best
             break
-    places = format_list((f"{row['workload']} on {row['network']}" for row in recommendations), ",")
+    places = format_list((str(CellName.of(row)) for row in recommendations), ",")
     what = f"no policy is recommended for {workload or 'any workload'} on {network or 'any network'}"
     raise InputError(what, remedy=f"the run has {places}" if places else None)
 
@@ -274,7 +306,7 @@ def describe_precision(rows: Sequence[Row], objective: Objective, wanted: float)
     return (
         f"{rows[0]['replications']} replications {'suffice' if half <= wanted else 'do not suffice'} for intervals within "
         f"{100.0 * wanted:g} % of the {objective_name(objective)}: the widest reaches {100.0 * half:.2g} % from it "
-        f"({widest['policy']} for {widest['workload']} on {widest['network']})"
+        f"({widest['policy']} for {CellName.of(widest)})"
     )
 
 

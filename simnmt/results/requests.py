@@ -8,7 +8,7 @@ the true execution and transfer times.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from operator import itemgetter
@@ -19,7 +19,15 @@ from numpy.typing import NDArray
 
 from simnmt.base.arrays import Floats
 from simnmt.results.columns import COLUMNS, Array
-from simnmt.results.device_accounts import BatchAccount, BoxesUntil, FaultAccount, Log, RunEnergy, StreamAccount
+from simnmt.results.device_accounts import (
+    BatchAccount,
+    BoxesUntil,
+    FaultAccount,
+    Log,
+    RunEnergy,
+    StreamAccount,
+    merged_until,
+)
 from simnmt.results.live_log import OUTCOMES
 
 DONE, FALLBACK, LOST = (OUTCOMES.index(outcome) for outcome in ("done", "fallback", "lost"))
@@ -59,6 +67,8 @@ class Requests:
     """From the end node to each target and back, at the moment on the traces that belongs to the request."""
     rtt_time_s: Array | None = None
     """That moment, on the trace of the link to the last target."""
+    model: Array | None = None
+    """Number of the workload that it is of, by which boxes of several models know its model; None: 0 for all."""
 
     def __len__(self) -> int:
         return len(self.src_len)
@@ -76,11 +86,14 @@ class Requests:
 
     def _changed(self, change: Callable[[Array], Array], arrival_s: Array | None, first: int = 0) -> Requests:
         """Return the columns that the world reads, each changed; the times of arrival are given."""
-        node, access_s, tgt_len = (None if one is None else change(one) for one in (self.node, self.access_s, self.tgt_len))
+        node, access_s, tgt_len, model = (
+            None if one is None else change(one) for one in (self.node, self.access_s, self.tgt_len, self.model)
+        )
         execution_s, uplink_s, downlink_s = (
             tuple(map(change, columns)) for columns in (self.execution_s, self.uplink_s, self.downlink_s)
         )
-        return Requests(change(self.src_len), execution_s, uplink_s, downlink_s, arrival_s, node, access_s, first, tgt_len)
+        times_s = execution_s, uplink_s, downlink_s, arrival_s
+        return Requests(change(self.src_len), *times_s, node, access_s, first, tgt_len, model=model)
 
     @property
     def all(self) -> slice:
@@ -102,11 +115,6 @@ class Requests:
             least_s = np.minimum(least_s, total_s)
         return best
 
-    @property
-    def best_offloaded_share(self) -> float:
-        """Share of requests whose best target is another one than the first."""
-        return np.count_nonzero(self.best_target) / len(self)
-
 
 Block = Requests
 Truth = Requests
@@ -126,8 +134,10 @@ class Trail:
     them."""
     faults: FaultAccount | None = None
     batches: tuple[BatchAccount | None, ...] = ()
+    """By target, of all boxes that batch; the largest batch size counts as full. None for a target without such boxes."""
     streamed: tuple[BoxesUntil | None, ...] = ()
-    """Totals of each streamed target's boxes, as the world returns them; None for other targets. Empty if no target streams."""
+    """By target, the totals of all boxes that stream, as the world returns them; None for a target without such boxes. Empty if
+    no target streams."""
     streams: tuple[StreamAccount | None, ...] = ()
     energy: RunEnergy | None = None
     engine: Engine = "reference"
@@ -140,12 +150,16 @@ class Trail:
         return self.columns.get(name)
 
     @classmethod
-    def recorded(cls, columns: Mapping[str, Array], accounts: tuple[BatchAccount | BoxesUntil | None, ...]) -> Trail:
-        """Return the trail of a run from its columns; `accounts`: of each target's boxes."""
-        batches = tuple(account if isinstance(account, BatchAccount) else None for account in accounts)
-        streamed = tuple(None if isinstance(account, BatchAccount) else account for account in accounts)
+    def recorded(cls, columns: Mapping[str, Array], accounts: Sequence[Sequence[BatchAccount | BoxesUntil | None]]) -> Trail:
+        """Return the trail of a run from its columns; `accounts`: by target, of each group of boxes."""
+        batches, streamed = list[BatchAccount | None](), list[BoxesUntil | None]()
+        for of_target in accounts:
+            of_batches = [account for account in of_target if isinstance(account, BatchAccount)]
+            untils = [account for account in of_target if account is not None and not isinstance(account, BatchAccount)]
+            batches.append(of_batches[0].merged(of_batches[1:]) if of_batches else None)
+            streamed.append(merged_until(untils) if untils else None)
         known = {**columns, "decided_s": columns["arrival_s"]}
-        return cls(known, batches=batches if any(batches) else (), streamed=streamed if any(streamed) else ())
+        return cls(known, batches=tuple(batches) if any(batches) else (), streamed=tuple(streamed) if any(streamed) else ())
 
     def with_columns(self, **columns: Array | None) -> Trail:
         """Return the trail with other columns; None leaves one out."""
@@ -155,7 +169,8 @@ class Trail:
     def in_order(self, order: NDArray[np.int64]) -> Trail:
         """Return the trail, which is in the order of the decisions, in the order of issue; `order`: numbers of the requests as
         decided."""
-        position = np.argsort(order)
+        position = np.empty_like(order)
+        position[order] = np.arange(len(order))
         return replace(self, columns={name: column[position] for name, column in self.columns.items()})
 
 
@@ -192,7 +207,9 @@ _DERIVED: dict[str, Callable[[Truth, Trail], Array]] = {
     "node": lambda truth, _: _known(truth.node),
     "src_len": lambda truth, _: truth.src_len.astype(np.int32),
     "tgt_len": lambda truth, _: _known(truth.tgt_len).astype(np.int32),
-    "tgt_len_predicted": lambda truth, trail: _known(trail.tgt_len_by_src_len)[truth.src_len],
+    "tgt_len_predicted": lambda truth, trail: (
+        _known(trail.tgt_len_by_src_len)[truth.src_len] if trail.tgt_len_predicted is None else trail.tgt_len_predicted
+    ),
     "t_exe_s": _execution_s,
     "t_tx_s": _transfer_s,
     "latency_s": lambda truth, trail: trail.queue_s + _execution_s(truth, trail) + _transfer_s(truth, trail),
@@ -244,7 +261,7 @@ class RequestLog(Log):
         """The log of which this is a sample; the log itself if it is none."""
 
     @classmethod
-    def of(cls, truth: Truth, trail: Trail, rows: slice = slice(None)) -> RequestLog:
+    def of(cls, truth: Truth, trail: Trail, rows: slice | Array = slice(None)) -> RequestLog:
         """Return the log of some requests of a run."""
         return cls(run_columns(truth, trail), rows)
 
@@ -267,7 +284,7 @@ class RequestLog(Log):
     def answered(self) -> RequestLog:
         """The log of the requests that were answered."""
         outcome = self.columns["outcome"]
-        numbers = np.arange(len(outcome))[self._rows]
+        numbers = np.arange(len(outcome))[self._rows] if isinstance(self._rows, slice) else self._rows
         kept = were_answered(outcome[numbers])
         return self if kept.all() else RequestLog(self.columns, numbers[kept])
 

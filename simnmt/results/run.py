@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+import numpy as np
+
+from simnmt.base.suggestions import format_list
 from simnmt.network.series import RttSeries
+from simnmt.results.columns import Array
 from simnmt.results.device_accounts import BatchAccount, PlannedDevice, RunEnergy, StreamAccount
 from simnmt.results.metrics import Assertion, Assessment, assess_run
+from simnmt.results.places import CellName, Place, wholes
 from simnmt.results.recommendation import best_row
 from simnmt.results.requests import Misroutes, RequestLog, drawn_logs
-from simnmt.results.summary import Device, Place, Row
+from simnmt.results.summary import Device, Row
 from simnmt.workload.length_table import LengthTable
 
 if TYPE_CHECKING:
@@ -54,11 +60,12 @@ class LiveMeasurement:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cell:
-    """The results of one workload on one network: replication 0, under every policy.
+    """The results of one simulated world: a workload on a network in replication 0, under every policy.
 
     Of a run directory `logs` and `batches` are known; the rest has its defaults.
     """
 
+    site: str
     workload: str
     network: str
     devices: tuple[Device, ...]
@@ -87,6 +94,33 @@ class Cell:
     """Joules and money; empty if they are not accounted for."""
     profile_warnings: tuple[tuple[str, ...], ...] = ()
     """Effects on the numbers of what is doubtful about each target's profile; empty if they were not determined."""
+
+    parts: Mapping[tuple[str, str], Array] = field(default_factory=dict)
+    """Of a world that several sites or workloads share, the rows of each site's workload; else empty."""
+    sources: tuple[Cell, ...] = ()
+    """Of such a world, what each site and workload reads and is believed to take, as cells without requests; else empty."""
+
+    @property
+    def name(self) -> CellName:
+        """Site, workload and network."""
+        return CellName.of(self)
+
+    def places(self, policy: str, requests: int) -> tuple[list[Place], Array]:
+        """Return the places of a policy's requests, and for each request the number of its place."""
+        groups, numbers = [*self.parts] or [(self.site, self.workload)], np.zeros(requests, np.int32)
+        for number, rows in enumerate(self.parts.values()):
+            numbers[rows] = number
+        return [Place(*group, self.network, policy) for group in groups], numbers
+
+    @property
+    def inputs(self) -> tuple[Cell, ...]:
+        """The cells whose lengths, series and profiles are those of all requests: `sources`, or the cell itself."""
+        return self.sources or (self,)
+
+    @property
+    def loads(self) -> bool:
+        """True if a device loads models."""
+        return any(device.loads for device in self.devices)
 
     @property
     def shown_kinds(self) -> tuple[str, ...]:
@@ -118,7 +152,7 @@ def format_sources(profiles: Sequence[tuple[str, str]], series: Sequence[tuple[s
         names: dict[str, dict[str, None]] = {}
         for kind, name in kinds:
             names.setdefault(kind, {})[name] = None
-        return ", ".join(f"{' and '.join(those)} {kind.replace(', ', ' but ')}" for kind, those in names.items())
+        return ", ".join(f"{format_list(those)} {kind.replace(', ', ' but ')}" for kind, those in names.items())
 
     return f"device profiles: {grouped(profiles)}; round trips: {grouped(series)}"
 
@@ -142,7 +176,7 @@ def doubtful_profiles(cells: Iterable[Cell]) -> list[dict[str, Any]]:
     """Return the doubtful profiles of some cells, each once (`group_doubts`)."""
     return group_doubts(
         (device.name, profile, kind, messages)
-        for cell in cells
+        for cell in itertools.chain.from_iterable(cell.inputs for cell in cells)
         for device, profile, kind, messages in zip(
             cell.devices, cell.profile_names, cell.profile_kinds, cell.profile_warnings, strict=False
         )
@@ -156,14 +190,14 @@ class Run:
     name: str
     seed: int
     summary_rows: list[Row]
-    """One record per workload, network and policy (see `simnmt.results.summary`)."""
+    """One record per site, workload, network and policy (see `simnmt.results.summary`)."""
     comparisons: list[Row] = field(default_factory=list)
     fits: list[Row] = field(default_factory=list)
     """Fits per workload and device: the beliefs of the policies, with their errors."""
     recommendations: list[Row] = field(default_factory=list)
-    """The best deployable policy of each workload and network (see `simnmt.results.recommendation`)."""
+    """The best deployable policy of each cell (see `simnmt.results.recommendation`)."""
     gaps: list[Row] = field(default_factory=list)
-    """The gap analysis: one row per workload, network and removed source of loss (CNMT-19); empty if none was asked for."""
+    """The gap analysis: one row per cell and removed source of loss (CNMT-19); empty if none was asked for."""
     notes: list[str] = field(default_factory=list)
     """Sentences that a reader needs to judge the numbers."""
     cells: Sequence[Cell] = ()
@@ -197,16 +231,23 @@ class Run:
         return [replace(cell, logs=drawn_logs(cell.logs, MOST_DRAWN)) for cell in self.cells]
 
     @property
+    def whole_rows(self) -> list[Row]:
+        """The rows of all requests of each simulated world, without those of the sites and the workloads of a mix."""
+        return [row for of_cell in wholes(self.summary_rows).values() for row in of_cell]
+
+    @property
     def requests(self) -> pd.DataFrame:
-        """Every request of replication 0, with its workload, network and policy."""
+        """Every request of replication 0, with its site, workload, network and policy."""
         import pandas as pd
 
-        frames = [
-            pd.DataFrame(dict(log)).assign(workload=cell.workload, network=cell.network, policy=policy)
-            for cell in self.cells
-            for policy, log in cell.logs.items()
-        ]
-        return pd.concat(frames, ignore_index=True).astype(dict.fromkeys(("workload", "network", "policy"), "category"))
+        frames = []
+        for cell in self.cells:
+            for policy, log in cell.logs.items():
+                places, numbers = cell.places(policy, log.requests)
+                names = dict(zip(Place._fields, zip(*places, strict=True), strict=True))
+                named = {key: np.array(of_key, object)[numbers] for key, of_key in names.items()}
+                frames.append(pd.DataFrame(dict(log)).assign(**named))
+        return pd.concat(frames, ignore_index=True).astype(dict.fromkeys(Place._fields, "category"))
 
     @property
     def totals_s(self) -> dict[Place, list[float]]:
@@ -215,7 +256,7 @@ class Run:
 
     @property
     def rows(self) -> pd.DataFrame:
-        """The summary as a table: one row per workload, network and policy; seconds."""
+        """The summary as a table: one row per site, workload, network and policy; seconds."""
         import pandas as pd
 
         return pd.DataFrame(self.summary_rows)
@@ -238,26 +279,28 @@ class Run:
         """
         return best_row(self.recommendations, self.summary_rows, workload, network)
 
-    def assess(self, text: str, workload: str | None = None, network: str | None = None) -> list[Assessment]:
-        """Return whether the run meets a requirement such as `p95_ms<=300`, for every workload and network.
+    def assess(
+        self, text: str, workload: str | None = None, network: str | None = None, site: str | None = None
+    ) -> list[Assessment]:
+        """Return whether the run meets a requirement such as `p95_ms<=300`, in every cell.
 
         Args:
             text: a requirement of the recommended policy, or of another one, as in `"cnmt: p95_ms<=300"`.
-            workload, network: the ones judged; None: all.
+            workload, network, site: the ones judged; None: all.
 
         Raises `InputError` for an unknown metric, policy or place, and for a metric that the run does not have.
         """
         assertion = Assertion.parse(text, {row["policy"]: None for row in self.summary_rows})
-        return assess_run(assertion, self.summary_rows, self.recommendations, self.replicated, workload, network)
+        return assess_run(assertion, self.summary_rows, self.recommendations, self.replicated, workload, network, site)
 
-    def meets(self, text: str, workload: str | None = None, network: str | None = None) -> bool:
+    def meets(self, text: str, workload: str | None = None, network: str | None = None, site: str | None = None) -> bool:
         """Return whether a requirement is met everywhere that `assess` judges it.
 
         Example:
             >>> simnmt.run("@quickstart", requests=1000).meets("p95_ms<=300", network="cp2")  # doctest: +SKIP
             True
         """
-        return all(assessment.met for assessment in self.assess(text, workload, network))
+        return all(assessment.met for assessment in self.assess(text, workload, network, site))
 
     def document(self) -> dict[str, Any]:
         """Return the content of summary.json."""
@@ -265,7 +308,7 @@ class Run:
         named |= {key: getattr(self, key) for key in ("comparisons", "recommendations", "fits", "gaps")}
         parts: dict[str, list[Row]] = {"batches": [], "plans": [], "streams": [], "energy": []}
         for cell in self.cells:
-            place = {"workload": cell.workload, "network": cell.network}
+            place = cell.name._asdict()
             for kind in ("batches", "streams"):
                 for policy, device, account in cell.accounts(kind):
                     parts[kind].append({**place, "policy": policy, "device": device, **account.as_json()})

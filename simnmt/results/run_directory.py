@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timezone
-from functools import cache
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,10 @@ from simnmt.base import files
 from simnmt.base.errors import InputError
 from simnmt.results.columns import Array, arrow_array
 from simnmt.results.device_accounts import BatchAccount
+from simnmt.results.places import ALL, Place, wholes
 from simnmt.results.requests import Columns, RequestLog
 from simnmt.results.run import Cell, LiveMeasurement, Run
-from simnmt.results.summary import Device, Place, Row, by_cell
+from simnmt.results.summary import Device, Row
 
 MANIFEST, RESOLVED, INPUT = "manifest.json", "scenario.resolved.yaml", "scenario.input.yaml"
 SUMMARY, TABLE, REQUESTS, PAGE = "summary.json", "summary.csv", "requests.parquet", "report.html"
@@ -36,7 +37,6 @@ REPRODUCTION = "reproduction.json"
 OUTPUTS = frozenset({RESOLVED, INPUT, SUMMARY, TABLE, REQUESTS, PAGE})
 """Names that a manifest may list; another name could lead anywhere."""
 REMEDY = "run the scenario anew"
-_PLACE = ("workload", "network", "policy")
 _ELSEWHERE = "give another output folder"
 
 
@@ -130,13 +130,14 @@ def write_json(path: Path, content: Any) -> None:
 
 def replications_document(replicated: Mapping[Place, Mapping[str, Sequence[float | None]]]) -> list[Row]:
     """Return the numbers of each replication as the manifest has them."""
-    return [dict(zip(_PLACE, place, strict=True)) | {"values": dict(columns)} for place, columns in replicated.items()]
+    return [place._asdict() | {"values": dict(columns)} for place, columns in replicated.items()]
 
 
 def write_rows(path: Path, rows: list[Row]) -> None:
     """Write the summary's rows as CSV, with an empty cell for an unknown number."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    names = dict.fromkeys(name for row in rows for name in row)
+    writer = csv.DictWriter(text, fieldnames=list(names), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     path.write_text(text.getvalue(), encoding="utf-8")
@@ -147,22 +148,21 @@ ROW_GROUP = 131_072
 
 
 def write_requests(path: Path, cells: Iterable[Cell]) -> None:
-    """Write one row per request of replication 0, row groups of one workload, network and policy each."""
+    """Write one row per request of replication 0, row groups of one simulated world and policy each."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    logs = {(cell.workload, cell.network, policy): log for cell in cells for policy, log in cell.logs.items()}
-    labels = [list(dict.fromkeys(names)) for names in zip(*logs, strict=True)]
-
-    def repeated(at: int, name: str, count: int) -> Any:
-        indices = arrow_array(np.full(count, labels[at].index(name), np.int32))
-        return pa.DictionaryArray.from_arrays(indices, arrow_array(labels[at], str))
+    logs = [(log, *cell.places(policy, log.requests)) for cell in cells for policy, log in cell.logs.items()]
+    labels = [list(dict.fromkeys(names)) for names in zip(*(place for _, places, _ in logs for place in places), strict=True)]
 
     # The file is opened here: pyarrow would take no name that is not UTF-8, and blurs the reason of a failed write.
     with path.open("wb") as file, ExitStack() as stack:
         writer: Any = None
-        for place, log in logs.items():
-            named = {key: repeated(at, place[at], len(log["target"])) for at, key in enumerate(_PLACE)}
+        for log, places, numbers in logs:
+            named = {}
+            for key, known, names in zip(Place._fields, labels, zip(*places, strict=True), strict=True):
+                indices = arrow_array(np.array([known.index(name) for name in names], np.int32)[numbers])
+                named[key] = pa.DictionaryArray.from_arrays(indices, arrow_array(known, str))
             table = pa.table(named | {name: arrow_array(values) for name, values in log.items()})
             if writer is None:
                 floats = [field.name for field in table.schema if pa.types.is_floating(field.type)]
@@ -233,10 +233,10 @@ def load_run(directory: Path, scenario: Row) -> Run:
         lists = ("rows", "comparisons", "fits", "recommendations", "gaps", "notes", "batches")
         if not (summary["rows"] and isinstance(summary["name"], str) and all(isinstance(summary[key], list) for key in lists)):
             raise TypeError
-        workloads = [workload for workload, _ in by_cell(summary["rows"])]
+        workloads = [cell.workload for cell in wholes(summary["rows"])]
     with _read(directory / MANIFEST):
         devices = {name: tuple(Device(**device) for device in manifest[DEVICES][name]) for name in workloads}
-        replicated = {tuple(row[key] for key in _PLACE): dict(row["values"]) for row in manifest[REPLICATIONS]}
+        replicated = {Place.of(row): dict(row["values"]) for row in manifest[REPLICATIONS]}
         engines, engine_reasons = dict(manifest["engines"]), dict(manifest["engine_reasons"])
     with _read(directory / SUMMARY):
         copied = ("name", "seed", "comparisons", "fits", "recommendations", "gaps", "notes")
@@ -256,35 +256,73 @@ def load_run(directory: Path, scenario: Row) -> Run:
 
 
 def _stored_cells(directory: Path, devices: Mapping[str, tuple[Device, ...]], summary: Row) -> list[Cell]:
-    accounts = {
-        tuple(record[key] for key in (*_PLACE, "device")): BatchAccount.of_json(record) for record in summary["batches"]
-    }
+    accounts = {(Place.of(record), record["device"]): BatchAccount.of_json(record) for record in summary["batches"]}
     cells = []
-    for place, rows in by_cell(summary["rows"]).items():
-        logs = {row["policy"]: stored_log(directory / REQUESTS, (*place, row["policy"])) for row in rows}
-        batches = {name: tuple(accounts.get((*place, name, device.name)) for device in devices[place[0]]) for name in logs}
+    for cell, rows in wholes(summary["rows"]).items():
+        of_cell = devices[cell.workload]
+        logs = {row["policy"]: stored_log(directory / REQUESTS, Place.of(row)) for row in rows}
+        batches = {name: tuple(accounts.get((Place(*cell, name), device.name)) for device in of_cell) for name in logs}
         batched = {name: of_devices for name, of_devices in batches.items() if any(of_devices)}
-        cells.append(Cell(*place, devices[place[0]], logs, batched))
+        parts = StoredParts(directory / REQUESTS, Place.of(rows[0]))
+        cells.append(Cell(*cell, of_cell, logs, batched, parts=parts))
     return cells
+
+
+def _row_groups(path: Path, place: Place) -> tuple[Any, list[int]]:
+    """Return the opened file, and the numbers of the row groups of a place, each of one simulated world and policy."""
+    import pyarrow.parquet as pq
+
+    with _read(path):
+        file = pq.ParquetFile(path)
+        at = [file.schema_arrow.get_field_index(key) for key in Place._fields]
+        groups = map(file.metadata.row_group, range(file.num_row_groups))
+        labels = [[group.column(index).statistics.min for index in at] for group in groups]
+        # In a group of several sites or workloads, the least name says nothing.
+        return file, [
+            number
+            for number, label in enumerate(labels)
+            if all(known in (ALL, name) for known, name in zip(place, label, strict=True))
+        ]
+
+
+class StoredParts(Mapping[tuple[str, str], Array]):
+    """The numbers of the requests by site and workload, read on the first access."""
+
+    def __init__(self, path: Path, place: Place) -> None:
+        """`place`: one of all requests of a simulated world."""
+        self._path, self._place = path, place
+
+    @cached_property
+    def _rows(self) -> dict[tuple[str, str], Array]:
+        file, groups = _row_groups(self._path, self._place)
+        with _read(self._path):
+            table = file.read_row_groups(groups, columns=["site", "workload"])
+            sites, workloads = (table[key].unify_dictionaries().combine_chunks() for key in ("site", "workload"))
+            count = len(workloads.dictionary)
+            part = sites.indices.to_numpy() * count + workloads.indices.to_numpy()
+            return {
+                (sites.dictionary[number // count].as_py(), workloads.dictionary[number % count].as_py()): np.flatnonzero(
+                    part == number
+                )
+                for number in np.unique(part).tolist()
+            }
+
+    def __getitem__(self, part: tuple[str, str]) -> Array:
+        return self._rows[part]
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
 
 def stored_log(path: Path, place: Place) -> RequestLog:
     """Return the log of one policy's requests in requests.parquet, which is opened on the first access."""
-
-    @cache
-    def opened() -> tuple[Any, list[int]]:
-        """Return the file, and the numbers of the policy's row groups: each is of one workload, network and policy."""
-        import pyarrow.parquet as pq
-
-        with _read(path):
-            file = pq.ParquetFile(path)
-            at = [file.schema_arrow.get_field_index(key) for key in _PLACE]
-            groups = map(file.metadata.row_group, range(file.num_row_groups))
-            labels = [tuple(group.column(index).statistics.min for index in at) for group in groups]
-            return file, [number for number, label in enumerate(labels) if label == place]
+    opened = cache(partial(_row_groups, path, place))
 
     def names() -> list[str]:
-        return [name for name in opened()[0].schema_arrow.names if name not in _PLACE]
+        return [name for name in opened()[0].schema_arrow.names if name not in Place._fields]
 
     def read(name: str) -> Array:
         if name not in names():

@@ -18,6 +18,7 @@ import numpy as np
 
 from simnmt.base.arrays import Floats
 from simnmt.results.device_accounts import Log
+from simnmt.results.places import Place
 from simnmt.results.summary import Device, Numbers, Row, Runs, known
 
 LOAD_SUFFIX = "_busiest_load"
@@ -116,17 +117,16 @@ def _by_chance(boxes: int, box_requests: float) -> float:
     return 1.0 + sqrt(4.0 * unlikely / box_requests) + unlikely / box_requests
 
 
-def with_stability(rows: Sequence[Row], runs: Runs, open_loops: Mapping[str, Sequence[Device]]) -> list[Row]:
+def with_stability(rows: Sequence[Row], runs: Runs, open_loops: Mapping[tuple[str, str], Sequence[Device]]) -> list[Row]:
     """Add the columns on overload to each row (docs/reference/results.md#rows); None everywhere for a stable row.
 
-    `open_loops`: the devices of each workload with an open loop. In other loops clients wait for answers, so no queue grows
-    beyond their number.
+    `open_loops`: by site and workload, the devices of those with an open loop. In other loops clients wait for answers, so no
+    queue grows beyond their number.
     """
     judged = []
     for row in rows:
         counted = row["requests"] - round(row.get("warm_up_requests") or 0)
-        place = row["workload"], row["network"], row["policy"]
-        overloaded = overloads(runs[place], counted, open_loops.get(row["workload"], ()))
+        overloaded = overloads(runs[Place.of(row)], counted, open_loops.get((row["site"], row["workload"]), ()))
         worst = overloaded[0] if overloaded else None
         columns: Row = {
             "unstable": ", ".join(map(str, overloaded)) or None,
@@ -151,10 +151,10 @@ def mark_unstable(comparisons: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
 
     A change against such a side depends on how long the run lasts.
     """
-    without_mean = {(row["workload"], row["network"], row["policy"]) for row in rows if row.get("unstable")}
+    without_mean = {Place.of(row) for row in rows if row.get("unstable")}
     marked = []
     for pair in comparisons:
-        sides = [side for side in ("policy", "baseline") if (pair["workload"], pair["network"], pair[side]) in without_mean]
+        sides = [side for side in ("policy", "baseline") if Place.of(pair, pair[side]) in without_mean]
         marked.append(pair | {"unstable": "both" if len(sides) == 2 else sides[0] if sides else None})
     return marked
 

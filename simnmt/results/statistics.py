@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 from simnmt.base.arrays import Floats
 from simnmt.base.suggestions import format_list
 from simnmt.results.number_text import format_interval
+from simnmt.results.places import Place
 
 CONFIDENCE = 0.95
 SKEW_UNSEEN = 1.5
@@ -243,15 +244,14 @@ PREDICTED = {
 QUANTILES = 499
 """Quantiles that stand for Student's distribution."""
 _Row = Mapping[str, Any]
-_Place = tuple[str, str, str]
 _Numbers = Mapping[str, float | None]
 
 
 def with_predictions(
     rows: Sequence[_Row],
     comparisons: Sequence[_Row],
-    runs: Mapping[_Place, Sequence[_Numbers]],
-    drawn: Sequence[tuple[int, Mapping[_Place, _Numbers]]],
+    runs: Mapping[Place, Sequence[_Numbers]],
+    drawn: Sequence[tuple[int, Mapping[Place, _Numbers]]],
     confidence: float,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the rows and the comparisons with prediction intervals, of which a share of `confidence` is to hold the truth.
@@ -263,7 +263,7 @@ def with_predictions(
 
     def values(row: _Row, policy: str, name: str) -> tuple[Floats, Floats, Floats]:
         """Return a number by replication, by draw, and in each draw's replication; NaN for unknown ones."""
-        place = row["workload"], row["network"], policy
+        place = Place.of(row, policy)
         base = np.array([numbers.get(name) for numbers in runs[place]], np.float64)
         draws = [(replication, of_unit[place].get(name)) for replication, of_unit in drawn if place in of_unit]
         return base, np.array([value for _, value in draws], np.float64), base[[replication for replication, _ in draws]]

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.arrays import Floats
-from simnmt.results.device_accounts import BatchAccount, Log, StreamAccount, batch_columns, stream_columns
+from simnmt.results.device_accounts import BatchAccount, Log, StreamAccount, batch_columns, model_columns, stream_columns
 from simnmt.results.metrics import STANDARD_METRICS, Criteria, Metric, Objective, Sample, columns_of, objective_metric
 from simnmt.results.number_text import digits, duration
+from simnmt.results.places import Place, wholes
 from simnmt.results.requests import read_once
 from simnmt.results.statistics import (
     Estimate,
@@ -27,7 +28,6 @@ from simnmt.results.statistics import (
 Row = dict[str, Any]
 Numbers = dict[str, float | None]
 """The numbers of one run by the column of the summary; None for unknown ones."""
-Place = tuple[str, str, str]
 Runs = Mapping[Place, Sequence[Numbers]]
 
 
@@ -38,20 +38,14 @@ class Device:
     name: str
     servers: int
     """Boxes of this kind."""
-    workers: int
-    """Requests that each box executes side by side."""
+    workers: float
+    """Requests that each box executes side by side; of sites with other numbers of workers, the mean of their boxes."""
     batch: int | None = None
     """Most sentences that each box decodes together; None if it does not batch."""
     streamed: bool = False
     """True if its model is streamed from its disk."""
-
-
-def by_cell(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
-    """Return the rows of each workload and network, in the order of the rows."""
-    cells: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        cells.setdefault((row["workload"], row["network"]), []).append(row)
-    return cells
+    loads: bool = False
+    """True if it loads and evicts models."""
 
 
 def measure(
@@ -90,7 +84,7 @@ def measure(
     sent = np.bincount(target, minlength=max(len(devices), 1))
     quantiles = _quantiles(latency_s, "latency", criteria.metrics)
 
-    def answered(within_s: float | None) -> int:
+    def answered(within_s: float | Floats | None) -> int:
         return requests if within_s is None else int(np.count_nonzero(latency_s <= within_s))
 
     numbers: Numbers = {
@@ -105,13 +99,16 @@ def measure(
         "offered_rps": requests / (issued_s - start_s) if discipline != "back_to_back" and issued_s > start_s else None,
         "deadline_met_share": None if criteria.deadline_s is None else answered(criteria.deadline_s) / requests,
         "goodput_rps": answered(criteria.good_within_s) / (makespan_s - start_s),
-        "good_within_s": criteria.good_within_s,
+        "good_within_s": criteria.good_within_s if isinstance(criteria.good_within_s, float) else None,
     }
     if any(device.batch is not None or device.streamed for device in devices):
         first_s = _first_token_latency_s(log)
         mean_s = float(first_s.sum()) / requests  # NaN unless the first token of every request is known
         numbers["mean_first_token_s"] = None if isnan(mean_s) else mean_s
         numbers |= _quantiles(first_s, "first_token", criteria.metrics)
+    loading = "model_load" in log
+    if loading:
+        numbers["model_loads"] = float(log["model_load"].sum())
     for number, device in enumerate(devices):
         there, name = target == number, device.name
         numbers |= {f"{name}_share": int(sent[number]) / requests, f"{name}_load": None, f"{name}_busiest_load": None}
@@ -122,6 +119,8 @@ def measure(
             )
         if device.streamed:
             numbers |= stream_columns(name, streamed[number] if streamed else None, makespan_s)
+        if device.loads and loading:
+            numbers |= model_columns(name, log["model_load"][there], log["load_wait_s"][there])
         if working_s > 0.0:
             # Seconds of execution; of a device that batches, target tokens with the end of the sentence.
             work = log["t_exe_s"][there] if account is None else log["tgt_len"][there] + 1.0
@@ -218,7 +217,7 @@ def with_regret(runs: Runs, oracle: str | None) -> Runs:
     def regret_s(place: Place, replication: int) -> float | None:
         if oracle is None:
             return None
-        best = runs[place[0], place[1], oracle][replication]
+        best = runs[place._replace(policy=oracle)][replication]
         return known(runs[place][replication]["total_latency_s"]) - known(best["total_latency_s"])
 
     return {
@@ -234,19 +233,22 @@ WITH_INTERVAL = ("total_latency_s", "regret_s")
 
 
 def rows(runs: Runs, requests: int, *, metrics: Sequence[Metric] = ()) -> list[Row]:
-    """Return one row per workload, network and policy: means over the replications, in the order of the runs.
+    """Return one row per site, workload, network and policy: means over the replications, in the order of the runs.
 
-    `requests`: issued in each run. `metrics`: those that were measured beside the standard ones. Other numbers than those and
-    `WITH_INTERVAL` have no interval, which would take most of the time of a sweep's table.
+    `requests`: issued in each run, unless numbers have others. `metrics`: those that were measured beside the standard ones.
+    Other numbers than those and `WITH_INTERVAL` have no interval, which would take most of the time of a sweep's table.
     """
     with_interval = {*WITH_INTERVAL, *columns_of(metrics)}
     table: list[Row] = []
-    for (workload, network, policy), replications in runs.items():
-        row: Row = {"workload": workload, "network": network, "policy": policy}
-        row |= {"replications": len(replications), "requests": requests}
+    for place, replications in runs.items():
+        row: Row = {**place._asdict(), "replications": len(replications), "requests": requests}
         # The oracle is no bound if requests wait, nor if a policy moves the times at which requests meet the network.
         no_queues = all(value is None for name, value in replications[0].items() if name.endswith("_busiest_load"))
+        if "requests" in replications[0]:  # of a part of a mix; by chance, those of a site differ between replications
+            row["requests"] = round(sum(known(numbers["requests"]) for numbers in replications) / len(replications))
         for name, first in replications[0].items():
+            if name in row:
+                continue
             values = [value for numbers in replications if (value := numbers[name]) is not None]
             complete = len(values) == len(replications)
             if name in SETTINGS:
@@ -269,13 +271,13 @@ def comparisons(runs: Runs, baselines: Iterable[str]) -> list[Row]:
     """
     totals_s = {place: [known(numbers["total_latency_s"]) for numbers in replications] for place, replications in runs.items()}
     baselines, table = list(baselines), list[Row]()
-    for (workload, network, policy), ours in totals_s.items():
+    for place, ours in totals_s.items():
         for baseline in baselines:
-            if baseline != policy:
-                theirs = totals_s[workload, network, baseline]
+            if baseline != place.policy:
+                theirs = totals_s[place._replace(policy=baseline)]
                 change = change_percent(ours, theirs)
-                place = {"workload": workload, "network": network, "policy": policy, "baseline": baseline}
-                table.append({**place, **change_columns(change), "effect": judge_change(change, ours == theirs)})
+                effect = judge_change(change, ours == theirs)
+                table.append({**place._asdict(), "baseline": baseline, **change_columns(change), "effect": effect})
     return table
 
 
@@ -311,10 +313,10 @@ def known(value: float | None) -> float:
 
 
 def warm_up_notes(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield a sentence for each workload and network on the requests that were left out as warm-up."""
-    for (workload, network), (row, *_) in by_cell(rows).items():
+    """Yield a sentence for each cell on the requests that were left out as warm-up."""
+    for cell, (row, *_) in wholes(rows).items():
         if row.get("warm_up_requests"):
             yield (
-                f"{workload} on {network}: the first {row['warm_up_requests']:,.0f} of {row['requests']:,} requests are "
+                f"{cell}: the first {row['warm_up_requests']:,.0f} of {row['requests']:,} requests are "
                 "warm-up. Only batches, streams, energy, money, faults, figures and requests.parquet count them."
             )

@@ -1,4 +1,4 @@
-"""The table of a sweep: a row for each point, workload, network and policy, in one Parquet file with its own description."""
+"""The table of a sweep: a row for each point, cell and policy, in one Parquet file with its own description."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HEADER, TABLE, PAGE = "sweep.json", "sweep.parquet", "sweep.html"
 _METADATA = b"simnmt_sweep"
 POINT = "point"
 WHOLE = frozenset({POINT, "replications", "requests", "unstable_replications"})
-TEXTS = frozenset({"workload", "network", "policy", "unstable", "unstable_device", "standing"})
+TEXTS = frozenset({"site", "workload", "network", "policy", "unstable", "unstable_device", "standing"})
 BEST, EQUAL, TIED, WORSE = "best", "as good as the best", "not distinguishable from the best", "worse"
 UNSTABLE, BOUND = "unstable", "bound"
 """Standings of a policy at its point, with those above: `bound` for the oracle, which knows the truth."""

@@ -19,7 +19,7 @@ from simnmt.base.errors import InputError, printable
 from simnmt.base.extension import OBJECT, ListOfPython, of_object
 from simnmt.base.files import read_bounded
 from simnmt.scenario.errors import Location, ScenarioError, describe_value, format_location, quote_text
-from simnmt.scenario.yaml_text import MAX_DEPTH, Mark, Marks, Place, parse_yaml, place_of
+from simnmt.scenario.yaml_text import MAX_DEPTH, UNPRINTABLE, Mark, Marks, Place, parse_yaml, place_of
 
 MAX_BYTES = 1 << 18
 """A scenario has a few thousand bytes; the parser takes some seconds for this many."""
@@ -99,6 +99,9 @@ def plain_data(value: object, *, option: str | None = None, location: Location =
         return os.fspath(value)
     if isinstance(value, numbers.Real) and not isinstance(value, bool):
         return int(value) if isinstance(value, numbers.Integral) else float(value)
+    if isinstance(value, str) and UNPRINTABLE.search(value):
+        what = "holds a control character, which is no part of a text"
+        raise ScenarioError(f"{format_location(location)}: {what}".removeprefix(": "), path=option)
     if objects or value is None or isinstance(value, (str, bool)):
         return value
     what = f"a {type(value).__name__} is no text, number, mapping or list"
@@ -218,15 +221,61 @@ def overrides_of_call(texts: Iterable[str | Override], *, as_options: bool = Fal
 def apply_overrides(document: Document, overrides: Iterable[str | Override]) -> Document:
     """Return the document with every override applied in order; the given document is unchanged.
 
-    Mappings that are missing on the path, or null, are created. Raises `ScenarioError` if an override is malformed, or leads
-    through a text, a number or past the end of a list.
+    Mappings that are missing on the path, or null, are created. A key of a part that a site inherits is changed in a copy of
+    the part at the site. `sites.*.KEY` is the key at all sites. Raises `ScenarioError` if an override is malformed, or leads
+    through a text, a number or past the end of a list, or if no site has the key.
     """
     for given in overrides:
         override = Override.parse(given) if isinstance(given, str) else given
-        marks = dict(document.marks)
-        content = _replaced(document.content, (), override, marks)
+        content, marks = document.content, dict(document.marks)
+        for location in _locations(content, override):
+            content = _with_inherited_part(content, location, marks)
+            content = _replaced(content, (), dataclasses.replace(override, location=location), marks)
         document = dataclasses.replace(document, content=content, marks=marks)
     return document
+
+
+PARTS_OF_SITES = ("networks", "devices", "policies")
+"""Keys of a scenario whose parts, by name, a site replaces by its own or else inherits."""
+
+
+def _parts_at(content: Any, site: str, key: str) -> dict[str, Any]:
+    parts = child(child(child(content, "sites"), site), key)
+    return parts if isinstance(parts, dict) else {}
+
+
+def _locations(content: Any, override: Override) -> list[tuple[str, ...]]:
+    """Return where an override holds: for `sites.*`, at every site that has the part, and in the part that others inherit."""
+    if override.location[:2] != ("sites", "*") or len(override.location) < 3:
+        return [override.location]
+    below, sites = override.location[2:], child(content, "sites")
+    at = dict.fromkeys(sites if isinstance(sites, dict) else ())
+    locations = [("sites", site, *below) for site in at]
+    if len(below) > 2 and below[0] in PARTS_OF_SITES:
+        key, name = below[:2]
+        parts = {site: _parts_at(content, site, key) for site in at}
+        inherited = child(content, key)
+        without = {site for site in at if key == "devices" and parts[site].get(name, ...) is None}
+        locations = [("sites", site, *below) for site in at if name in parts[site] and site not in without]
+        if isinstance(inherited, dict) and name in inherited and any(name not in parts[site] for site in at):
+            locations.append(below)
+    if not locations:
+        what = f"no site has {format_location(below[:2])}" if at else "the scenario has no sites"
+        raise ScenarioError(f"{format_location(override.location)}: {what}", path=override.label)
+    return locations
+
+
+def _with_inherited_part(content: Any, location: tuple[str, ...], marks: dict[Location, Mark]) -> Any:
+    """Return the content with a copy of the part below which a location lies, if the site of the location inherits the part."""
+    if len(location) < 5 or location[0] != "sites" or location[2] not in PARTS_OF_SITES:
+        return content
+    _, site, *part = location[:4]
+    inherited = child(child(content, part[0]), part[1])
+    if inherited is None or part[1] in _parts_at(content, site, part[0]):
+        return content
+    content = _replaced(content, (), Override(location[:4], inherited, ""), marks)
+    marks |= {("sites", site, *place): mark for place, mark in marks.items() if place[:2] == tuple(part)}
+    return content
 
 
 def _replaced(content: Any, location: Location, override: Override, marks: dict[Location, Mark]) -> Any:

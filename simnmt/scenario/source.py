@@ -29,6 +29,8 @@ from simnmt.workload.arrivals import BackToBack
 
 def describe_separate_runs(scenario: ScenarioConfiguration) -> str:
     """Describe that several workloads share no device and no link; empty if at most one has requests that may meet."""
+    if scenario.shares_devices:
+        return ""
     meeting = [part for part in scenario.workloads.values() if not isinstance(part.arrivals, BackToBack)]
     if len(meeting) < 2:
         return ""

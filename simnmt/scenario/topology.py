@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
+from math import inf
 
+from simnmt.base.laws import DrawnNumber
 from simnmt.base.suggestions import did_you_mean
-from simnmt.network.configuration import links_of
+from simnmt.network.configuration import MOST_MEAN_RTT_MS, links_of
 from simnmt.policies.baselines import FixedPolicy
+from simnmt.results.places import ALL
 from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
 from simnmt.scenario.document import Document
-from simnmt.scenario.errors import Location
+from simnmt.scenario.errors import Location, format_location
 from simnmt.workload.arrivals import BackToBack, Clients
 
 _RESERVED_NAMES = ("offloaded", "misrouted", "answered", "lost", "fallback")
@@ -22,11 +25,69 @@ Misfit = tuple[Location, str]
 
 def check_topology(scenario: ScenarioConfiguration, document: Document) -> None:
     """Raise `ScenarioError` at the first key that does not fit the others."""
-    for location, what in chain(_devices(scenario), _hops(scenario), _links(scenario), _clocks(scenario), _policies(scenario)):
+    for location, what in chain(_sites(scenario), _lines(scenario), _parts(scenario)):
         raise document.error(location, what, key=True)
 
 
-def _devices(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
+def _parts(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
+    """Yield parts that do not fit the others, for a site where it has them."""
+    for name in scenario.sites or [None]:
+        seen = scenario if name is None else scenario.at(name)
+        checks = _devices(seen, scenario), _hops(seen), _links(seen), _clocks(seen), _policies(seen, scenario)
+        for location, what in chain(*checks):
+            place = location if name is None else scenario.key_at(name, location)
+            if place != location:
+                what = what.replace(format_location(location[:2]), format_location(place[:4]))
+            yield place, what if name is None or place != location else f"{what} (at site {name})"
+
+
+def _sites(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
+    """Yield workloads that cannot share devices, and names at sites that stand for nothing or for two things."""
+    for workload in scenario.workloads if scenario.shares_devices else ():
+        if not scenario.is_open(workload):
+            place: Location = ("share_devices",) if scenario.share_devices else ("workloads", workload, "arrivals")
+            what = f"answers set the pace of workload {workload}, so no rate says how many of its requests meet those of others"
+            yield place, f"{what} (give workloads.{workload}.arrivals a rate)"
+    if scenario.sites and not scenario.shares_devices:
+        yield ("share_devices",), "sites share the devices behind their first ones (leave share_devices out)"
+    names: set[str] = {ALL}
+    for single in scenario.single_sites:
+        if single.name in names:
+            yield ("sites", single.site), f"{single.name} already names {'the sum' if single.name == ALL else 'another site'}"
+        names.add(single.name)
+    for name, site in scenario.sites.items():
+        place = ("sites", name)
+        for number, workload in enumerate(site.workloads or ()):
+            if workload not in scenario.workloads:
+                yield (*place, "workloads", number), f"unknown workload ({did_you_mean(workload, scenario.workloads)})"
+        for policy, settings in site.policies.items():
+            if policy not in scenario.policies:
+                yield (*place, "policies", policy), f"unknown policy ({did_you_mean(policy, scenario.policies)})"
+            elif settings.knows_truth != scenario.policies[policy].knows_truth:
+                yield (*place, "policies", policy), "knows the truth at one site and not at another; choose another name"
+        if scenario.late_answers is not None and scenario.own_device(name) is None:
+            yield (*place, "devices"), "late_answers are executed by the first device, and this site has none"
+    for workload in scenario.workloads if scenario.sites else ():
+        if not any(workload in scenario.workloads_at(site) for site in scenario.sites):
+            yield ("workloads", workload), "requested at no site"
+        if workload == ALL:
+            yield ("workloads", workload), f"{ALL} names the sum of the workloads"
+
+
+def _lines(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
+    """Yield laws of lines without sites that could draw them, and those that draw an RTT out of range."""
+    for name, network in {} if scenario.sites else scenario.networks.items():
+        for location, link in links_of(network):
+            if isinstance(link.rtt_mean_ms, DrawnNumber):
+                yield ("networks", name, *location, "rtt_mean_ms"), "each site draws one, and there are no sites"
+    for line in scenario.drawn_lines:
+        if not 0.0 < min(line.mean_ms) <= max(line.mean_ms) <= MOST_MEAN_RTT_MS:
+            ends = f"{min(line.mean_ms):.4g} to {max(line.mean_ms):.4g}"
+            what = f"draws {ends} ms for {line.site}, but a mean lies between 0 and {MOST_MEAN_RTT_MS:,}"
+            yield scenario.key_at(line.site, ("networks", line.network, *line.link, "rtt_mean_ms")), what
+
+
+def _devices(scenario: ScenarioConfiguration, whole: ScenarioConfiguration) -> Iterator[Misfit]:
     first, *others = scenario.devices
     if END_NODE in others:
         yield ("devices", END_NODE), f"devices are listed nearest first, so {END_NODE} comes first"
@@ -34,17 +95,19 @@ def _devices(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
         place = ("devices", name)
         if name in _RESERVED_NAMES or name.endswith("_busiest"):
             yield place, f"{name}_share or {name}_load is another number of the summary; choose another name"
-        if isinstance(device.profile, dict) and device.profile.keys() != scenario.workloads.keys():
-            workloads = ", ".join(scenario.workloads)
-            yield (*place, "profile"), f"needs one profile for all workloads, or one for each of {workloads}"
+        workloads = scenario.workloads.keys()
+        if isinstance(device.profile, dict) and not workloads <= device.profile.keys() <= whole.workloads.keys():
+            yield (*place, "profile"), f"needs one profile for all workloads, or one for each of {', '.join(workloads)}"
+        yield from _models(scenario, whole, name)
         if name == first and device.balancer not in (None, "attached"):
             yield (*place, "balancer"), f"end nodes are attached to the boxes of {first}, the first device"
         if name == END_NODE and device.count is not None:
             yield (*place, "count"), "every end node has one; workloads.NAME.end_nodes says how many there are"
         if name != END_NODE and scenario.balancer_of(name) == "attached":
             for workload, part in scenario.workloads.items():
-                clients = part.arrivals.clients if isinstance(part.arrivals, Clients) else part.end_nodes
-                if (device.count or 1) > min(part.end_nodes, clients):
+                clients = part.arrivals.clients if isinstance(part.arrivals, Clients) else inf
+                nodes = part.end_nodes if name == first else whole.nodes_of(workload)
+                if (device.count or 1) > min(nodes, clients):
                     yield (*place, "count"), f"more boxes than workload {workload} has end nodes or clients to attach to them"
         if device.batching is None and device.beyond_measured_batch:
             yield (*place, "beyond_measured_batch"), "there are no batches without batching"
@@ -58,6 +121,24 @@ def _devices(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
             given = {"batching": device.batching, "decoder": device.decoder, "failures": device.failures}
             for key in [key for key, value in given.items() if value is not None] + ["workers"] * (device.workers > 1):
                 yield (*place, key), "a box that streams its model decodes one sentence at a time as its profile says"
+
+
+def _models(scenario: ScenarioConfiguration, whole: ScenarioConfiguration, name: str) -> Iterator[Misfit]:
+    """Yield workloads without a model of a device, models of other workloads, and what no box with models does."""
+    device, place = scenario.devices[name], ("devices", name)
+    models = device.models or {}
+    for workload in scenario.workloads if models else ():
+        if workload not in models:
+            yield (*place, "models"), f"no model for workload {workload} (give devices.{name}.models.{workload})"
+    for workload in models:
+        if workload not in whole.workloads:
+            yield (*place, "models", workload), f"unknown workload ({did_you_mean(workload, whole.workloads)})"
+    if device.memory_gb is not None:
+        given = {"execution": device.execution, "failures": device.failures}
+        for key in [key for key, value in given.items() if value is not None]:
+            yield (*place, key), "not for a device with memory_gb, whose boxes load their models"
+    if device.models is not None and device.sti is not None:
+        yield (*place, "sti"), "a box that streams its model has one; give a profile in place of models"
 
 
 def _hops(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
@@ -109,8 +190,8 @@ def _clocks(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
             yield ("networks", name, "pace_s"), f"no workload meets networks.{name} on the clock pace"
 
 
-def _policies(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
-    if scenario.gap_analysis and scenario.analysed_policy is None:
+def _policies(scenario: ScenarioConfiguration, whole: ScenarioConfiguration) -> Iterator[Misfit]:
+    if whole.gap_analysis and whole.analysed_policy is None:
         yield ("gap_analysis",), "there is no policy of kind cnmt to be analysed"
     for name, policy in scenario.policies.items():
         if isinstance(policy, FixedPolicy) and policy.device not in scenario.devices:

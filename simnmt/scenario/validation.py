@@ -23,6 +23,8 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 MAX_FAULTS = 10
 """Most faults that are shown, one a line."""
+MOST_STEPS = 5
+"""Most steps down the schema to a key that stands in a wrong place."""
 _BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 _WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", list: "a list", dict: "a mapping"}
 
@@ -113,6 +115,8 @@ def _error(
         most = max((len(given & keys) for keys in forms), default=0)
         nearest = dict.fromkeys(key for keys in forms if len(given & keys) == most for key in keys)
         known = f"known: {format_list(nearest, ',', most=len(nearest)) or 'none'}"
+        elsewhere = _path_of_key(model, document, location, code)
+        known = f"it is a key of {elsewhere}; {known}" if elsewhere else known
         remedy = _kinds_with(model, document, location, code) or did_you_mean(location[-1], nearest, known)
         return document.error(location, "unknown key", remedy=remedy, key=True)
     if kind == "union_tag_not_found" and context["discriminator"] == "'kind'":
@@ -127,7 +131,11 @@ def _error(
         return document.error(location, f"must be one of {format_list(choices, ',')}, got {got}", remedy=remedy)
     if kind == "union_tag_not_found" or kind.endswith(("_type", "_parsing", "int_from_float")):
         words = [_word(form) for form in _forms_at(model, document, location, code)]
-        return document.error(location, f"expected {' or '.join(dict.fromkeys(words)) or 'another value'}, got {got}")
+        # A list in place of a network is the first attempt at several places with a line each.
+        is_of_places = isinstance(value, list) and ("networks" in location[-2:] or location == ("sites",))
+        remedy = "a place with its own line is one of sites: {NAME: {networks: ...}}" if is_of_places else None
+        expected = " or ".join(dict.fromkeys(words)) or "another value"
+        return document.error(location, f"expected {expected}, got {got}", remedy=remedy)
     is_of_validator = kind not in get_args(ErrorType) or kind in ("value_error", "assertion_error")
     message = " ".join(message_of(fault).replace(" after validation", "").split())
     message = re.sub("^(Input|Dictionary|List|String) should ", "must ", message)
@@ -136,7 +144,8 @@ def _error(
     if not is_of_validator and not kind.endswith(("too_short", "too_long")):
         message = f"{message}, got {got}"
     remedy = did_you_mean(value, choices, "") or None
-    return document.error(location, message, remedy=remedy, key=fault["loc"][-1:] == ("[key]",))
+    at_key = fault["loc"][-1:] == ("[key]",) or context.get("at_key", False)
+    return document.error(location, message, remedy=remedy, key=at_key)
 
 
 def _kinds_with(model: type[BaseModel], document: Document, location: Location, code: UserCode) -> str:
@@ -148,6 +157,28 @@ def _kinds_with(model: type[BaseModel], document: Document, location: Location, 
         return ""
     example = f"{format_location(tuple(above))}={{kind: {kinds[0]}, {key}: {format_value(document.value(location))}}}"
     return f"kinds with this key: {format_list(kinds, ',')}; as in {example}"
+
+
+def _path_of_key(model: type[BaseModel], document: Document, location: Location, code: UserCode) -> str:
+    """Return the shortest path to a key of this name, from the mapping that has it, else from the top; empty if none has it.
+
+    Far from the top, the keys beside it say more.
+    """
+    *above, key = location
+    for begin in (tuple(above), ()) if len(above) < 3 else ():
+        level = {tuple(map(str, begin)): _forms_at(model, document, begin, code)}
+        for _ in range(MOST_STEPS):
+            below: dict[tuple[str, ...], list[Any]] = {}
+            for path, at_path in level.items():
+                for form in at_path:
+                    if key in _fields(form):
+                        return ".".join(path)
+                    if get_origin(form) is dict:
+                        below.setdefault((*path, "NAME"), []).extend(_forms(get_args(form)[-1]))
+                    for name, annotation in _fields(form).items():
+                        below.setdefault((*path, name), []).extend(_forms(annotation))
+            level = below
+    return ""
 
 
 def _word(form: Any) -> str:

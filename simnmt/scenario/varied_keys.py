@@ -1,8 +1,8 @@
 """Keys of a scenario with several values: what a sweep runs and what a plan chooses among, in one notation.
 
 A varied key is an override of the scenario (`--set KEY=VALUE`) with several values: `KEY=V1,V2,...`, `KEY=FROM:TO:N` (N evenly
-spaced numbers, both ends included) or `KEY=FROM:TO` (all whole numbers between whole ends). All values are checked before
-anything runs; an error names the option.
+spaced numbers, both ends included) or `KEY=FROM:TO` (all whole numbers between whole ends). `sites.*.KEY` is one key with one
+value for all sites. All values are checked before anything runs; an error names the option.
 """
 
 from __future__ import annotations
@@ -39,6 +39,12 @@ class VariedKey:
         return format_location(self.location)
 
     @property
+    def device(self) -> str | None:
+        """The device to which the key belongs, in the scenario or at a site; None if it belongs to none."""
+        part = self.location[2:] if self.location[0] == "sites" else self.location
+        return part[1] if len(part) > 1 and part[0] == "devices" else None
+
+    @property
     def overrides(self) -> tuple[Override, ...]:
         """One for each value."""
         return tuple(map(self.override, self.values))
@@ -65,9 +71,14 @@ class VariedKey:
 def check_disjoint(keys: Sequence[VariedKey]) -> None:
     """Raise `ScenarioError` if two keys set the same part of the scenario."""
     for first, second in combinations(keys, 2):
-        shared = min(len(first.location), len(second.location))
-        if first.location[:shared] == second.location[:shared]:
+        if _meet(first.location, second.location) or _meet(second.location, first.location):
             raise ScenarioError(f"{second.name} and {first.name} set the same key", path=second.label)
+
+
+def _meet(first: tuple[str, ...], second: tuple[str, ...]) -> bool:
+    if first[:2] == ("sites", "*") and second[0] != "sites":
+        first = first[2:]  # a key that sites inherit
+    return all(one == other or "*" in (one, other) for one, other in zip(first, second, strict=False))
 
 
 _NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"

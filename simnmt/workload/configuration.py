@@ -17,6 +17,7 @@ from pydantic import (
     RootModel,
     SerializerFunctionWrapHandler,
     Tag,
+    field_validator,
     model_serializer,
     model_validator,
 )
@@ -239,9 +240,14 @@ class WorkloadConfiguration(Configuration):
     lengths: LengthsConfiguration
     """`@name` of a shipped table of lengths, files of yours, or moments that lengths are drawn with."""
     arrivals: Annotated[Arrivals, Extensible(custom_arrivals, "simnmt.arrivals", takes_lists=True)] = BackToBack()
-    """When requests arrive."""
+    """When requests arrive; null: back to back, as if left out."""
     end_nodes: int = Field(default=1, ge=1, le=1_000_000)
     """End nodes that share the gateway; their requests together make up the arrivals."""
     deadline_ms: Annotated[float, Field(gt=0.0, le=1e9)] | None = None
     """Time from a request to its answer within which the answer is useful: `deadline_met_share` and `goodput_rps` of the
     summary count by it. It changes no decision."""
+
+    @field_validator("arrivals", mode="before", json_schema_input_type=Arrivals | None)
+    @classmethod
+    def _back_to_back_if_null(cls, arrivals: Any) -> Any:
+        return {"kind": "back_to_back"} if arrivals is None else arrivals

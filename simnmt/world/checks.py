@@ -12,34 +12,46 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.errors import InputError
-from simnmt.devices.device import LeastLoadedOfDrawn
+from simnmt.devices import Fifo, ModelFifo
+from simnmt.devices.device import ByNode, LeastLoadedOfDrawn
 from simnmt.network.link import MovingRoute
 from simnmt.policies.decision import Decide, Fixed, LeastTotal
 from simnmt.results.requests import Block, Requests
-from simnmt.world.inputs import World
+from simnmt.world.inputs import PolicySetup, World
 
 NO_TARGET = -1
 
 
-def check_world(world: World) -> None:
-    """Raise `InputError` if the parts of a world do not fit each other; the columns are checked block by block."""
-    requests, kinds, local, deciders, route, clients = (
-        world.requests, world.kinds, world.local, world.deciders, world.route, world.clients
+def check_world(world: World, policy: PolicySetup) -> None:
+    """Raise `InputError` if the parts of a run do not fit each other; the columns are checked block by block."""
+    requests, kinds, local, decider, route, clients = (
+        world.requests, world.kinds, world.local, world.decider, world.route, world.clients
     )  # fmt: skip
     count, targets = len(requests), len(requests.execution_s)
-    _require(deciders >= 1, f"{deciders} deciders", "give at least 1")
-    _require(world.workers >= 1, f"{world.workers} workers", "give at least 1")
+    _require(len(local) >= 1, "no deciders", "give at least 1")
+    for kind in local:
+        _require(kind.boxes >= 1, f"{kind.boxes} deciders", "give at least 1")
+        _require(isinstance(kind.balancer, ByNode), "a balancer before the deciders' own devices", "leave it out")
+        _require(not isinstance(kind, Fifo) or kind.workers >= 1, "a device without workers", "give at least 1")
+    _require(len(policy.beliefs) == len(local), f"beliefs of {len(policy.beliefs)} groups of {len(local)}", "give one each")
     _require(len(kinds) == targets - 1, f"execution times of {targets} targets, boxes of {1 + len(kinds)}", "give one each")
     for name, column in _columns(requests, has_links=route is None):
         _require(len(column) == count, f"{len(column)} values of {name} for {count} requests", "give one each")
-    if local is not None:
-        _require(local.boxes == deciders, f"{local.boxes} boxes of {deciders} deciders", "give each its own")
-    for target, kind in enumerate(kinds if local is None else [local, *kinds], start=local is None):
+    if decider is not None:
+        paced = clients is None and requests.arrival_s is not None
+        _require(paced, "deciders of requests that do not arrive on their own", "leave them out")
+        _require(len(decider) == count, f"{len(decider)} deciders of {count} requests", "give one each")
+        _require(_is_between(decider, world.deciders), f"deciders are not 0 to {world.deciders - 1}", "number them from 0")
+    _require(decider is not None or len(local) == 1, f"{len(local)} groups of deciders", "give the decider of each request")
+    for target, kind in [*((0, kind) for kind in local), *enumerate(kinds, start=1)]:
         _require(
             not kind.needs_tgt_len or requests.tgt_len is not None,
             f"target {target} takes a step for each token, but the requests have no tgt_len",
             "give their target lengths",
         )
+        if isinstance(kind, ModelFifo):
+            fits = requests.model is None or _is_between(requests.model, len(kind.models.of_workload))
+            _require(fits, f"models of requests that target {target} does not have", "number them from 0")
         if isinstance(kind.balancer, LeastLoadedOfDrawn):
             fits = len(kind.balancer.choices) == count and _is_between(kind.balancer.choices, kind.boxes)
             fault = f"drawn boxes of target {target} are not its boxes 0 to {kind.boxes - 1}"
@@ -112,7 +124,7 @@ def _refuse_first(block: Block, faulty: NDArray[np.bool_], fault: str, remedy: s
 
 def _columns(requests: Requests, has_links: bool, only: int | None = None) -> Iterator[tuple[str, Any]]:
     """Yield the columns that a run reads, with their names; `only`: the target whose times are read, if not all are."""
-    for name in ("src_len", "tgt_len", "arrival_s", "node", "access_s"):
+    for name in ("src_len", "tgt_len", "arrival_s", "node", "access_s", "model"):
         if (column := getattr(requests, name)) is not None:
             yield name, column
     for target, column in enumerate(requests.execution_s):

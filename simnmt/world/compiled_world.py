@@ -8,7 +8,7 @@ function. It makes the choices of the reference, and gives times that agree to 1
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from math import isnan
@@ -17,10 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simnmt.base.arrays import Floats
 from simnmt.batching import Batching
-from simnmt.devices import Batched, Fifo, Kind, Streamed
+from simnmt.devices import Batched, Fifo, Kind, ModelFifo, Streamed
 from simnmt.devices.batch import Decoded, checked_sentences
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
+from simnmt.devices.models import Models
 from simnmt.devices.stream import ROUNDING, StreamBox, boxes_until, engaged_s
 from simnmt.network.link import Hop, MovingRoute
 from simnmt.network.series import Series
@@ -33,9 +35,9 @@ from simnmt.results.columns import recorder
 from simnmt.results.device_accounts import BatchAccount, BoxesUntil
 from simnmt.results.requests import Block, Trail
 from simnmt.world.checks import BlockChecks, check_world
-from simnmt.world.deciders import checked_target
+from simnmt.world.deciders import Beliefs, checked_target
 from simnmt.world.inputs import Clients, PolicySetup, World
-from simnmt.world.structures import DecideCallback, PinnedMemory, c, library
+from simnmt.world.structures import NUMBER, POINTER, DecideCallback, PinnedMemory, c, library
 
 BLOCK = 65_536
 """Requests handed over at a time."""
@@ -71,17 +73,18 @@ def simulate_compiled(
     cdll = library()
     if cdll is None:
         raise UncompiledError(NOT_COMPILED)
-    check_world(world)
+    check_world(world, policy)
     requests, route = world.requests, world.route
     if world.faults is not None:
         raise UncompiledError("faults are simulated by the reference alone")
     if route is not None and not isinstance(route, MovingRoute):
         raise UncompiledError("links are looked up by a function")
-    if requests.arrival_s is None and world.clients is None and any(policy.beliefs.views):
+    if requests.arrival_s is None and world.clients is None and any(any(beliefs.views) for beliefs in policy.beliefs):
         raise UncompiledError("views have no meaning back to back")
     run = _Run(world, policy, judged_share, pause_after_ms)
     run.meet_links(route, world.clients)
-    checks = BlockChecks(route is None, foresees=policy.beliefs.knows_truth or judged_share > 0.0)
+    knows_truth = any(beliefs.knows_truth for beliefs in policy.beliefs)
+    checks = BlockChecks(route is None, foresees=knows_truth or judged_share > 0.0)
     with run.world(cdll) as address:
         # Where links are looked up during the run, their times are kept by request: the run is one block.
         for block in requests.blocks(BLOCK if route is None else max(len(requests), 1)):
@@ -96,11 +99,13 @@ class _Run:
     """One run: the structures that the C reads, and the arrays behind them, which live as long."""
 
     def __init__(self, world: World, policy: PolicySetup, judged_share: float, pause_after_ms: int) -> None:
-        requests, beliefs, kinds = world.requests, policy.beliefs, [world.local, *world.kinds]
-        self._policy, self._kinds, self._targets, self._memory = policy, kinds, len(kinds), PinnedMemory()
+        requests, self._kinds = world.requests, [*world.local, *world.kinds]
+        self._world, self._policy, self._targets, self._memory = world, policy, 1 + len(world.kinds), PinnedMemory()
         if self._targets > MOST_TARGETS:
             raise UncompiledError(f"{self._targets} targets are more than the compiled engine holds")
-        optional = frozenset[str]().union(*(kind.records for kind in kinds if kind is not None))
+        if any(kind.boxes > MOST_BOXES for kind in world.kinds):
+            raise UncompiledError(f"more than {MOST_BOXES} boxes of a target are in the reference alone")
+        optional = frozenset[str]().union(*(kind.records for kind in self._kinds))
         judged = {"decision_regret_s"} if judged_share > 0.0 else frozenset[str]()
         self._columns = dict(recorder(len(requests), optional | judged))
         if requests.arrival_s is not None:
@@ -112,33 +117,25 @@ class _Run:
         """What a policy in Python raised."""
         self._decide: Callable[[int, Any], int] | None = None
         """The policy in Python, prepared for the present block."""
-        streams = any(isinstance(kind, Streamed) for kind in kinds)
+        streams = any(isinstance(kind, Streamed) for kind in self._kinds)
         settings = self._settings = c.WorldSettings()
-        settings.targets, settings.deciders, settings.workers = self._targets, world.deciders, world.workers
+        settings.targets, settings.deciders, settings.group_count = self._targets, world.deciders, len(world.local)
         settings.discipline = c.BACK_TO_BACK if requests.arrival_s is None else c.OPEN_LOOP
         settings.judged_limit = round(judged_share * 2**32) if requests.arrival_s is not None or streams else 0
         self._judged_limit = round(judged_share * 2**32)
-        settings.true_transfer, settings.true_backlog = beliefs.true_transfer, beliefs.true_backlog
-        settings.is_local, settings.shows_view = kinds[0] is not None, beliefs.shows_view
         settings.events_a_look, settings.pause_after_ms = EVENTS_A_LOOK if pause_after_ms else 1, pause_after_ms
-        self._pools = [c.PoolSettings() if kind is None else self._pool(kind) for kind in kinds]
+        self._pools = [self._pool(kind) for kind in world.kinds]
         settings.pools = self._memory.array(c.PoolSettings, self._pools)
-        estimates = [beliefs.estimate(number, target) for number in range(world.deciders) for target in range(1, self._targets)]
+        groups = [self._group(kind, beliefs) for kind, beliefs in zip(world.local, policy.beliefs, strict=True)]
+        settings.groups = self._memory.array(c.DeciderGroup, groups)
+        estimates = [
+            beliefs.estimate(number, target)
+            for kind, beliefs in zip(world.local, policy.beliefs, strict=True)
+            for number in range(kind.boxes)
+            for target in range(1, self._targets)
+        ]
         settings.estimates = self._memory.array(c.EstimateSettings, [_estimate_settings(estimate) for estimate in estimates])
-        views = [None if view is None else view() for view in beliefs.views or [None] * self._targets]
-        settings.parallel = self._memory.array(
-            ctypes.c_int64, [view.parallel if type(view) is BacklogView else 0 for view in views]
-        )
-        if any(type(view) is BatchView for view in views):
-            settings.batch_views = self._memory.array(ctypes.c_void_p, [self._batch_view(view) for view in views])
-        if any(view is not None and type(view) not in (BacklogView, BatchView) for view in views):
-            raise UncompiledError("the policy has a view of another kind")
-        if any(beliefs.plan_views):
-            plans = [None if plan is None else plan() for plan in beliefs.plan_views]
-            settings.plan_views = self._memory.array(
-                ctypes.c_void_p, [self._plan_view(target, plan) for target, plan in enumerate(plans)]
-            )
-        self._shown = (ctypes.c_double * (4 * self._targets + 2))()
+        self._shown = (ctypes.c_double * (4 * self._targets + 3))()
         settings.shown = ctypes.addressof(self._shown)
         callback = DecideCallback(self._called_back)
         self._memory.append(callback)
@@ -223,17 +220,10 @@ class _Run:
             settings.choice, self._decide = c.CALLED, choice
         settings.arrival_s, settings.access_s = memory.address(block.arrival_s), memory.address(block.access_s)
         settings.node = memory.address(block.node if self._node is None else self._node, np.int32)
-        columns: list[list[NDArray[np.float64]] | None] = [None] * self._targets
-        factors: list[NDArray[np.float64] | None] = [None] * self._targets
-        for target, kind in enumerate(self._kinds):
-            if isinstance(kind, Streamed):
-                columns[target] = kind.row_columns(block.src_len, block.tgt_len, block.execution_s[target])
-            elif isinstance(kind, Batched):
-                factors[target] = kind.factors(block, block.execution_s[target])
-                settings.src_len, settings.tgt_len = (
-                    memory.address(length, np.int64) for length in (block.src_len, block.tgt_len)
-                )
-        settings.added, settings.factor = memory.tables(columns), memory.addresses(factors)
+        decider = None if self._world.decider is None else self._world.decider[block.first : block.first + len(block)]
+        settings.decider = memory.address(decider, np.int32)
+        settings.model = memory.address(block.model, np.int64)
+        self._set_device_columns(settings, block, decider)
         if self._policy.plan_beyond_for is not None:
             settings.beyond = memory.tables(self._policy.plan_beyond_for(block))
         settings.execution_s = memory.addresses(block.execution_s)
@@ -245,6 +235,33 @@ class _Run:
             settings.expected = memory.addresses(self._policy.expected_for(block))
         memory.append(settings)
         return ctypes.byref(settings)
+
+    def _set_device_columns(self, settings: Any, block: Block, decider: NDArray[np.int32] | None) -> None:
+        """Set the columns that boxes which batch or stream need of the requests of a block; `decider`: of each request."""
+        memory, groups, first = self._memory_of_block, len(self._world.local), 0
+        added, factors = ([list[Floats]() for _ in range(self._targets)] for _ in range(2))
+        for number, kind in enumerate(self._kinds):
+            rows: slice | NDArray[np.int64] = slice(None)
+            target, begin = max(number - groups + 1, 0), first
+            first += kind.boxes
+            if not isinstance(kind, Batched | Streamed):
+                continue
+            if number < groups > 1:
+                assert decider is not None
+                rows = np.flatnonzero((decider >= begin) & (decider < first))
+            src_len, execution_s = block.src_len[rows], block.execution_s[target][rows]
+            tgt_len = None if block.tgt_len is None else block.tgt_len[rows]
+            if isinstance(kind, Streamed):
+                _put(added[target], kind.row_columns(src_len, tgt_len, execution_s), rows, len(block))
+            else:
+                assert tgt_len is not None
+                factor = kind.factors(src_len, tgt_len, execution_s, None if block.model is None else block.model[rows])
+                _put(factors[target], [] if factor is None else [factor], rows, len(block))
+                settings.src_len, settings.tgt_len = (
+                    memory.address(length, np.int64) for length in (block.src_len, block.tgt_len)
+                )
+        settings.added = memory.tables([columns or None for columns in added])
+        settings.factor = memory.addresses([columns[0] if columns else None for columns in factors])
 
     def _called_back(self, in_block: int) -> int:
         """Return the decision of a policy in Python, or -1. What it raises is kept, and raised when the C has returned."""
@@ -258,7 +275,7 @@ class _Run:
     def _input_of_decision(self) -> Any:
         targets, shown = self._targets, self._shown
         delay_s = shown[:targets]
-        if not self._settings.shows_view:
+        if not shown[4 * targets + 2]:
             return delay_s
         rtt_s, age_s, wait_s = (shown[number * targets : (number + 1) * targets] for number in (1, 2, 3))
         reports = [None if isnan(wait) else wait for wait in wait_s]
@@ -266,14 +283,30 @@ class _Run:
 
     def trail(self, cdll: ctypes.CDLL, world: int) -> Trail:
         """Return the trail of the run."""
-        accounts: list[BatchAccount | BoxesUntil | None] = [None] * self._targets
-        for target, kind in enumerate(self._kinds):
+        accounts = list[BatchAccount | BoxesUntil | None]()
+        for pool, kind in enumerate(self._kinds):
             if isinstance(kind, Batched):
-                accounts[target] = _account(cdll, world, target, kind)
-            elif isinstance(kind, Streamed):
-                accounts[target] = _streamed_until(cdll, world, target, kind)
-        trail = replace(Trail.recorded(self._columns, tuple(accounts)), engine="compiled", engine_reason="")
+                accounts.append(_account(cdll, world, pool, kind))
+            else:
+                accounts.append(_streamed_until(cdll, world, pool, kind) if isinstance(kind, Streamed) else None)
+        groups = len(self._world.local)
+        by_target = [accounts[:groups], *([account] for account in accounts[groups:])]
+        trail = replace(Trail.recorded(self._columns, by_target), engine="compiled", engine_reason="")
         return trail if self._node is None else trail.with_columns(node=self._node, decided_s=self._decided_s)
+
+    def _group(self, kind: Kind, beliefs: Beliefs) -> Any:
+        """Return the settings of a group of deciders."""
+        memory, none = self._memory, [None] * self._targets
+        group = c.DeciderGroup(self._pool(kind), beliefs.true_transfer, beliefs.true_backlog, beliefs.shows_view)
+        views = [None if view is None else view() for view in beliefs.views or none]
+        if any(view is not None and type(view) not in (BacklogView, BatchView) for view in views):
+            raise UncompiledError("the policy has a view of another kind")
+        group.parallel = memory.array(NUMBER, [view.parallel if type(view) is BacklogView else 0 for view in views])
+        group.batch_views = memory.array(POINTER, [self._batch_view(view) for view in views])
+        plans = [None if plan is None else plan() for plan in beliefs.plan_views or none]
+        targets = zip([kind, *self._world.kinds], [group.pool, *self._pools], plans, strict=True)
+        group.plan_views = memory.array(POINTER, [_plan_view(*target) for target in targets])
+        return group
 
     def _pool(self, kind: Kind) -> Any:
         balancer = kind.balancer
@@ -284,7 +317,12 @@ class _Run:
             settings.workers = kind.workers
             if isinstance(balancer, LeastWork):
                 settings.kind = c.LEAST_WORK_POOL
+        elif isinstance(kind, ModelFifo):
+            settings.kind, settings.workers, settings.models = c.MODEL_POOL, kind.workers, self._models(kind.models)
         elif isinstance(kind, Batched):
+            if kind.models is not None:
+                costs = [_batch_cost(kind.batching, cost, self._memory) for cost in kind.costs]
+                settings.models = self._models(kind.models, costs)
             settings.kind, settings.cost = c.BATCH_POOL, _batch_cost(kind.batching, kind.cost, self._memory)
             settings.batching, settings.full_step_s = _batching_settings(kind.batching), kind.full_step_s
         elif isinstance(kind, Streamed):
@@ -298,6 +336,17 @@ class _Run:
             settings.choices = self._memory.addresses(list(balancer.choices.T), np.int16)
         return settings
 
+    def _models(self, models: Models, costs: Sequence[int] = ()) -> int:
+        """Return the address of a target's models; `costs`: addresses of their costs if they are decoded in batches."""
+        settings = c.ModelSettings(len(models.size_bytes), models.memory_bytes, models.evict == "never")
+        settings.of_workload, settings.size_bytes = (
+            self._memory.address(np.array(column), np.int64) for column in (models.of_workload, models.size_bytes)
+        )
+        settings.load_s = self._memory.address(np.array(models.load_s))
+        if costs:
+            settings.costs = self._memory.array(ctypes.c_void_p, costs)
+        return self._memory.structure(settings)
+
     def _stream(self, kind: Streamed) -> int:
         """Return the address of a target's plans."""
         lifecycle, states = kind.lifecycle, kind.states
@@ -310,15 +359,6 @@ class _Run:
             setattr(settings, name, self._memory.address(np.array([getattr(state, name) for state in states]), np.int64))
         return self._memory.structure(settings)
 
-    def _plan_view(self, target: int, view: Any) -> int | None:
-        """Return the address of the plans of a target whose state a policy views."""
-        if view is None:
-            return None
-        kind = self._kinds[target]
-        if type(view) is not PlanView or not isinstance(kind, Streamed) or view.next_state != kind.lifecycle.next_state:
-            raise UncompiledError("the policy views states in another way")
-        return int(self._pools[target].stream)
-
     def _batch_view(self, view: Any) -> int | None:
         """Return the address of what the views of a target's batch have in common; None for another view."""
         if type(view) is not BatchView:
@@ -328,6 +368,25 @@ class _Run:
         )
         settings.slower_s, settings.end_s = (self._memory.address(np.array(table)) for table in (view.slower_s, view.end_s))
         return self._memory.structure(settings)
+
+
+def _plan_view(kind: Kind, pool: Any, view: Any) -> int | None:
+    """Return the address of the plans of a target whose state a policy views."""
+    if view is None:
+        return None
+    if type(view) is not PlanView or not isinstance(kind, Streamed) or view.next_state != kind.lifecycle.next_state:
+        raise UncompiledError("the policy views states in another way")
+    return int(pool.stream)
+
+
+def _put(columns: list[Floats], values: Sequence[Floats], rows: slice | NDArray[np.int64], count: int) -> None:
+    """Put values of some of `count` requests into columns, which are made as needed."""
+    if isinstance(rows, slice):
+        columns[:] = values
+        return
+    columns += [np.ones(count) for _ in range(len(values) - len(columns))]
+    for column, value in zip(columns, values, strict=False):
+        column[rows] = value
 
 
 def _estimate_settings(estimate: TransferEstimate) -> Any:
@@ -394,12 +453,12 @@ def _length_cost(cost: LengthCost, memory: PinnedMemory) -> Any:
     return c.LengthCost(len(cost.start), *(memory.address(np.array(table)) for table in cost))
 
 
-def _account(cdll: ctypes.CDLL, world: int, target: int, kind: Batched) -> BatchAccount:
+def _account(cdll: ctypes.CDLL, world: int, pool: int, kind: Batched) -> BatchAccount:
     """Return the account of all boxes of a target."""
     accounts = []
     for box in range(kind.boxes):
         copied = c.Account()
-        cdll.simnmt_world_account(world, target, box, ctypes.byref(copied))
+        cdll.simnmt_world_account(world, pool, box, ctypes.byref(copied))
         accounts.append(_account_of(copied, kind.batching.size))
     return accounts[0].merged(accounts[1:])
 
@@ -417,12 +476,12 @@ def _account_of(copied: Any, size: int) -> BatchAccount:
     )
 
 
-def _streamed_until(cdll: ctypes.CDLL, world: int, target: int, kind: Streamed) -> BoxesUntil:
+def _streamed_until(cdll: ctypes.CDLL, world: int, pool: int, kind: Streamed) -> BoxesUntil:
     """Return the totals of a target's boxes, brought into the states that they have in the compiled engine."""
     boxes = []
     for number in range(kind.boxes):
         copied = c.StreamBox()
-        cdll.simnmt_world_stream(world, target, number, ctypes.byref(copied))
+        cdll.simnmt_world_stream(world, pool, number, ctypes.byref(copied))
         counts = np.ctypeslib.as_array(ctypes.cast(copied.counts, ctypes.POINTER(ctypes.c_int64)), (len(kind.states),)).tolist()
         boxes.append(StreamBox(kind))
         totals = (copied.free_s, copied.compute_s, copied.held_byte_s, copied.peak_bytes, copied.peak_shard_bytes)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from simnmt.policies.batch_view import BatchView
 from simnmt.policies.decision import Decide, DecisionView
 from simnmt.policies.estimates import TransferEstimate
+from simnmt.policies.health import UNREACHABLE_S
 from simnmt.policies.views import BacklogView, StateView
 
 
@@ -87,9 +88,11 @@ def checked_target(target: Any, targets: int) -> int:
 class Decider:
     """What a device that decides knows of its targets."""
 
-    def __init__(self, number: int, targets: int, beliefs: Beliefs, device_state: StateView | None = None) -> None:
-        """`device_state`: the state of its own device, if that has states."""
-        self.number = number
+    def __init__(
+        self, number: int, targets: int, beliefs: Beliefs, device_state: StateView | None = None, group: int = 0
+    ) -> None:
+        """`number`, `group`: of its own device, in its group; `device_state`: the state of that device, if it has states."""
+        self.number, self.group, self.beliefs = number, group, beliefs
         self.estimates = [TransferEstimate(0.0)] + [beliefs.estimate(number, target) for target in range(1, targets)]
         """Per target; the first, which needs no transfer, stays at 0."""
         self.delay_s = [estimate.value_s for estimate in self.estimates]
@@ -101,6 +104,8 @@ class Decider:
             self.plans[0] = device_state
         self.reported_wait_s: list[float | None] = [None] * targets
         """Per target, the wait that its last answer reported; None before the first one."""
+        self.unreachable: Sequence[int] = ()
+        """Targets that do not answer for now."""
 
     @property
     def views_itself(self) -> bool:
@@ -142,13 +147,24 @@ class Decider:
         self.reported_wait_s[target] = wait_s
 
     def add_views(self, delay_s: list[float], prepared: Prepared, in_block: int, now_s: float) -> None:
-        """Add to the delay of each target what the decider's views expect of its queue, its batch and its state."""
+        """Add to the delay of each target what the decider's views expect of its queue, its batch and its state.
+
+        A target that does not answer is shown as `UNREACHABLE_S` away.
+        """
         for target, view in enumerate(self.views):
             if view is not None:
                 at_s = now_s + self.estimates[target].value_s / 2 if view.at_entry else now_s
                 delay_s[target] += view.added_s(at_s, prepared.expected[target][in_block])
         for target, plan in self.plans.items():
             delay_s[target] += _beyond_s(plan, prepared, target, in_block, now_s + self.estimates[target].value_s / 2)
+        for target in self.unreachable:
+            delay_s[target] = UNREACHABLE_S
+
+    def answering(self, target: int) -> int:
+        """Return the target, or the first one that answers if this one does not."""
+        if target not in self.unreachable:
+            return target
+        return next((number for number in range(len(self.delay_s)) if number not in self.unreachable), 0)
 
     def announce(self, prepared: Prepared, target: int, request: int, in_block: int, now_s: float) -> int:
         """Note a request that is sent, with half of the estimated transfer time before its execution; return its number in the

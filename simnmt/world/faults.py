@@ -3,6 +3,9 @@
 A message that is sent while a link of its path is down is lost; one under way arrives. The connection of a lost message, or of
 a request that a failing box drops, breaks: the decider learns of it then. It knows of no fault before. Every request is
 answered once or counted as lost. Boxes that fail are in `devices/failures.py`. The reference alone simulates faults.
+
+A decider leaves out a target that failed until it answers a try (`policies/health.py`). Tries take no capacity, so that the
+result of one is computed when its decider next needs to know it.
 """
 
 from __future__ import annotations
@@ -15,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import simpy
 
-from simnmt.devices.device import ANSWERED, FAILS, Execution
+from simnmt.devices.device import ANSWERED, FAILS, ByNode, Execution
 from simnmt.network.outages import DownTimes
+from simnmt.policies.health import TRY_S, ServerHealth
 from simnmt.results.device_accounts import FaultAccount
 from simnmt.results.requests import FALLBACK, LOST
 from simnmt.world.deciders import Decider
@@ -36,6 +40,18 @@ class Faults:
     """By hop and link, when the link is down; the links of a hop are dealt to the end nodes. Empty: no link is ever down."""
     timeout_s: float | None = None
     """Time without an answer after which a decider executes a request itself; None: never."""
+    leave_out: bool = False
+    """Whether a decider leaves out a target that failed, unless it knows the truth."""
+
+
+@dataclass(slots=True)
+class _Watch:
+    """What one decider knows of the health of its targets."""
+
+    decider: Decider
+    health: ServerHealth
+    request: int
+    """The latest that was decided on: a try takes its way."""
 
 
 class FaultyLinks:
@@ -47,8 +63,26 @@ class FaultyLinks:
         """What remote devices record; it becomes that of the run if they answer in time."""
         self._failed_executions = 0
         self._extra_work: list[Any] = []
+        self._watches: dict[Decider, _Watch] = {}
+        """The deciders of which a target failed."""
+        self._ended_s = 0.0
+        """When the last request so far was answered or lost."""
 
-    def send(self, request: int, decider: Decider, target: int) -> Process:
+    def request(self, request: int, decider: Decider, judges: bool) -> Process:
+        """Decide on a request, with what is known of its targets' health, and let it be executed."""
+        world = self._world
+        self._try_again(decider, world.clock.now)
+        if decider in self._watches:
+            self._watches[decider].request = request
+        target = world.decide(decider, request, judges)
+        if target:
+            yield from self._send(request, decider, target)
+        else:
+            world.trail["transfer_s"][request] = 0.0
+            yield from world.execute_here(request, decider)
+        self._ended_s = world.clock.now
+
+    def _send(self, request: int, decider: Decider, target: int) -> Process:
         """Send a request, and let its decider execute it if no answer comes in time or its connection breaks."""
         world, clock, sent_s, timeout_s = self._world, self._world.clock, self._world.clock.now, self._faults.timeout_s
         sent_as = world.announce(request, decider, target)
@@ -57,6 +91,7 @@ class FaultyLinks:
             yield attempt
         else:
             yield attempt | clock.moment(sent_s + timeout_s, FAILS, request)
+        self._try_again(decider, clock.now)
         execution = attempt.value if attempt.processed else None
         if execution is not None:
             self._accept(execution, target, sent_s)
@@ -65,6 +100,10 @@ class FaultyLinks:
             decider.hear(target, request, transfer_s, clock.now, wait_s, sent_as, execution.report)
             return
         decider.forget(target, request, sent_as)
+        if self._faults.leave_out and not decider.beliefs.knows_truth:
+            watch = self._watches.setdefault(decider, _Watch(decider, ServerHealth(), request))
+            watch.health.failed(target, clock.now)
+            decider.unreachable = watch.health.left_out
         if not attempt.processed:
             attempt.callbacks.append(lambda late: self._waste(late.value, target))
         if timeout_s is not None:
@@ -79,7 +118,7 @@ class FaultyLinks:
     def _attempt(self, request: int, target: int) -> Generator[simpy.Event, Any, Execution | None]:
         """Return the execution when its answer is received, or None when the connection breaks."""
         world, clock = self._world, self._world.clock
-        if self._is_down(request, target):
+        if self._is_down(request, target, clock.now):
             yield clock.moment(clock.now + UNACKNOWLEDGED_S, FAILS, request)
             return None
         execution = yield from world.travel(request, target)
@@ -90,7 +129,7 @@ class FaultyLinks:
             self._waste(execution, target)
             yield clock.moment(clock.now + downlink_s, FAILS, request)
             return None
-        if self._is_down(request, target):
+        if self._is_down(request, target, clock.now):
             self._waste(execution, target)
             yield clock.moment(clock.now + UNACKNOWLEDGED_S, FAILS, request)
             return None
@@ -108,20 +147,61 @@ class FaultyLinks:
     def _waste(self, execution: Execution | None, target: int) -> None:
         """Count an execution that answers no request."""
         if execution is not None:
-            self._work_of(target)[execution.box] += self._world.devices[target].work_of(execution)
+            self._work_of(target)[execution.box] += self._world.devices[target][0].work_of(execution)
 
     def _work_of(self, target: int) -> Any:
         if not self._extra_work:
-            self._extra_work = [np.zeros(len(device.boxes)) for device in self._world.devices]
+            self._extra_work = [np.zeros(len(boxes)) for boxes in self._boxes()]
         return self._extra_work[target]
+
+    def _boxes(self) -> list[list[Any]]:
+        return [[box for device in devices for box in device.boxes] for devices in self._world.devices]
 
     def _links(self, request: int, target: int) -> list[DownTimes]:
         """Return the links from the decider of a request to a target."""
         node = self._world.node[request]
         return [links[node % len(links)] for links in self._faults.outages[:target]]
 
-    def _is_down(self, request: int, target: int) -> bool:
-        return any(link.is_down(self._world.clock.now) for link in self._links(request, target))
+    def _is_down(self, request: int, target: int, at_s: float) -> bool:
+        return any(link.is_down(at_s) for link in self._links(request, target))
+
+    def _try_again(self, decider: Decider, until_s: float) -> None:
+        """Let a decider take in all tries to reach its targets that have ended until a moment."""
+        watch = self._watches.get(decider)
+        if watch is None:
+            return
+        health = watch.health
+        for target in health.left_out:
+            while target in health.left_out:
+                sent_s = health.next_try_s(target)
+                ended_s, answers = self._try(watch.request, target, sent_s)
+                if ended_s > until_s:
+                    break
+                if answers:
+                    health.answered(target, ended_s)
+                    decider.learn(target, ended_s - sent_s, ended_s)
+                else:
+                    health.try_failed(target, ended_s)
+        decider.unreachable = health.left_out
+
+    def _try(self, request: int, target: int, sent_s: float) -> tuple[float, bool]:
+        """Return when a try to reach a target ends that takes the way of a request, and whether the target answers."""
+        world = self._world
+        entry_s, downlink_s = sent_s + world.uplink_s[target][request], world.downlink_s[target][request]
+        if self._is_down(request, target, sent_s):
+            return sent_s + UNACKNOWLEDGED_S, False
+        kind, answer_s = world.kinds[target - 1], entry_s
+        failures = getattr(kind, "failures", None)
+        if failures is not None:
+            box = world.node[request] % kind.boxes if isinstance(kind.balancer, ByNode) else None
+            answer_s = failures.up_from(entry_s, box)
+            if answer_s > entry_s and failures.fate == "lost":  # the reset of the connection meets no fault
+                return entry_s + downlink_s, False
+        if answer_s + downlink_s > sent_s + TRY_S:
+            return sent_s + TRY_S, False
+        if self._is_down(request, target, answer_s):
+            return answer_s + UNACKNOWLEDGED_S, False
+        return answer_s + downlink_s, True
 
     def outage_s(self, request: int, target: int, now_s: float) -> float:
         """Return the seconds until a message passes the links to a target one after another; an oracle waits for that."""
@@ -132,7 +212,19 @@ class FaultyLinks:
 
     def account(self) -> FaultAccount:
         """Return the account of the faults of the run."""
-        work = [
-            self._work_of(target) + [box.wasted_s for box in device.boxes] for target, device in enumerate(self._world.devices)
-        ]
-        return FaultAccount(self._failed_executions, tuple(work))
+        work = [self._work_of(target) + [box.wasted_s for box in boxes] for target, boxes in enumerate(self._boxes())]
+        return FaultAccount(self._failed_executions, tuple(work), self._left_out() if self._faults.leave_out else ())
+
+    def _left_out(self) -> tuple[tuple[float, float], ...]:
+        """Return by target the times and the seconds that it was left out, in the mean over the deciders."""
+        for watch in self._watches.values():
+            self._try_again(watch.decider, self._ended_s)
+        healths = [watch.health for watch in self._watches.values()]
+        deciders = len(self._boxes()[0])
+        return tuple(
+            (
+                sum(health.times(target) for health in healths) / deciders,
+                sum(health.seconds(target, self._ended_s) for health in healths) / deciders,
+            )
+            for target in range(self._world.targets)
+        )

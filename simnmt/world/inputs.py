@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.devices.device import Kind
+from simnmt.devices import Fifo, Kind
 from simnmt.policies.cnmt import PredictLength
 from simnmt.policies.decision import Decide
 from simnmt.results.requests import Block, Requests
@@ -41,18 +41,24 @@ class World:
     model with nothing to be read."""
     kinds: Sequence[Kind]
     """Boxes of every target but the first. Back to back requests never meet, so nothing batches."""
-    deciders: int = 1
-    """Devices that decide; end node n's is n modulo their number."""
-    workers: int = 1
-    """Requests that each decider executes side by side, without `local`."""
-    local: Kind | None = None
-    """Kind of the deciders' own devices, if they are not first in, first out; it has a box for each decider."""
+    local: Sequence[Kind] = (Fifo(),)
+    """The deciders' own devices, target 0, by group: the boxes of a group are those of consecutive deciders, and a request
+    enters the box of its decider. A decider without a device has a box that nothing enters: its policy is `Fixed(1)`, and
+    `execution_s[0]` of its requests exceeds every other way to an answer, so that no oracle prefers it."""
+    decider: NDArray[np.int32] | None = None
+    """The decider of each request, by number over all groups, for requests that arrive on their own. None, of one group alone:
+    the end node's number modulo the deciders."""
     route: Route | None = None
     """Looks links up during the run, if the requests' columns do not hold their times."""
     clients: Clients | None = None
     """Closed loop; it needs a `route`."""
     faults: Faults | None = None
     """Of links and boxes, and what deciders do about late answers."""
+
+    @property
+    def deciders(self) -> int:
+        """Number of devices that decide."""
+        return sum(kind.boxes for kind in self.local)
 
 
 DecideFor = Callable[[Block], Decide]
@@ -69,12 +75,13 @@ class PolicySetup:
     """A policy in the form that the world runs."""
 
     decide_for: DecideFor
-    beliefs: Beliefs
-    """How its deciders estimate delays. For true delays of a streamed model, an oracle needs the true backlog back to back as
-    well. With queues true delays hold unless a later request overtakes this one; in batches they are a guess."""
+    beliefs: Sequence[Beliefs]
+    """By group of `World.local`, how its deciders estimate delays; estimates are by the decider's number in its group. For true
+    delays of a streamed model, an oracle needs the true backlog back to back as well. With queues true delays hold unless a
+    later request overtakes this one; in batches they are a guess."""
     expected_for: ExpectedFor | None = None
-    """Needed if `beliefs` has views."""
+    """Needed if any beliefs have views."""
     plan_beyond_for: PlanBeyondFor | None = None
-    """Needed if `beliefs` views states."""
+    """Needed if any beliefs view states."""
     predicted_tgt_len: PredictLength | None = None
     """Predicts target lengths, for the log; None if the policy predicts none."""

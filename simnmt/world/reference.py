@@ -10,15 +10,15 @@ requests and obey the interactive response-time law: clients = throughput * (res
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from math import nan
 from typing import Any
 
 import numpy as np
 import simpy
 
-from simnmt.devices import Fifo
 from simnmt.devices.device import ANSWERED, ARRIVES, ASKS, REACHES, Arrival, Clock, Device, Execution
 from simnmt.devices.fifo import FifoBox
 from simnmt.devices.stream import StreamDevice
@@ -39,11 +39,12 @@ def simulate_reference(world: World, policy: PolicySetup, judged_share: float = 
     all requests if a target streams its model, and none otherwise. Raises `InputError` for columns with values that are NaN,
     infinite or below 0, and for parts that do not fit each other.
     """
-    check_world(world)
+    check_world(world, policy)
     requests = world.requests
     (block,) = requests.blocks(max(len(requests), 1)) if len(requests) else (requests,)
     choice = policy.decide_for(block)
-    BlockChecks(world.route is None, foresees=policy.beliefs.knows_truth or judged_share > 0.0).check(block, choice)
+    knows_truth = any(beliefs.knows_truth for beliefs in policy.beliefs)
+    BlockChecks(world.route is None, foresees=knows_truth or judged_share > 0.0).check(block, choice)
     prepared = Prepared.of(
         choice,
         () if policy.expected_for is None else policy.expected_for(block),
@@ -55,36 +56,44 @@ def simulate_reference(world: World, policy: PolicySetup, judged_share: float = 
 class Simulation:
     """The deciders and the devices of one run, with the requests between them. Columns are lists by request."""
 
-    def __init__(self, world: World, requests: Block, prepared: Prepared, beliefs: Beliefs, judged_share: float) -> None:
-        count, route, faults = len(requests), world.route, world.faults
-        kinds = [world.local or Fifo(world.deciders, world.workers), *world.kinds]
+    def __init__(
+        self, world: World, requests: Block, prepared: Prepared, beliefs: Sequence[Beliefs], judged_share: float
+    ) -> None:
+        count, route, faults, kinds = len(requests), world.route, world.faults, [*world.local, *world.kinds]
         self._clients = world.clients
         self.clock = Clock()
-        self.count, self.targets = count, len(kinds)
-        self.prepared, self._beliefs, self._route, self._requests = prepared, beliefs, route, requests
+        self.count, self.targets = count, 1 + len(world.kinds)
+        self.prepared, self._route, self._requests = prepared, route, requests
+        self.local, self.kinds = world.local, world.kinds
         self._judged = round(judged_share * 2**32)
         self.execution_s = [column.tolist() for column in requests.execution_s]
-        self.uplink_s, self.downlink_s = ([[0.0] * count for _ in kinds] for _ in range(2))
+        self.uplink_s, self.downlink_s = ([[0.0] * count for _ in range(self.targets)] for _ in range(2))
         """By target; with a route, looked up when a request is issued."""
         if route is None:
             self.uplink_s[1:] = [column.tolist() for column in requests.uplink_s]
             self.downlink_s[1:] = [column.tolist() for column in requests.downlink_s]
         self.node = [0] * count if requests.node is None else requests.node.tolist()
+        self._decider = None if world.decider is None else world.decider.tolist()
         self._decided_s = [0.0] * count
         self.devices_record = frozenset[str]().union(*(kind.records for kind in kinds))
         judged = {"decision_regret_s"} if judged_share > 0.0 else set[str]()
         faulty = {"transfer_s", "outcome"} if faults is not None else set[str]()
         self.trail = recorder(count, self.devices_record | judged | faulty)
         self.faulty = None if faults is None else FaultyLinks(self, faults)
-        self.kinds, self.devices, first_box = kinds, list[Device](), 0
-        for target, kind in enumerate(kinds):
+        self.devices: list[list[Device]] = [[] for _ in range(self.targets)]
+        """By target; the deciders' own devices by group, and those of another target in a list of one."""
+        first_box = 0
+        for number, kind in enumerate(kinds):
+            target = max(number - len(world.local) + 1, 0)
             trail = self.trail if self.faulty is None or not target else self.faulty.trail
-            self.devices.append(kind.device(self.clock, target, requests, trail, first_box))
+            self.devices[target].append(kind.device(self.clock, target, requests, trail, first_box))
             first_box += kind.boxes
         self._deciders = [
-            Decider(number, self.targets, beliefs, self.devices[0].state_view(number)) for number in range(world.deciders)
+            Decider(number, self.targets, of_group, device.state_view(number), group)
+            for group, (device, of_group) in enumerate(zip(self.devices[0], beliefs, strict=True))
+            for number in range(len(device.boxes))
         ]
-        self.on_the_way: list[dict[int, float]] = [{} for _ in kinds]
+        self.on_the_way: list[dict[int, float]] = [{} for _ in range(self.targets)]
         """By target, when each request that is on its way will reach it."""
 
     def run(self) -> Trail:
@@ -98,7 +107,7 @@ class Simulation:
         waits = True
         while waits:
             self.clock.run()
-            waits = sum(device.close() for device in self.devices) > 0  # of all devices, not only up to the first that waits
+            waits = sum(device.close() for device in chain(*self.devices)) > 0  # of all, not only up to the first that waits
         return self.trail_of_run()
 
     # The disciplines.
@@ -139,21 +148,21 @@ class Simulation:
         last request.
         """
         access_s = [0.0] * self.count if self._requests.access_s is None else self._requests.access_s.tolist()
-        judges = self._judged > 0 and any(isinstance(device, StreamDevice) for device in self.devices)
+        judges = self._judged > 0 and any(isinstance(device, StreamDevice) for device in chain(*self.devices))
         now_s = 0.0
         for request in range(self.count):
             on_access_s = access_s[request] if self._route is None else sum(self._look_up(request, now_s))
             decider = self.decider_of(request)
             self.trail["arrival_s"][request] = self._decided_s[request] = now_s
-            target = self._decide(decider, request, judges)
+            target = self.decide(decider, request, judges)
             up_s, down_s = self.uplink_s[target][request], self.downlink_s[target][request]
             plan = decider.plans.get(target) if target else None
             if plan is not None:
                 plan.sent(request, now_s + decider.estimates[target].value_s / 2)
-            device = self.devices[target]
+            device, sender = self._entered(decider, target, request)
             if isinstance(device, StreamDevice):
                 entry_s = now_s + up_s
-                begin_s, finish_s, box, state = device.execute(entry_s, request, self.node[request])
+                begin_s, finish_s, box, state = device.execute(entry_s, request, sender)
                 self.trail["queue_s"][request], self.trail["server"][request] = begin_s - entry_s, box if target else 0
                 now_s = finish_s + on_access_s + down_s
                 if plan is not None:
@@ -177,15 +186,14 @@ class Simulation:
     def request(self, request: int) -> Process:
         """Decide on a request, send it, let it execute, and hear of its answer."""
         decider = self.decider_of(request)
-        target = self._decide(decider, request, self._is_judged(request))
-        if not target:
-            if self.faulty is not None:
-                self.trail["transfer_s"][request] = 0.0
-            yield from self.execute_here(request, decider)
-        elif self.faulty is not None:
-            yield from self.faulty.send(request, decider, target)
-        else:
+        if self.faulty is not None:
+            yield from self.faulty.request(request, decider, self._is_judged(request))
+            return
+        target = self.decide(decider, request, self._is_judged(request))
+        if target:
             yield from self.send(request, decider, target, self.announce(request, decider, target))
+        else:
+            yield from self.execute_here(request, decider)
 
     def send(self, request: int, decider: Decider, target: int, sent_as: int) -> Process:
         """Send a request to a remote target, and let its decider measure the transfer when the answer is received."""
@@ -205,14 +213,14 @@ class Simulation:
         yield self.clock.moment(entry_s, REACHES, request)
         del self.on_the_way[target][request]
         execution = Execution(self.clock, request, self.node[request])
-        self.devices[target].enter(execution)
+        self.devices[target][0].enter(execution)
         return execution
 
     def execute_here(self, request: int, decider: Decider) -> Process:
         """Let the decider's own device execute a request."""
         sent_as = self.announce(request, decider, 0)
-        execution = Execution(self.clock, request, self.node[request])
-        self.devices[0].enter(execution)
+        execution = Execution(self.clock, request, decider.number)
+        self.devices[0][decider.group].enter(execution)
         if decider.views_itself:
             self.clock.process(self._see(execution, decider, sent_as))
         yield execution.ended
@@ -220,7 +228,7 @@ class Simulation:
 
     def _see(self, execution: Execution, decider: Decider, sent_as: int) -> Process:
         """Let a decider see its own device take up a request; if that batches, it sees the request done."""
-        yield execution.ended if self.kinds[0].reports_at_end else execution.begun
+        yield execution.ended if self.local[decider.group].reports_at_end else execution.begun
         yield self.clock.moment(self.clock.now, ANSWERED, execution.request)
         wait_s = execution.begin_s - execution.entry_s
         decider.hear(0, execution.request, 0.0, self.clock.now, wait_s, sent_as, execution.report)
@@ -238,13 +246,20 @@ class Simulation:
 
     def decider_of(self, request: int) -> Decider:
         """Return the device that decides on a request."""
-        return self._deciders[self.node[request] % len(self._deciders)]
+        number = self.node[request] % len(self._deciders) if self._decider is None else self._decider[request]
+        return self._deciders[number]
 
-    def _decide(self, decider: Decider, request: int, judges: bool) -> int:
+    def _entered(self, decider: Decider, target: int, request: int) -> tuple[Device, int]:
+        """Return the boxes of a target for a decider, and the number by which a balancer knows the sender of a request: at the
+        decider's own device that of its box."""
+        return (self.devices[target][0], self.node[request]) if target else (self.devices[0][decider.group], decider.number)
+
+    def decide(self, decider: Decider, request: int, judges: bool) -> int:
         """Return the target of a request, and record what the decision was based on."""
         now_s, trail = self._decided_s[request], self.trail
         totals_s = self._totals_s(decider, request, now_s) if judges else ()
-        target = checked_target(self.prepared.decide(request, self._delays(decider, request, now_s)), self.targets)
+        chosen = checked_target(self.prepared.decide(request, self._delays(decider, request, now_s)), self.targets)
+        target = decider.answering(chosen)
         last = decider.estimates[-1]
         trail["target"][request], trail["estimate_s"][request] = target, last.value_s
         trail["measured_at_s"][request] = last.measured_at_s
@@ -258,15 +273,15 @@ class Simulation:
 
     def _delays(self, decider: Decider, request: int, now_s: float) -> DecisionInput:
         """Return the delay of each target beside execution, as far as the policy may know it, or the view with it."""
-        beliefs = self._beliefs
-        if beliefs.only_heard:
+        beliefs = decider.beliefs
+        if beliefs.only_heard and not decider.unreachable:
             return decider.delay_s
         delay_s = self._transfers_s(request, now_s) if beliefs.true_transfer else list(decider.delay_s)
         if beliefs.true_backlog:
             return [sum(parts_s) for parts_s in zip(delay_s, self._waits_s(decider, request, now_s), strict=True)]
         decider.add_views(delay_s, self.prepared, request, now_s)
         if beliefs.shows_view:
-            box = self.devices[0].boxes[decider.number]
+            box = self.devices[0][decider.group].boxes[decider.number]
             return decider.view(delay_s, now_s, box.work_left(now_s) if isinstance(box, FifoBox) else nan)
         return delay_s
 
@@ -288,11 +303,12 @@ class Simulation:
     def _waits_s(self, decider: Decider, request: int, now_s: float) -> list[float]:
         """Return, by target, the true seconds of a request beyond execution alone, after the requests on their way there."""
         waits_s = []
-        for target, device in enumerate(self.devices):
+        for target in range(self.targets):
+            device, sender = self._entered(decider, target, request)
             entry_s = now_s + self.uplink_s[target][request]
             if self.faulty is not None:
                 entry_s += self.faulty.outage_s(request, target, now_s)
-            arrivals = [*self._ahead(target, entry_s, request), (entry_s, request, self.node[request])]
+            arrivals = [*self._ahead(target, entry_s, request), (entry_s, request, sender)]
             waits_s.append(device.wait_s(arrivals))
         return waits_s
 
@@ -303,8 +319,8 @@ class Simulation:
 
     def trail_of_run(self) -> Trail:
         """Return the trail of the run."""
-        accounts = [device.account() for device in self.devices]
+        accounts = [[device.account() for device in devices] for devices in self.devices]
         if self.faulty is not None:
-            return replace(Trail.recorded(self.trail, tuple(accounts)), faults=self.faulty.account())
-        trail = Trail.recorded(self.trail, tuple(accounts)).with_columns(decided_s=np.array(self._decided_s))
+            return replace(Trail.recorded(self.trail, accounts), faults=self.faulty.account())
+        trail = Trail.recorded(self.trail, accounts).with_columns(decided_s=np.array(self._decided_s))
         return trail if self._clients is None else trail.with_columns(node=np.array(self.node, np.int32))

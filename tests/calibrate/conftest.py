@@ -17,6 +17,7 @@ from simnmt.calibrate.calibration import Calibrated, calibrate, measure
 from simnmt.calibrate.harness import counted
 from simnmt.calibrate.parts import Bench
 from simnmt.calibrate.parts import energy as energy_part
+from simnmt.calibrate.parts import model_memory as memory_part
 from simnmt.calibrate.settings import Settings
 from tests.calibrate.engines import BOX, QUICK, FakeEngine
 
@@ -38,6 +39,8 @@ def box(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     put()
     monkeypatch.setattr(energy_part, "find_energy_meter", lambda device: (None, "rapl: no counter"))
+    load = {"seconds": 0.5, "resident_bytes": 300_000_000, "cache": "no files"}
+    monkeypatch.setattr(memory_part, "load_in_fresh_process", lambda *_: load)
     return put
 
 

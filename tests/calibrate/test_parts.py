@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,10 +23,14 @@ from simnmt.calibrate.parts.corrections import fit_padding, fit_sources, padding
 from simnmt.calibrate.parts.step import fit as fit_steps
 from simnmt.calibrate.parts.step import gap_overheads
 from simnmt.calibrate.settings import Settings
+from simnmt.nmt.checkpoint import save_checkpoint
+from simnmt.nmt.engine import load_engine
 from simnmt.nmt.errors import OutOfMemory
+from simnmt.nmt.models import build_model
 from simnmt.profile.blocks import EncoderBlock, Overhead, StepBlock
 from tests.calibrate.conftest import Measured
 from tests.calibrate.engines import QUICK, FakeEngine
+from tests.nmt.tiny import GRU
 
 REFILL = (0.0007, 2e-5, 0.0003, 1e-5)
 """Of joining and of leaving, fixed and for each sentence."""
@@ -218,3 +223,36 @@ def test_a_further_quantity_is_one_module(tmp_path: Path, monkeypatch: pytest.Mo
     measure(costs, None)
     assert costs.blocks["overheads"]["hang_up_s"].value == 0.25
     monkeypatch.delitem(sys.modules, f"{parts_room.__name__}.hanging_up")
+
+
+# The memory of the model.
+
+SIZES = {"hidden": 64, "embedding": 64, "src_vocab": 50_000, "tgt_vocab": 50_000}
+BYTES = 4 * 3 * 50_000 * 64
+"""Of both embeddings and the output layer in float32, beside which the cells are few."""
+
+
+def test_a_model_takes_the_memory_of_its_weights_and_its_files_are_read_from_a_known_cache(tmp_path: Path) -> None:
+    architecture = GRU.model_copy(update=SIZES)
+    save_checkpoint(tmp_path, build_model(architecture), architecture)
+    settings = replace(QUICK, model=str(tmp_path), parts=("model_memory",))
+    with closing(load_engine(settings.model, threads=1)) as engine:
+        costs = Bench(settings, engine)
+        measure(costs, None)
+    block = costs.blocks["model_memory"]
+    states = [sample.cache for sample in block.samples]
+    assert (block.kind, block.cache, states.count("warm")) == ("measured", "warm", 3)
+    assert 0.9 < block.resident_bytes / BYTES < 2.5, "the process may keep what loading needed besides"
+    assert block.file_bytes > BYTES and 0.0 < block.load_s < 10.0
+    # Some file systems keep what they are asked to drop.
+    assert set(states) in ({"warm", "cold"}, {"warm", "unknown"})
+    assert (block.cold_load_s is None) == ("cold" not in states)
+
+
+def test_a_model_that_no_second_process_can_load_spoils_nothing_else(tmp_path: Path) -> None:
+    missing = FakeEngine(architecture=GRU.model_dump(mode="json"))
+    costs = Bench(replace(QUICK, model=str(tmp_path / "gone.json"), parts=("model_memory",)), missing)
+    measure(costs, None)
+    assert costs.blocks["model_memory"] is None
+    [remark] = costs.remarks
+    assert "gone.json" in remark

@@ -157,9 +157,9 @@ def true_means(plan: RunPlan, boxes: dict[str, Box]) -> dict[tuple[str, str], fl
     sums: dict[tuple[str, str], list[float]] = {}
     for replication in range(1_000, 1_000 + TRUTH_REPLICATIONS):
         unit = Unit(plan.scenario, true_case, network, links, replication, calibrated=case)
-        for key, numbers in run_unit(unit).numbers.items():
+        for place, numbers in run_unit(unit).numbers.items():
             for name in PREDICTED:
-                sums.setdefault((key[2], name), []).append(float(numbers[name] or 0.0))
+                sums.setdefault((place.policy, name), []).append(float(numbers[name] or 0.0))
     return {key: float(np.mean(values)) for key, values in sums.items()}
 
 

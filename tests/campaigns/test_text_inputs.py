@@ -17,7 +17,9 @@ from simnmt.base.errors import InputError
 from simnmt.network.series import BandwidthSeries, RttSeries
 from simnmt.network.series_csv import read_series
 from simnmt.network.traces import read_trace
+from simnmt.report.traffic_page import render_traffic
 from simnmt.workload.arrivals.recording import Recording, read_recording
+from simnmt.workload.arrivals.traffic import read_traffic
 from simnmt.workload.corpus import read_corpus
 from simnmt.workload.length_table import read_table
 from tests.campaigns.harness import assert_short_lines, mutate_bytes, run_cases
@@ -70,6 +72,20 @@ IRTT = json.dumps({"round_trips": [
     for at in range(4)
 ]}).encode()  # fmt: skip
 GERMAN = "Ping wird ausgeführt für b [192.0.2.1]:\nAntwort von 192.0.2.1: Bytes=32 Zeit=12ms TTL=57\n".encode("cp850")
+LOG = "t_s,text,source,target,src_len,bytes\n" + "".join(
+    f"{t / 3},{'w ' * (t % 7)},d{t % 2},en,{t % 7},{t}\n" for t in range(40)
+)
+
+
+def read_log(path: Path) -> Recording:
+    """Read a log, and describe its traffic."""
+    recording = read_recording(path)
+    traffic = read_traffic(path)
+    json.dumps(traffic.document(), allow_nan=False)
+    render_traffic(traffic)
+    return recording
+
+
 INPUTS: Inputs = {
     "iperf3": (IPERF3, read_trace),
     "irtt": (IRTT, read_trace),
@@ -83,10 +99,11 @@ INPUTS: Inputs = {
     "corpus": (PAIRS, lambda path: read_corpus(path, **UNITS)[0]),
     "gzip corpus": (gzip.compress(PAIRS * 20, mtime=0), lambda path: read_corpus(path, **UNITS)[0]),
     "JSON Lines": (ROWS, lambda path: read_corpus(path, keys=("de", "en"), **UNITS)[0]),
-    "azure arrivals": (AZURE, read_recording),
-    "mooncake arrivals": (MOONCAKE, read_recording),
-    "counted arrivals": (COUNTS, read_recording),
-    "rates": (b"time_s,rate_rps\n0,1.5\n60,\n120,0\n180,4\n", read_recording),
+    "logged requests": (LOG.encode(), read_log),
+    "azure arrivals": (AZURE, read_log),
+    "mooncake arrivals": (MOONCAKE, read_log),
+    "counted arrivals": (COUNTS, read_log),
+    "rates": (b"time_s,rate_rps\n0,1.5\n60,\n120,0\n180,4\n", read_log),
 }
 
 

@@ -81,11 +81,24 @@ def test_the_schema_accepts_what_is_shipped(validator: jsonschema.Draft202012Val
 
 def test_the_schema_accepts_every_form_that_the_reader_does(schema: Any, folder: Path, simnmt: Command) -> None:
     data = read_document("small.yaml").data
+    data["workloads"]["news"]["arrivals"] = None
     data["networks"] = {"a": {"rtt": {"constant_ms": 50}}, "b": {"rtt": {"csv": "office.csv"}, "clock": "own"}}
     data["policies"] = {"edge": None, "cloud": {}, "oracle": {"kind": "oracle"}, "mine": {"kind": "cnmt", "len_slope": 0.8}}
     jsonschema.validate(data, schema)
     Path("forms.yaml").write_text(json.dumps(data))
     assert simnmt("run", "forms.yaml").status == 0
+
+
+def test_the_schema_accepts_parts_that_stand_at_sites_alone(validator: jsonschema.Draft202012Validator, folder: Path) -> None:
+    data = read_document("small.yaml").data
+    networks, gateway = data.pop("networks"), {"gateway": data["devices"].pop("gateway")}
+    mean_ms = {"dist": "lognorm", "s": 0.5, "scale": 40}
+    networks["office"]["rtt_mean_ms"] = mean_ms
+    near = {"networks": networks, "devices": gateway, "policies": {"cnmt": {"len_slope": 0.8}}}
+    data["sites"] = {"near": near, "far": {"networks": networks, "devices": {"gateway": None}, "count": 3}}
+    validator.validate(data)
+    mean_ms["scale"] = "wide"  # type: ignore[assignment]
+    assert not validator.is_valid(data)
 
 
 @pytest.mark.parametrize(
@@ -102,6 +115,8 @@ def test_the_schema_accepts_every_form_that_the_reader_does(schema: Any, folder:
         lambda data: data["workloads"]["news"]["lengths"].update(src_unit="words"),
         lambda data: data["devices"].clear(),
         lambda data: data.update(slo={}),
+        lambda data: data.update(sites={"near": {"share": 0}}),
+        lambda data: data.update(sites={"near": {"policies": {"cnmt": {"len_slop": 1}}}}),
     ],
 )
 def test_the_schema_rejects_what_the_reader_rejects(

@@ -130,9 +130,24 @@ def test_a_level_that_nothing_keeps_exits_with_3_and_the_nearest_miss(folder: Pa
     assert done.status == 3 and "No rate keeps p95_ms<=20: " in done.out
 
 
+def test_a_plan_for_the_peak_of_a_log_names_it_and_warns_of_its_bursts(folder: Path, simnmt: Command) -> None:
+    batches = [(second, batch) for second in range(0, 20, 2) for batch in range(100 if second == 8 else 40)]
+    rows = [f"{second + batch / 400}\n" * 5 for second, batch in batches]
+    Path("log.csv").write_text("t_s\n" + "".join(rows))
+    keys = ("--slo", "mean_ms<=9000", *SMALL, "--vary", "devices.cloud.count=4")
+    done = simnmt("plan", "@capacity", *keys, "--rate", "peak:log.csv:1s", "--json")
+    document = json.loads(done.out)
+    assert (done.status, document["rate_rps"]) == (0, 500.0)
+    assert "of log.csv (unstated), from 8 s on" in document["sources"]
+    assert any("{kind: recorded, file: log.csv}" in warning for warning in document["warnings"])
+
+
 @pytest.mark.parametrize(
     ("options", "place"),
     [
+        (("@capacity", *SLO, "--rate", "peak:log.csv"), "--rate"),
+        (("@capacity", *SLO, "--rate", "peak:office.csv:1h"), "office.csv"),
+        (("@capacity", *SLO, "--rate", "many"), "--rate"),
         (("@capacity", "--slo", "p95ms<=300"), "p95ms"),
         (("@capacity", *SLO, "--minimise", "latency"), "minimise"),
         (("@capacity", *SLO, "--out", "x.yaml"), "--out"),

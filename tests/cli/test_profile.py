@@ -51,6 +51,9 @@ def test_inspect_says_what_a_profile_knows(profiles: Path, simnmt: Command) -> N
     assert said["overheads decision"] == "measured; 0.0002 ms"
     assert said["overheads leave"] == "not measured, counts as 0 s; the engine never refills a batch"
     assert said["energy"] == "measured; from rapl; 12.5 W idle; 40 W active"
+    assert (
+        said["model memory"] == "measured; 300,000,000 bytes resident; loaded in 0.5 s; page cache: warm; 2.5 s from the disk"
+    )
     assert said["not measured"] == "decoder, sti"
 
 

@@ -213,7 +213,7 @@ def test_what_intervals_leave_out_and_separate_workloads_are_noted(folder: Path,
     for count in (1, 2):
         names = ("news", "again")[:count]
         recorded = [f"workloads.{name}={{{lengths}, arrivals: {{kind: recorded, file: asked.csv}}}}" for name in names]
-        overrides = [part for workload in recorded for part in ("--set", workload)]
+        overrides = [part for setting in (*recorded, "share_devices=false") for part in ("--set", setting)]
         out = f"made{count}"
         done = simnmt("run", "small.yaml", "--out", out, "--requests", "50", "--replications", str(count), *overrides)
         page = Path(f"{out}/report.html").read_text()
@@ -224,10 +224,10 @@ def test_what_intervals_leave_out_and_separate_workloads_are_noted(folder: Path,
 def test_the_rows_of_a_run_are_in_the_order_of_its_objective(folder: Path, simnmt: Command) -> None:
     arguments = ("run", "small.yaml", "--set", "objective=p95")
     rows = json.loads(simnmt(*arguments, "--json").out)["rows"]
-    table = next(part for part in simnmt(*arguments).out.split("\n\n") if part.startswith("workload"))
-    lines = [line.split()[2] for line in table.splitlines()[2 : 2 + len(rows)]]
+    table = next(part for part in simnmt(*arguments).out.split("\n\n") if part.startswith("network"))
+    lines = [line.split()[1] for line in table.splitlines()[2 : 2 + len(rows)]]
     assert lines == [row["policy"] for row in sorted(rows, key=lambda row: row["p95_latency_s"])]
-    marked = [line.split()[2] for line in table.splitlines() if line.split()[3:4] == ["<"]]
+    marked = [line.split()[1] for line in table.splitlines() if line.split()[2:3] == ["<"]]
     assert len(marked) == 1 and marked[0] in ("edge", "cloud", "naive", "cnmt"), "the recommended policy"
 
 

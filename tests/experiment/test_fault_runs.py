@@ -44,7 +44,7 @@ def result() -> Any:
 
 @pytest.fixture(scope="module")
 def falling_back() -> Any:
-    return simnmt.run(scenario(late_answers={"timeout_ms": 400.0}))
+    return simnmt.run(scenario(late_answers={"timeout_ms": 400.0, "leave_out": False}))
 
 
 def test_lost_requests_have_no_times_and_stand_beside_the_latencies_of_the_others(result: Any) -> None:
@@ -96,6 +96,19 @@ def test_nothing_is_lost_with_a_timeout(falling_back: Any, result: Any) -> None:
     fell_back = cloud["outcome"] == 1
     assert (cloud.loc[fell_back, "target"] == 0).all()
     assert cloud.loc[fell_back, "t_tx_s"].max() <= 0.4 + 1e-9
+
+
+def test_a_cloud_that_is_left_out_loses_fewer_requests_and_the_page_says_for_how_long(falling_back: Any) -> None:
+    result = simnmt.run(scenario(late_answers={"timeout_ms": 400.0}, policies={"cloud": {}, "oracle": {}}))
+    rows, unaware = result.rows.set_index("policy"), falling_back.rows.set_index("policy")
+    assert rows.loc["cloud", "fallback_share"] < 0.5 * unaware.loc["cloud", "fallback_share"]
+    assert rows.loc["cloud", "gateway_share"] > unaware.loc["cloud", "gateway_share"]
+    assert 0.0 < rows.loc["cloud", "cloud_left_out_s"] < rows.loc["cloud", "makespan_s"]
+    assert rows.loc["cloud", "cloud_left_out_times"] > 1.0
+    assert (rows.loc["oracle", ["cloud_left_out_times", "cloud_left_out_s"]] == 0.0).all(), "it knows the truth"
+    assert "gateway_left_out_s" not in rows and "cloud_left_out_s" not in unaware
+    (note,) = [note for note in result.notes if "cloud was left out" in note]
+    assert "oracle" not in note
 
 
 def test_the_mean_transfer_time_behind_a_verdict_does_not_depend_on_which_requests_policies_offload(result: Any) -> None:

@@ -213,3 +213,24 @@ def test_a_spending_that_the_run_would_not_know_is_refused_before_it(
         assert f"{key}: {name}" in str(caught.value)
     with pytest.raises(simnmt.InputError, match=name):
         simnmt.run(scenario, assertions=[f"{name}<=3"])
+
+
+def test_each_workload_is_judged_by_its_service_level(make_open: MakeScenario) -> None:
+    scenario = make_open({"deadline_ms": 200, "slo": {"deadline_met_share": 0.999, "p95_ms": 1e-3}}, replications=1)
+    lengths = {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 2.0}}
+    scenario["workloads"]["fr-en"] = lengths | {"slo": {"p90_ms": 1e6}}
+    scenario["workloads"]["it-en"] = lengths
+    result = simnmt.run(scenario | {"slo": {"mean_ms": 1e6}, "share_devices": False})
+    judged = {record["workload"]: (record["slo"], record["slo_met"]) for record in result.recommendations}
+    assert judged == {
+        "de-en": (["deadline_met_share>=0.999", "p95_ms<=0.001"], False),
+        "fr-en": (["p90_ms<=1000000"], True),
+        "it-en": (["mean_ms<=1000000"], True),
+    }
+    with pytest.raises(simnmt.InputError) as caught:
+        simnmt.run(scenario | {"slo": {"deadline_met_share": 0.5}})
+    assert caught.value.what.startswith("slo.deadline_met_share: ")
+    del scenario["workloads"]["de-en"]["deadline_ms"]
+    with pytest.raises(simnmt.InputError) as caught:
+        simnmt.run(scenario)
+    assert caught.value.what.startswith("workloads.de-en.slo.deadline_met_share: ")

@@ -73,7 +73,7 @@ def scenario_figures(name: str, engine: str) -> Figures:
         sizes = ("--requests", str(REQUESTS), "--replications", str(REPLICATIONS), "--jobs", "1")
         _simnmt("run", f"@{name}", *settings, *sizes, "--engine", engine, "--out", str(out))
         summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
-        requests = pd.read_parquet(out / "requests.parquet")
+        requests = pd.read_parquet(out / "requests.parquet").drop(columns="site")
     policies = {"/".join(row[key] for key in KEYS): _policy_numbers(row) for row in summary["rows"]}
     sections = {section: dict(_numbers(summary[section])) for section in SECTIONS if summary.get(section)}
     return {"policies": policies, "sections": sections, "requests": column_figures(requests)}

@@ -70,7 +70,7 @@ def test_the_work_of_late_answers_is_in_the_energy_of_the_run(make_batched: Make
     scenario["devices"]["cloud"]["batching"] = {"kind": "top_up", "size": 1}
     if kind == "fifo":
         del scenario["devices"]["cloud"]["batching"]
-    late = {**scenario, "late_answers": {"timeout_ms": 1e-3}}
+    late = {**scenario, "late_answers": {"timeout_ms": 1e-3, "leave_out": False}}
     (energy, log), (plain, plain_log) = (
         energy_of(simnmt.run(run, requests=300, replications=1, engine="reference"), "cloud") for run in (late, scenario)
     )

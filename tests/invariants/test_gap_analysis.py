@@ -11,6 +11,7 @@ import pytest
 import simnmt
 from simnmt.experiment.run import gap_rows
 from simnmt.profile.profile_file import write_profile
+from simnmt.results.places import ALL, Place
 from tests.invariants.conftest import DISCIPLINES
 from tests.units import plan_of, unit_of, watched
 
@@ -101,16 +102,19 @@ def test_where_the_rtt_alone_is_unknown_the_present_one_closes_all_of_the_gap(
     assert shares["length regression"] == pytest.approx(0.0, abs=1e-9)
 
 
+PLACE = Place(ALL, "w", "n", "p")
+
+
 def test_a_share_is_the_change_over_that_of_everything_even_where_one_replication_outweighs_all_others() -> None:
     totals_s = {"nothing": [10.0, 10.0, 1_000.0], "length regression": [5.0, 5.0, 1_100.0], "everything": [4.0, 4.0, 900.0]}
-    nothing, alone, everything = gap_rows("w", "n", "p", totals_s)
+    nothing, alone, everything = gap_rows(PLACE, totals_s)
     assert alone["change_percent"] == pytest.approx(100.0 * (alone["total_latency_s"] / nothing["total_latency_s"] - 1.0))
     assert alone["share_of_gap_percent"] == pytest.approx(100.0 * alone["change_percent"] / everything["change_percent"])
 
 
 def test_where_the_truth_does_not_help_no_share_is_claimed() -> None:
     """With queues the greedy truth may even be slower; then there is no gap to share out."""
-    rows = list(gap_rows("w", "n", "p", {"nothing": [10.0, 10.0], "length regression": [9.0, 9.5], "everything": [11.0, 10.5]}))
+    rows = list(gap_rows(PLACE, {"nothing": [10.0, 10.0], "length regression": [9.0, 9.5], "everything": [11.0, 10.5]}))
     assert [row["share_of_gap_percent"] for row in rows] == [None, None, None]
     assert rows[1]["change_percent"] == pytest.approx(100 * (18.5 / 20.0 - 1))
 

@@ -200,7 +200,7 @@ def test_the_first_estimate_is_the_rtt_where_the_replication_begins(
     def begun(policies: dict[str, Any], replications: int) -> list[float]:
         plan = plan_of(make_scenario(networks=networks, requests=20, policies=policies))
         units = [unit_of(plan, replication) for replication in range(replications)]
-        return [watched(monkeypatch, unit)[0][0].policy.beliefs.estimate(0, 1).value_s for unit in units]
+        return [watched(monkeypatch, unit)[0][0].policy.beliefs[0].estimate(0, 1).value_s for unit in units]
 
     estimates_s = begun({"cnmt": {}}, 4)
     assert estimates_s[0] == 0.010

@@ -69,6 +69,12 @@ def load_faulty(settings: EngineSettings) -> ServedModel:
     return _served(decode)
 
 
+def load_slowly(settings: EngineSettings) -> ServedModel:
+    """As `load_paced`, after a second."""
+    time.sleep(1.0)
+    return load_paced(settings)
+
+
 def load_refused(settings: EngineSettings) -> ServedModel:
     raise NmtError("no such model", remedy="name another")
 

@@ -16,7 +16,8 @@ from simnmt.live.decider import live_unit
 from simnmt.live.engine import EngineSettings
 from simnmt.live.engine_process import EngineProcess
 from simnmt.live.gateway import GatewaySettings, LiveGateway
-from simnmt.live.server import FrontSettings, LiveServer
+from simnmt.live.model_engines import ModelEngines
+from simnmt.live.server import FrontSettings, LiveServer, ModelServer
 from simnmt.scenario.source import open_source
 from simnmt.service.client import Exchange, TranslationClient
 from simnmt.service.http_server import Access, Address, Limits, parse_address
@@ -32,8 +33,8 @@ def engine_settings(loader: Any = load_echo, **settings: Any) -> EngineSettings:
     return EngineSettings("fake", **{"loader": loader, "nice": 0} | settings)
 
 
-def ask(text: str = "a b c", forced: int | None = None, **settings: Any) -> TranslateRequest:
-    return TranslateRequest((text,), False, "de", "en", forced_lens=None if forced is None else (forced,), **settings)
+def ask(text: str = "a b c", forced: int | None = None, source: str = "de", **settings: Any) -> TranslateRequest:
+    return TranslateRequest((text,), False, source, "en", forced_lens=None if forced is None else (forced,), **settings)
 
 
 class Services:
@@ -46,7 +47,7 @@ class Services:
         self.faults: list[str] = []
         """Exceptions that nobody handled."""
         self.loop.set_exception_handler(lambda loop, context: self.faults.append(str(context)))
-        self.started: list[LiveServer | LiveGateway] = []
+        self.started: list[LiveServer | LiveGateway | ModelServer] = []
 
     def run(self, work: Coroutine[Any, Any, Answer], timeout_s: float = 30.0) -> Answer:
         return self._complete(asyncio.wait_for(work, timeout_s))
@@ -71,6 +72,13 @@ class Services:
         limits, keeps = others.get("limits", Limits()), process is engine
         return self._start(LiveServer(process, front, access, limits, log=log, on_error=self.errors.append, keeps_engine=keeps))
 
+    def model_server(self, engines: ModelEngines, log: Any = None) -> ModelServer:
+        """A started server of models that are named by their pairs."""
+        (source, target), *others = (model.split("-") for model in engines.models)
+        front = replace(FRONT, source=source, target=target, more_pairs=tuple(others))
+        access = Access(Address(port=0))
+        return self._start(ModelServer(engines, front, access, Limits(), log=log, on_error=self.errors.append))
+
     def gateway(self, settings: GatewaySettings, log: Any = None, engine: Any = None) -> LiveGateway:
         keeps = isinstance(engine, EngineProcess)
         return self._start(LiveGateway(settings, engine, log=log, on_error=self.errors.append, keeps_engine=keeps))
@@ -84,7 +92,7 @@ class Services:
         self.started.append(service)
         return service
 
-    def stop(self, service: LiveServer | LiveGateway) -> None:
+    def stop(self, service: LiveServer | LiveGateway | ModelServer) -> None:
         self.started.remove(service)
         self.run(service.http.stop())
         self.run(service.close())

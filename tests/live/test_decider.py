@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 import simnmt
 from simnmt.base.errors import InputError
 from simnmt.experiment.cases import RunPlan, Unit
-from simnmt.live.decider import UNREACHABLE_S, LiveDecider, live_unit, replayed_targets
+from simnmt.live.decider import LiveDecider, live_unit, replayed_targets
+from simnmt.policies.health import UNREACHABLE_S
 from simnmt.results.live_log import DeciderRecord, DecisionRecord, HandshakeRecord, HeardRecord, LostRecord
 from tests.live.live_services import plan_of, unit_of
 
@@ -117,6 +118,15 @@ def test_the_oracle_and_unknown_policies_are_refused(unit: Unit, plan: RunPlan) 
         LiveDecider(unit, "fastest", {1: 0.05})
     with pytest.raises(InputError, match="no workload fr-en"):
         live_unit(plan, "fr-en")
+
+
+def test_the_gateway_of_a_site_has_its_lines_and_its_workloads() -> None:
+    plan = plan_of("@three-offices")
+    for site in plan.sites:
+        for workload in site.cases if site.has_device else ():
+            unit = live_unit(plan, workload, site.name)
+            assert (unit.case.name, unit.scenario, unit.links) == (workload, site.scenario, site.networks[unit.network][0])
+    assert {live_unit(plan, workload).case.name for workload in plan.cases} == set(plan.cases)
 
 
 class WhenSlow:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,29 +24,37 @@ from prometheus_client import CollectorRegistry
 
 from simnmt.base.configuration import end_tokens
 from simnmt.base.errors import InputError
+from simnmt.devices import Fifo
+from simnmt.devices.failures import Failures
 from simnmt.live.decider import replayed_targets
 from simnmt.live.engine_process import EngineProcess
 from simnmt.live.gateway import GatewaySettings, LiveGateway, _Drift
 from simnmt.live.server import LiveServer, Result
 from simnmt.live.service_engine import ServiceEngine, unit_of_lengths
+from simnmt.network.outages import DownTimes
 from simnmt.profile.profile_file import write_profile
 from simnmt.results.live_log import DecisionRecord, read_live_log
+from simnmt.results.requests import Requests
 from simnmt.service.client import Exchange, TranslationClient
 from simnmt.service.http_server import Access
 from simnmt.service.messages import ServiceError
+from simnmt.world.faults import Faults
 from tests.calibrate.endpoint_stub import stub_service
 from tests.live.fake_engines import STEP_S, load_paced
 from tests.live.live_services import FRONT, Services, ask, engine_settings, host_port, together, unit_of
 from tests.live.live_services import services as running_services
+from tests.worlds import believing, everything_to, in_reference
 
 Scenario = Callable[..., dict[str, Any]]
 Start = Callable[..., LiveGateway]
 FRENCH = dataclasses.replace(FRONT, source="fr")
+LONGEST_S = 1.0
+"""Longest pause between tries to reach a server in `test_a_killed_server_is_left_out_as_in_the_reference`."""
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simnmt.live.gateway.PAUSES_S", (0.05,))
+    monkeypatch.setattr("simnmt.policies.health.PAUSES_S", (0.05,))
 
 
 @pytest.fixture(scope="module")
@@ -218,6 +226,65 @@ def test_a_server_killed_under_load_is_replaced_by_the_gateway_until_it_is_back(
     assert sorted(requests.request.tolist()) == list(range(75))  # each exactly once
     assert set(requests.outcome) == {"done", "fallback"}
     assert gateway.fallbacks == int((requests.outcome == "fallback").sum())
+
+
+async def outage_amid_requests(gateway: LiveGateway, server: subprocess.Popen[str], port: int, stack: ExitStack) -> list[float]:
+    """Send a request every 40 ms, kill the server after a second, start another; return when it died and answered again."""
+    moments_s: list[float] = []
+    pending: list[asyncio.Future[Any]] = []
+    restarted: asyncio.Future[Any] | None = None
+    begin_s = time.monotonic()
+    async with TranslationClient(gateway.http.url) as client:
+        while len(moments_s) < 2 or time.monotonic() < moments_s[1] + LONGEST_S + 1.0:
+            pending.append(asyncio.ensure_future(together(client, [ask(f"{len(pending)}")])))
+            await asyncio.sleep(0.04)
+            if not moments_s and time.monotonic() > begin_s + 1.0:
+                server.kill()
+                moments_s.append(time.monotonic())
+                restarted = asyncio.ensure_future(asyncio.to_thread(stack.enter_context, served_elsewhere(port)))
+            elif len(moments_s) == 1 and restarted is not None and restarted.done():
+                moments_s.append(time.monotonic())
+        answers = [answer for (answer,) in await asyncio.gather(*pending)]
+    assert all(isinstance(answer, Exchange) for answer in answers)
+    return [moment_s - gateway.begin_s for moment_s in moments_s]
+
+
+def test_a_killed_server_is_left_out_as_in_the_reference(
+    services: Services, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same device executes each request, but for those around the kill, and between the restart and the next try.
+
+    Live a try needs three round trips, and when the other server begins to listen is known to some milliseconds.
+    """
+    monkeypatch.setattr("simnmt.policies.health.PAUSES_S", (0.3, 0.6, LONGEST_S))
+    log = io.StringIO()
+    with ExitStack() as stack:
+        process, url = stack.enter_context(served_elsewhere())
+        gateway = start(url, log=log, offload_s=10.0)
+        killed_s, back_s = services.run(outage_amid_requests(gateway, process, host_port(url)[1], stack))
+    services.errors.clear()
+    live = logged(log, tmp_path, gateway)
+    events = [json.loads(line) for line in log.getvalue().splitlines()]
+    (returned_s,) = [event["at_s"] for event in events if event["event"] == "handshake"]
+    live = live.sort_values("decision_s")
+    arrival_s = live.decision_s.to_numpy() - gateway.begin_s
+    execution_s, half_s = np.full(len(live), 2 * STEP_S), np.full(len(live), 1e-3)
+    requests = Requests(np.ones(len(live), np.int64), (execution_s,) * 2, (half_s,), (half_s,), arrival_s)
+    box = Fifo(failures=Failures([DownTimes([(killed_s, back_s)])]))
+    faults = Faults(timeout_s=gateway._settings.offload_s, leave_out=True)
+    trail = in_reference(requests, everything_to(1), believing(2e-3), [box], faults=faults)
+    around_kill = np.abs(arrival_s - killed_s) < 0.15
+    until_try = (arrival_s > back_s - 0.15) & (arrival_s < back_s + LONGEST_S + 0.15)
+    compared = ~(around_kill | until_try)
+    executed_at = live.device.map({"gateway": 0, "cloud": 1}).to_numpy()
+    np.testing.assert_array_equal(trail.target[compared], executed_at[compared])
+    assert set(executed_at[compared & (arrival_s < killed_s)]) == {1}
+    assert set(executed_at[compared & (arrival_s > killed_s) & (arrival_s < back_s)]) == {0}
+    assert set(executed_at[compared & (arrival_s > back_s)]) == {1}
+    left_out = [gateway._server_health.times(1), gateway._server_health.seconds(1, returned_s)]
+    assert trail.faults is not None
+    assert trail.faults.left_out[1] == pytest.approx(left_out, abs=LONGEST_S + 0.15)
+    assert trail.faults.left_out[1][0] == left_out[0] == 1
 
 
 def kill_engine(services: Services, engine: EngineProcess, gateway: LiveGateway) -> list[Any]:

@@ -15,6 +15,7 @@ import pytest
 
 from benchmarks import policies
 from benchmarks.policy_cases import QUEUES, Case, capped_table, constant, poisson, series, slowed
+from simnmt.results.places import ALL, Place
 
 Deployment = Callable[[Path], dict[str, Any]]
 """The keys of a case that say what stands where, its files written to a folder."""
@@ -82,7 +83,7 @@ def test_where_the_gateway_is_believed_too_fast_and_never_fills_seeing_queues_co
     deployment = many_gateways_that_never_fill(tmp_path)
     with policies.believing((0.7, 1.3)):
         runs = policies.run(small | {"policies": QUEUES} | {key: deployment[key] for key in ("devices", "networks")})
-    blind, seeing = ([row["total_latency_s"] for row in runs["w", "n", name]] for name in QUEUES)
+    blind, seeing = ([row["total_latency_s"] for row in runs[Place(ALL, "w", "n", name)]] for name in QUEUES)
     assert slower(policies.change(seeing, blind))
 
 

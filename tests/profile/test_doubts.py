@@ -123,3 +123,28 @@ def test_weights_that_16_bit_products_clip_cast_doubt_where_these_are_used() -> 
         assert (source, concerned) == ("decoder", cost_models)
         assert message.startswith("3 of 12,000 weights (0.025 %) lie beyond [-1, 1], where 16-bit products clip them")
     assert doubts(engine=engine | {"compute_type": "int16", "clipped_weights": 0}) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "effects"),
+    [
+        ({}, 0),
+        ({"cache": "no files"}, 1),
+        ({"samples": [{"load_s": load_s, "resident_bytes": 100, "cache": "warm"} for load_s in (0.5, 0.7)]}, 1),
+        ({"samples": [{"load_s": 0.5, "resident_bytes": size, "cache": "warm"} for size in (100, 130)]}, 1),
+        (
+            {
+                "samples": [
+                    {"load_s": load_s, "resident_bytes": 100, "cache": cache}
+                    for load_s, cache in ((0.5, "warm"), (3.0, "cold"))
+                ]
+            },
+            0,
+        ),
+    ],
+)
+def test_loads_of_no_file_and_loads_that_differ_are_doubtful(changes: dict[str, Any], effects: int) -> None:
+    content = good_profile()
+    profile = checked_profile(content | {"model_memory": content["model_memory"] | changes})
+    assert len([doubt.effect for doubt in profile_doubts(profile, ["model_memory"])]) == effects
+    assert profile_doubts(profile, ["execution"]) == []

@@ -13,6 +13,7 @@ import pytest
 
 from simnmt.report.figures import CellView
 from simnmt.results import Cell, Run
+from simnmt.results.places import ALL, CellName, Place
 from simnmt.results.requests import Misroutes, RequestLog
 from simnmt.results.summary import PARTS, Device
 from simnmt.workload.length_table import LengthTable
@@ -82,6 +83,19 @@ def make_result(
     )
 
 
+def make_mix(sites: tuple[str, ...] = ("berlin", HOSTILE), **keys: Any) -> Any:
+    """A run of one network whose rows are those of all requests, of each site and of two workloads."""
+    result = make_result(networks=("n",), workloads=(ALL,), **keys)
+    groups = [(ALL, ALL), *((site, ALL) for site in sites), (ALL, "news"), (ALL, WORKLOAD)]
+    rows = [row | {"site": site, "workload": workload} for site, workload in groups for row in result.summary_rows]
+    parts = [{**Place.of(row)._asdict(), "slo_met": row["site"] != HOSTILE} for row in rows[len(POLICIES) :]]
+    sources = tuple(
+        replace(result.cells[0], site=site, workload=name, logs={}) for site in sites for name in ("news", WORKLOAD)
+    )
+    cells, recommendations = [replace(result.cells[0], sources=sources)], [result.recommendations[0] | {"parts": parts}]
+    return replace(result, summary_rows=rows, recommendations=recommendations, cells=cells)
+
+
 class MadeUpLog(RequestLog):
     """The columns of a log, all in memory."""
 
@@ -131,7 +145,7 @@ def make_cell(workload: str, network: str, requests: int, seed: int) -> Any:
         }  # fmt: skip
         logs[policy] = MadeUpLog(columns)
     return Cell(
-        workload=workload, network=network, series=series, regression_slope=SLOPE, regression_offset=OFFSET,
+        site=ALL, workload=workload, network=network, series=series, regression_slope=SLOPE, regression_offset=OFFSET,
         lengths=LengthTable.of_pairs("de-en-news", "news text <i>of a test</i>", "word", "word", src_len, tgt_len),
         planes=(GATEWAY, CLOUD), profile_kinds=("inferred", "measured"), profile_names=("tx2-<b>", "titan-xp"), logs=logs,
         devices=DEVICES, misroutes={policy: Misroutes() for policy in POLICIES},
@@ -147,7 +161,7 @@ def make_rows(cell: Any, replications: int) -> list[dict[str, Any]]:
         quantile = {p: float(np.quantile(latency_s, q)) for p, q in (("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99))}
         rows.append(
             {
-                "workload": cell.workload, "network": cell.network, "policy": policy, "replications": replications,
+                **cell.name._asdict(), "policy": policy, "replications": replications,
                 "requests": latency_s.size, "total_latency_s": total_s,
                 "total_latency_s_low": total_s * 0.996 if replications > 1 else None,
                 "total_latency_s_high": total_s * 1.004 if replications > 1 else None,
@@ -181,7 +195,7 @@ def make_recommendation(cell: Any, rows: list[dict[str, Any]], replications: int
     mean_s = {row["policy"]: row["mean_latency_s"] for row in rows if row["network"] == cell.network}
     margin = mean_s["cnmt"] / mean_s["naive"] - 1
     return {
-        "workload": cell.workload, "network": cell.network, "objective": "mean", "policy": "cnmt", "runner_up": "naive",
+        **cell.name._asdict(), "objective": "mean", "policy": "cnmt", "runner_up": "naive",
         "margin": margin, "margin_low": margin - 0.01 if replications > 1 else None,
         "margin_high": margin + 0.01 if replications > 1 else None, "indistinguishable": ["naive", "cloud"],
         "as_good": ["cloud"], "lost_shares": {}, "best_but_for_losses": None, "objective_value": mean_s["cnmt"],
@@ -199,7 +213,7 @@ def make_recommendation(cell: Any, rows: list[dict[str, Any]], replications: int
 
 
 def make_comparisons(cell: Any, rows: list[dict[str, Any]], replications: int) -> list[dict[str, Any]]:
-    here = [row for row in rows if (row["workload"], row["network"]) == (cell.workload, cell.network)]
+    here = [row for row in rows if CellName.of(row) == cell.name]
     total_s = {row["policy"]: row["total_latency_s"] for row in here}
     found = []
     for policy in POLICIES:
@@ -211,7 +225,7 @@ def make_comparisons(cell: Any, rows: list[dict[str, Any]], replications: int) -
             effect = "not distinguishable" if abs(change) < 1 else "faster" if change < 0 else "slower"
             found.append(
                 {
-                    "workload": cell.workload, "network": cell.network, "policy": policy, "baseline": baseline,
+                    **cell.name._asdict(), "policy": policy, "baseline": baseline,
                     "change_percent": change, "low_percent": change - 1 if known else None,
                     "high_percent": change + 1 if known else None, "effect": effect if known else "one replication",
                 }
@@ -232,7 +246,7 @@ def _make_result() -> Any:
 
 def view_of(cell: Any, rows: Any = ()) -> CellView:
     """A cell as its figures see it, with a colour for each policy."""
-    here = [row for row in rows if (row["workload"], row["network"]) == (cell.workload, cell.network)]
+    here = [row for row in rows if CellName.of(row) == cell.name]
     return CellView(cell, here, {policy: place for place, policy in enumerate(cell.logs)})
 
 

@@ -17,6 +17,7 @@ import pytest
 
 import simnmt.report
 from simnmt.report import render
+from tests.report.conftest import make_mix
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +52,22 @@ def test_the_page_opens_with_the_recommended_policy_and_marks_it_in_the_table(pa
     assert page.index("<strong>deploy cnmt</strong>") < page.index('data-table="policies"')
     winners = re.findall(r'<tr data-row="([^"]+)" class="winner">', page)
     assert winners == ["cnmt", "cnmt"], "one in each of the two cells"
+
+
+def test_the_page_of_a_mix_shows_all_requests_and_then_its_sites_and_its_workloads() -> None:
+    page = render(make_mix(requests=300))
+    tables = re.findall(r'data-table="([\w-]+)"', page)
+    assert tables[:3] == ["policies", "by-site", "by-workload"]
+    of_sites, of_workloads = (page.split(f'data-table="by-{key}"')[1].split("</table>")[0] for key in ("site", "workload"))
+    assert re.findall(r'data-group="([^"]+)"', of_workloads)[0] == "news"
+    assert of_sites.count("<tr data-row=") == of_workloads.count("<tr data-row=") == 2 * 5
+    assert of_sites.count(">kept<") == of_sites.count(">missed<") == 5
+    assert page.split('data-table="policies"')[1].split("</table>")[0].count("<tr data-row=") == 5
+    assert re.findall(r'data-figure="([^"]+)"', page) == ["latency", "parts", "sites"], "neither one line nor one plane is all"
+    named = re.findall(r"<dt>(Lengths|RTT|Devices) of (.*?)</dt>", page)
+    assert [kind for kind, _ in named] == ["Lengths"] * 2 + ["RTT"] * 2 + ["Devices"] * 4
+    assert ("RTT", "n at berlin") in named and ("Devices", "news at berlin") in named
+    assert "<script>alert" not in page
 
 
 def test_misroutes_that_are_unknown_are_a_sentence(make_result: Any) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from simnmt.report import render
 from simnmt.report.words import verdicts
+from simnmt.results.places import Place
 from simnmt.results.recommendation import by_objective
 
 FIGURES = ["latency", "parts", "rtt", "plane"]
@@ -150,13 +151,13 @@ FACTORS = {"total_latency_s": 1, "offloaded_share": 100, "misrouted_share": 100}
 def table_is_that_of(page: Any, summary_rows: Any, recommendations: Any, comparisons: Any) -> None:
     """Each number is the summary's, unrounded in its attribute and rounded for the eye; so is each interval."""
     lines = page.locator("[data-table=policies] tr[data-row]").evaluate_all(TABLE)
-    changes = {(*place_of(change), change["baseline"]): change for change in comparisons}
+    changes = {(*Place.of(change), change["baseline"]): change for change in comparisons}
     rows = by_objective(summary_rows, recommendations)
-    assert ["/".join(line["place"]) for line in lines] == ["/".join(place_of(row)) for row in rows]
+    assert ["/".join(line["place"]) for line in lines] == ["/".join(Place.of(row)) for row in rows]
     for line, row in zip(lines, rows, strict=True):
         for cell in line["cells"]:
             column = cell["column"]
-            change = changes.pop((*place_of(row), column.removeprefix("change_vs_")), {})
+            change = changes.pop((*Place.of(row), column.removeprefix("change_vs_")), {})
             if column.startswith("change_vs_"):
                 wanted, low, high = (change.get(key) for key in ("change_percent", "low_percent", "high_percent"))
                 factor = 1
@@ -172,10 +173,6 @@ def table_is_that_of(page: Any, summary_rows: Any, recommendations: Any, compari
                 for text, end in zip(cell["interval"].strip("[]").split(", "), (low, high), strict=True):
                     assert rounds_to(text, end * factor)
     assert not changes, "every comparison has its place in the table"
-
-
-def place_of(record: Any) -> tuple[str, str, str]:
-    return record["workload"], record["network"], record["policy"]
 
 
 def rounds_to(text: str, value: float) -> bool:

@@ -20,6 +20,7 @@ from simnmt.report.study_pages import (
 )
 from simnmt.results.comparison import Comparison
 from simnmt.results.metrics import Metric, metric
+from simnmt.results.places import ALL, CellName, Place
 from simnmt.results.sweep_table import BEST, BOUND, TIED, UNSTABLE, WORSE, SweepTable
 from tests.world.theory import queue_of
 
@@ -36,7 +37,7 @@ def comparison() -> Comparison:
     names = ["first", HOSTILE, "seeded"]
     rows = [
         {
-            "workload": workload, "network": network, "policy": policy, "run": name, "baseline": "first",
+            **Place(ALL, workload, network, policy)._asdict(), "run": name, "baseline": "first",
             "mean_latency_s": 0.08, "baseline_latency_s": 0.09, "change_percent": change, "low_percent": low,
             "high_percent": high, "paired": name != "seeded",
             "unpaired_because": ["seed 2 instead of 1"] if name == "seeded" else [],
@@ -62,7 +63,7 @@ def comparison() -> Comparison:
             {"run": name, "directory": HOSTILE, "seed": 1, "replications": 5, "requests": 2000, "live": name == "seeded"}
             for name in names
         ],
-        best=[{"workload": "news", "network": "office", "run": name, **best} for name in names[:2]],
+        best=[{**CellName(ALL, "news", "office")._asdict(), "run": name, **best} for name in names[:2]],
         not_in_all=[],
         notes=[f"{HOSTILE} against first: paired by replication.", "seeded against first: unpaired (seed 2 instead of 1)."],
     )
@@ -97,16 +98,16 @@ def test_the_page_shows_tables_and_chart_in_a_browser(open_page: Any, comparison
         assert figure.locator(".errorbar").count() >= 4
         figure.locator("select").select_option("1")
         page.wait_for_function("() => document.querySelectorAll('[data-figure=changes] .scatterlayer .point').length === 4")
-        rows = page.locator("[data-table=changes] [data-group='news/office'] tr[data-row=cloud]")
+        rows = page.locator("[data-table=changes] [data-group='all/news/office'] tr[data-row=cloud]")
         assert rows.count() == 2
         assert rows.first.locator("[data-outcome=faster] .value").text_content() == "\u221212.5"
         assert rows.nth(1).locator("[data-column=how]").inner_text().split("\n") == ["unpaired", "seed 2 instead of 1"]
         assert page.locator("#runs li").count() == 2
         assert page.locator("[data-table=keys] td").all_text_contents() == ["\u2013", f'{{"kind": "{HOSTILE}"}}', "[1, 2]"]
         best = page.locator("[data-table=best] td").all_text_contents()
-        assert best[1:] == [f"{HOSTILE}, p95 latency 80.0 ms"] * 2 + ["\u2013"]
+        assert best == [f"{HOSTILE}, p95 latency 80.0 ms"] * 2 + ["\u2013"]
         page.locator("[data-table=changes] thead button").nth(4).click()
-        order = page.locator("[data-group='news/office'] [data-column=change_percent] .value").all_text_contents()
+        order = page.locator("[data-group='all/news/office'] [data-column=change_percent] .value").all_text_contents()
         assert order == ["\u221212.5"] * 2 + ["0.00"] * 2 + ["+3.00*"] * 2
         page.set_viewport_size({"width": 400, "height": 800})
         page.wait_for_function("() => document.documentElement.scrollWidth === 400")
@@ -127,8 +128,8 @@ def swept_rows(metrics: tuple[Metric, ...] = LATENCIES) -> list[dict[str, Any]]:
     points = [(rate, kind) for rate in RATES for kind in KINDS]
     for number, (rate, kind) in enumerate(points):
         for place, (policy, standing) in enumerate(zip(SWEPT, standings[rate], strict=True)):
-            row: dict[str, Any] = {"point": number, RATE: rate, KIND: kind, "workload": "news", "network": "office"}
-            row |= {"policy": policy, "replications": 3, "requests": 100, "standing": standing}
+            row: dict[str, Any] = {"point": number, RATE: rate, KIND: kind, **Place(ALL, "news", "office", policy)._asdict()}
+            row |= {"replications": 3, "requests": 100, "standing": standing}
             row["unstable"] = "gateway: load 1.3" if standing == UNSTABLE else None
             for known in metrics:
                 value = 100.0 * rate + 10.0 * number - place

@@ -48,6 +48,17 @@ def test_a_table_is_the_same_on_a_terminal_in_markdown_and_on_a_page() -> None:
     assert '<p class="note">a *note*</p>' in page
 
 
+def test_of_the_keys_that_group_rows_the_last_one_and_those_of_several_values_are_shown() -> None:
+    groups = ("site", "workload", "place")
+    rows = [EDGE | {"site": site, "workload": "news"} for site in ("berlin", "rome")]
+    shown = table(*rows, groups=groups)
+    assert shown.to_text().splitlines()[1].split()[:3] == ["site", "place", "policy"]
+    assert re.findall(r'rowgroup".*<b>([^<]+)</b>', str(shown.to_html())) == ["berlin on cp1", "rome on cp1"]
+    alone = table(rows[0], groups=groups)
+    assert alone.to_text().splitlines()[1].split()[:2] == ["place", "policy"]
+    assert re.findall(r'rowgroup".*<b>([^<]+)</b>', str(alone.to_html())) == ["cp1"]
+
+
 def test_a_cell_without_a_number_is_a_dash_and_no_zero() -> None:
     column = estimate("mean ms", "mean_s")
     for value in (None, float("nan")):
@@ -72,8 +83,8 @@ def test_numbers_in_texts_are_set_like_ours() -> None:
 
 
 def one_row(**other: Any) -> dict[str, Any]:
-    return {"workload": "w", "network": "n", "policy": "edge", "total_latency_s": 1234.5678, "mean_latency_s": 0.2,
-            "p50_latency_s": 0.19, "replications": 3, **other}  # fmt: skip
+    return {"site": "all", "workload": "w", "network": "n", "policy": "edge",
+            "total_latency_s": 1234.5678, "mean_latency_s": 0.2, "p50_latency_s": 0.19, "replications": 3, **other}  # fmt: skip
 
 
 def policies(*rows: dict[str, Any], **parts: Any) -> Table:

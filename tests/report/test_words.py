@@ -9,6 +9,7 @@ import pytest
 from simnmt.report.words import gap_outcome, gap_words, verdicts
 from simnmt.results import Run
 from simnmt.results.metrics import Requirement
+from simnmt.results.places import ALL, Place
 from simnmt.results.recommendation import Goal, Roles, recommend
 from simnmt.results.run import LiveMeasurement
 from simnmt.results.stability import with_stability
@@ -31,8 +32,8 @@ def words_of(
     `loads`: of the gateway, by policy; requests come 20 a second. `lost`: shares lost.
     """
     shares = {"edge": 0.0, "cloud": 1.0, "oracle": 0.5}
-    runs: dict[tuple[str, str, str], list[dict[str, float | None]]] = {
-        ("de-en", "cp1", policy): [
+    runs: dict[Place, list[dict[str, float | None]]] = {
+        Place(ALL, "de-en", "cp1", policy): [
             {
                 "total_latency_s": total_s,
                 "mean_latency_s": total_s / 1_000,
@@ -50,7 +51,7 @@ def words_of(
     }
     fixed = [name for name in ("edge", "cloud") if name in totals_s]
     roles = Roles([name for name in totals_s if name != "oracle"], fixed, "oracle" if "oracle" in totals_s else None)
-    table = with_stability(rows(runs, requests), runs, {"de-en": [Device("gateway", 1, 1)]})
+    table = with_stability(rows(runs, requests), runs, {("all", "de-en"): [Device("gateway", 1, 1)]})
     kept = {"cnmt": "up to 17 tokens"}
     reason = {"transfer_s": 0.08, "kept": kept, "best_offloaded_share": 0.6, "queues": True, "devices": list(devices)}
     record = recommend(table, runs, roles, goal or Goal(), reason)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 import simnmt
 from simnmt.results.comparison import compare_runs
+from simnmt.results.places import ALL, Place
 from simnmt.results.run import LiveMeasurement, Run
 
 MakeScenario = Callable[..., dict[str, Any]]
@@ -47,11 +48,11 @@ def test_a_paired_comparison_recovers_30_ms_of_round_trip_and_an_unpaired_one_co
 
 def made_run(means_s: NDArray[np.float64], seed: int) -> Run:
     """A run of one policy with these means of its replications."""
-    place = {"workload": "w", "network": "n", "policy": "p"}
+    place = Place(ALL, "w", "n", "p")
     scenario = {"seed": seed, "requests": 1, "replications": len(means_s), "workloads": {"w": {}}}
-    row = {**place, "mean_latency_s": float(means_s.mean()), "replications": len(means_s)}
+    row = {**place._asdict(), "mean_latency_s": float(means_s.mean()), "replications": len(means_s)}
     columns = dict.fromkeys(("total_latency_s", "mean_latency_s"), means_s.tolist())
-    return Run("made", seed, [row], scenario=scenario, replicated={("w", "n", "p"): columns})
+    return Run("made", seed, [row], scenario=scenario, replicated={place: columns})
 
 
 @pytest.mark.parametrize(

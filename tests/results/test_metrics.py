@@ -9,6 +9,7 @@ import pytest
 
 from simnmt.base.errors import InputError
 from simnmt.results.metrics import Assertion, Assessment, Requirement, assess_run, metric
+from simnmt.results.places import ALL, Place
 
 
 @pytest.mark.parametrize(
@@ -92,13 +93,13 @@ def test_a_metric_that_a_run_lacks_is_refused() -> None:
 
 
 def row(policy: str, network: str = "n", **columns: Any) -> dict[str, Any]:
-    return {"workload": "w", "network": network, "policy": policy, "requests": 100, **columns}
+    return {**Place(ALL, "w", network, policy)._asdict(), "requests": 100, **columns}
 
 
 ROWS = [row("edge"), row("cloud"), row("edge", "far"), row("cloud", "far", unstable="cloud: load 1.30")]
-RECOMMENDED = [{"workload": "w", "network": network, "policy": policy} for network, policy in (("n", "cloud"), ("far", "edge"))]
-MEANS_S = {("w", "n", "edge"): 0.3, ("w", "n", "cloud"): 0.1, ("w", "far", "edge"): 0.2, ("w", "far", "cloud"): 0.1}
-REPLICATED = {place: {"mean_latency_s": [mean_s, mean_s]} for place, mean_s in MEANS_S.items()}
+RECOMMENDED = [Place(ALL, "w", network, policy)._asdict() for network, policy in (("n", "cloud"), ("far", "edge"))]
+MEANS_S = {("n", "edge"): 0.3, ("n", "cloud"): 0.1, ("far", "edge"): 0.2, ("far", "cloud"): 0.1}
+REPLICATED = {Place(ALL, "w", *place): {"mean_latency_s": [mean_s, mean_s]} for place, mean_s in MEANS_S.items()}
 
 
 def met(text: str, **place: str) -> list[tuple[str, str, bool]]:

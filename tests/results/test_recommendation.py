@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from simnmt.results.metrics import Assessment, Requirement
+from simnmt.results.places import ALL, Place
 from simnmt.results.recommendation import (
     MOST_REPLICATIONS,
     Goal,
@@ -35,18 +36,18 @@ def recommended(
 
     `loads`: of the gateway, by policy; 20 requests arrive per second. `lost`: shares of the requests, by policy.
     """
-    runs: dict[tuple[str, str, str], list[dict[str, float | None]]] = {}
+    runs: dict[Place, list[dict[str, float | None]]] = {}
     for policy, values in means_s.items():
         by_key = values if isinstance(values, dict) else {"mean": values, "p95": values}
         for number, mean_s in enumerate(by_key["mean"]):
-            runs.setdefault(("w", "n", policy), []).append({
+            runs.setdefault(Place(ALL, "w", "n", policy), []).append({
                 "total_latency_s": 1_000 * mean_s, "mean_latency_s": mean_s, "p95_latency_s": by_key["p95"][number],
                 "p99_latency_s": 2 * mean_s, "offered_rps": 20.0, "gateway_share": 0.5,
                 "lost_share": (lost or {}).get(policy, 0.0),
                 "gateway_load": (loads or {}).get(policy, 0.3), "gateway_busiest_load": (loads or {}).get(policy, 0.3),
             })  # fmt: skip
     roles = replace(roles, oracle=roles.oracle if "oracle" in means_s else None)
-    table = with_stability(rows(runs, 6_000), runs, {"w": [Device("gateway", 1, 1)]})
+    table = with_stability(rows(runs, 6_000), runs, {("all", "w"): [Device("gateway", 1, 1)]})
     return recommend(table, runs, roles, goal or Goal())
 
 
@@ -179,7 +180,7 @@ KEY = "mean_latency_s"
 
 def row(half: float, replications: int = 5, **others: object) -> Row:
     interval = {f"{KEY}_low": 2.0 * (1.0 - half), f"{KEY}_high": 2.0 * (1.0 + half)}
-    return {"workload": "w", "network": "n", "policy": "p", "replications": replications, KEY: 2.0, **interval, **others}
+    return {**Place(ALL, "w", "n", "p")._asdict(), "replications": replications, KEY: 2.0, **interval, **others}
 
 
 def test_replications_are_added_until_the_widest_interval_is_narrow_and_at_most_doubled() -> None:

@@ -20,6 +20,7 @@ from simnmt.base.errors import InputError
 from simnmt.report.page import NOT_RECORDED, run_panels
 from simnmt.results import run_directory
 from simnmt.results.live_log import OUTCOMES
+from simnmt.results.places import ALL, Place
 from simnmt.results.requests import RequestLog, drawn_logs
 from simnmt.results.run import Cell
 from simnmt.results.run_directory import (
@@ -107,7 +108,7 @@ def cell(workload: str, network: str, seed: int, requests: int = 50) -> Cell:
     truth = made_up(requests, seed=seed)[0]
     trails = {policy: made_up(requests, seed=seed + number)[1] for number, policy in enumerate(("edge", "cnmt"), 1)}
     trails["edge"] = replace(trails["edge"], tgt_len_by_src_len=np.full(41, np.nan))
-    return Cell(workload, network, (), {policy: RequestLog.of(truth, trail) for policy, trail in trails.items()})
+    return Cell(ALL, workload, network, (), {policy: RequestLog.of(truth, trail) for policy, trail in trails.items()})
 
 
 TRUTH, TRAIL = made_up(70, seed=3)[0], made_up(70, seed=5)[1]
@@ -212,7 +213,7 @@ def test_files_that_changed_since_are_named(directory: Path) -> None:
         assert caught.value.path == str(directory / RESOLVED)
 
 
-PLACE = ("w2", "cp1", "cnmt")
+PLACE = Place(ALL, "w2", "cp1", "cnmt")
 """Of 70 requests of `CELLS`, with row groups of 60."""
 
 
@@ -224,14 +225,14 @@ def log() -> RequestLog:
 
 
 @pytest.fixture
-def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: RequestLog) -> dict[tuple[str, str, str], RequestLog]:
+def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: RequestLog) -> dict[Place, RequestLog]:
     monkeypatch.setattr(run_directory, "ROW_GROUP", 60)
     write_requests(tmp_path / "requests.parquet", [*CELLS[:2], replace(CELLS[2], logs={**CELLS[2].logs, "cnmt": log})])
-    places = [(PLACE[0], PLACE[1], policy) for policy in CELLS[2].logs]
+    places = [PLACE._replace(policy=policy) for policy in CELLS[2].logs]
     return {place: stored_log(tmp_path / "requests.parquet", place) for place in places}
 
 
-def test_a_stored_log_has_the_columns_of_the_requests(stored: dict[tuple[str, str, str], RequestLog], log: RequestLog) -> None:
+def test_a_stored_log_has_the_columns_of_the_requests(stored: dict[Place, RequestLog], log: RequestLog) -> None:
     read = stored[PLACE]
     assert read.requests == log.requests == 70 and read.answered.requests == log.answered.requests == 46
     assert [*read] == [*log] and len(read) == len(log)
@@ -241,10 +242,10 @@ def test_a_stored_log_has_the_columns_of_the_requests(stored: dict[tuple[str, st
         read["nothing"]
 
 
-def test_figures_draw_an_even_sample_of_what_every_policy_answered(stored: dict[tuple[str, str, str], RequestLog]) -> None:
-    of_cell = {place[2]: log for place, log in stored.items() if place[:2] == PLACE[:2]}
+def test_figures_draw_an_even_sample_of_what_every_policy_answered(stored: dict[Place, RequestLog]) -> None:
+    of_cell = {place.policy: log for place, log in stored.items()}
     whole = stored[PLACE].answered
-    sample = drawn_logs(of_cell, 20)[PLACE[2]]
+    sample = drawn_logs(of_cell, 20)[PLACE.policy]
     assert sample["src_len"].tolist() == whole["src_len"][::3].tolist()
     assert sample.requests == 46 and sample.whole["src_len"].tolist() == whole["src_len"].tolist()
 
@@ -322,3 +323,8 @@ def test_a_damaged_summary_is_named(small: Path, damage: Any) -> None:
     (small / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     with pytest.raises(simnmt.InputError, match=r"summary\.json: cannot be read"):
         simnmt.load(small)
+
+
+def test_a_table_has_the_columns_of_all_rows(tmp_path: Path) -> None:
+    write_rows(tmp_path / "t.csv", [{"policy": "a", "x": 1}, {"policy": "b", "y": 2}])
+    assert (tmp_path / "t.csv").read_text() == "policy,x,y\na,1,\nb,,2\n"

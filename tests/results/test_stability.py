@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simnmt
+from simnmt.results.places import ALL, Place
 from simnmt.results.stability import device_timeline, edges, is_overloaded, mark_unstable, overloads, presence_s, with_stability
 from simnmt.results.summary import Device, measure, rows
 
@@ -98,8 +99,8 @@ def queue_of_one(arrival_s: Any, service_s: Any) -> dict[str, Any]:
 def test_the_last_request_waits_as_long_as_the_growth_says(load: float) -> None:
     draw = np.random.default_rng(7)
     log = queue_of_one(np.cumsum(draw.exponential(1.0, 20_000)), draw.exponential(load, 20_000))
-    run = {("w", "n", "p"): [measure(log, np.zeros(20_000), [ONE], "open")]}
-    (row,) = with_stability(rows(run, 20_000), run, {"w": [ONE]})
+    run = {Place(ALL, "w", "n", "p"): [measure(log, np.zeros(20_000), [ONE], "open")]}
+    (row,) = with_stability(rows(run, 20_000), run, {("all", "w"): [ONE]})
     lasts_s = row["requests"] / row["offered_rps"]
     assert row["backlog_growth"] == pytest.approx(load - 1.0, abs=0.05)
     assert row["backlog_growth"] * lasts_s == pytest.approx(log["t_queue_s"][-1], rel=0.02)
@@ -107,21 +108,23 @@ def test_the_last_request_waits_as_long_as_the_growth_says(load: float) -> None:
 
 def table(**loads: float) -> list[dict[str, Any]]:
     run: Any = {
-        ("w", "n", policy): [{**numbers(load), "gateway_share": 0.1, "gateway_load": 0.2, "gateway_busiest_load": 0.3}]
+        Place(ALL, "w", "n", policy): [
+            {**numbers(load), "gateway_share": 0.1, "gateway_load": 0.2, "gateway_busiest_load": 0.3}
+        ]
         for policy, load in loads.items()
     }
-    return with_stability(rows(run, 1_000), run, {"w": [Device("gateway", 1, 1), ONE]})
+    return with_stability(rows(run, 1_000), run, {("all", "w"): [Device("gateway", 1, 1), ONE]})
 
 
 def test_rows_keep_each_overload_worst_first() -> None:
     """More than one device may be overloaded, each in other replications; no digit is lost."""
     run: Any = {
-        ("w", "n", "p"): [
+        Place(ALL, "w", "n", "p"): [
             {"gateway_share": 0.5, "gateway_load": gateway, "gateway_busiest_load": gateway, **numbers(cloud, share=0.5)}
             for gateway, cloud in ((1.23456, 1.5), (0.5, 1.5))
         ]
     }
-    (row,) = with_stability(rows(run, 10_000), run, {"w": [Device("gateway", 1, 1), ONE]})
+    (row,) = with_stability(rows(run, 10_000), run, {("all", "w"): [Device("gateway", 1, 1), ONE]})
     assert row["unstable"] == "cloud: load 1.50, gateway: load 1.23 in 1 of 2 replications"
     assert [(row[f"{name}_overload"], row[f"{name}_overloaded_in"]) for name in ("cloud", "gateway")] == [
         (1.5, 2),
@@ -132,14 +135,17 @@ def test_rows_keep_each_overload_worst_first() -> None:
 
 def test_a_closed_loop_overloads_nothing() -> None:
     """A closed loop keeps its devices as busy as can be; back to back nothing has a load."""
-    run: Any = {("w", "n", "p"): [numbers(1.3)], ("back", "n", "p"): [dict.fromkeys(numbers(0.0), None)]}
+    run: Any = {Place(ALL, "w", "n", "p"): [numbers(1.3)], Place(ALL, "back", "n", "p"): [dict.fromkeys(numbers(0.0), None)]}
     assert [row["unstable"] for row in with_stability(rows(run, 1_000), run, {})] == [None, None]
-    assert [row["unstable"] for row in with_stability(rows(run, 1_000), run, {"w": [ONE]})] == ["cloud: load 1.30", None]
+    assert [row["unstable"] for row in with_stability(rows(run, 1_000), run, {("all", "w"): [ONE]})] == [
+        "cloud: load 1.30",
+        None,
+    ]
 
 
 def test_comparisons_with_the_unstable_are_marked() -> None:
     pairs = [
-        {"workload": "w", "network": "n", "policy": policy, "baseline": baseline}
+        {**Place(ALL, "w", "n", policy)._asdict(), "baseline": baseline}
         for policy, baseline in (("calm", "flood"), ("flood", "calm"), ("flood", "worse"), ("calm", "idle"))
     ]
     marked = mark_unstable(pairs, table(calm=0.5, idle=0.1, flood=1.3, worse=9.0))

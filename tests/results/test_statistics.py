@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from simnmt.results.places import ALL, Place
 from simnmt.results.statistics import (
     CONFIDENCE,
     PREDICTED,
@@ -181,11 +182,11 @@ NORMAL = RANDOM.normal(size=2_000)
 
 @pytest.mark.parametrize(("size", "wider"), [(0.0, False), (0.2, True)])
 def test_larger_shifts_make_wider_intervals_and_equal_shifts_leave_a_change_alone(size: float, wider: bool) -> None:
-    runs: dict[tuple[str, str, str], list[Any]] = {}
+    runs: dict[Place, list[Any]] = {}
     drawn = []
     for replication in range(3):
         for policy, mean_s in (("edge", 2.0), ("cloud", 1.0)):
-            runs.setdefault(("w", "n", policy), []).append(numbers(mean_s * (1.0 + 0.05 * replication)))
+            runs.setdefault(Place(ALL, "w", "n", policy), []).append(numbers(mean_s * (1.0 + 0.05 * replication)))
     for number in range(40):
         factor = float(np.exp(size * RANDOM.normal()))
         at = number % 3

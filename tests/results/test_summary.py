@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from simnmt.results.metrics import Criteria, metric
+from simnmt.results.places import ALL, Place
 from simnmt.results.requests import RequestLog, Requests, Trail, Truth
 from simnmt.results.summary import PARTS, Device, comparisons, measure, rows, with_deadlines_of_all, with_regret
 
@@ -16,7 +17,7 @@ Runs = dict[tuple[str, str, str], list[dict[str, float | None]]]
 
 def totals(**per_policy: list[float]) -> Runs:
     """Runs of one cell that differ in their total latency alone, per policy and replication."""
-    return {("w", "n", policy): [{"total_latency_s": total_s} for total_s in of] for policy, of in per_policy.items()}
+    return {Place(ALL, "w", "n", policy): [{"total_latency_s": total_s} for total_s in of] for policy, of in per_policy.items()}
 
 
 DEVICES = (Device("gateway", 1, 1), Device("cloud", 2, 2))
@@ -152,8 +153,8 @@ def test_the_parts_of_the_slowest_add_up_to_their_latency() -> None:
 
 def test_regret_is_taken_within_a_replication_and_is_unknown_without_an_oracle() -> None:
     runs = totals(best=[10.0, 20.0], other=[13.0, 19.0])
-    assert [numbers["regret_s"] for numbers in with_regret(runs, "best")["w", "n", "other"]] == [3.0, -1.0]
-    assert [numbers["regret_s"] for numbers in with_regret(runs, "best")["w", "n", "best"]] == [0.0, 0.0]
+    assert [numbers["regret_s"] for numbers in with_regret(runs, "best")[Place(ALL, "w", "n", "other")]] == [3.0, -1.0]
+    assert [numbers["regret_s"] for numbers in with_regret(runs, "best")[Place(ALL, "w", "n", "best")]] == [0.0, 0.0]
     row = rows(with_regret(runs, None), 1)[0]
     assert (row["regret_s"], row["regret_s_low"], row["regret_s_high"]) == (None, None, None)
 
@@ -183,14 +184,12 @@ def test_rows_are_means_over_replications_in_the_order_of_the_runs() -> None:
     runs: Runs = {}
     for workload, network in (("b", "y"), ("b", "x"), ("a", "y")):
         for policy in ("second", "first"):
-            runs[workload, network, policy] = [
+            runs[Place(ALL, workload, network, policy)] = [
                 {"total_latency_s": 10.0 + number, "p999_latency_s": None, "makespan_s": 5.0} for number in range(3)
             ]
     table = rows(runs, 77)
     cells = [("b", "y"), ("b", "x"), ("a", "y")]
-    assert [(row["workload"], row["network"], row["policy"]) for row in table] == [
-        (*cell, policy) for cell in cells for policy in ("second", "first")
-    ]
+    assert [Place.of(row) for row in table] == [Place(ALL, *cell, policy) for cell in cells for policy in ("second", "first")]
     for row in table:
         assert row["requests"] == 77
         assert row["replications"] == 3

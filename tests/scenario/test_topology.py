@@ -130,5 +130,6 @@ def test_the_key_is_named_with_its_place_in_the_file(tmp_path: Path) -> None:
 )
 def test_workloads_with_rates_are_separate_runs(tmp_path: Path, kinds: list[str], separate: bool) -> None:
     workload = "workloads.{}={{lengths: '@de-en-news', end_nodes: 20, arrivals: {{kind: {}}}}}"
-    source = source_of(tmp_path, *(workload.format(name, kind) for name, kind in zip("wv", kinds, strict=False)))
+    workloads = (workload.format(name, kind) for name, kind in zip("wv", kinds, strict=False))
+    source = source_of(tmp_path, "share_devices=false", *workloads)
     assert bool(describe_separate_runs(source.scenario)) is separate

@@ -64,7 +64,10 @@ def test_a_wrong_key_or_value_is_one_short_line_that_names_its_option(text: str,
 def test_a_key_of_the_run_is_fixed_but_one_of_a_device_with_the_same_name_is_not() -> None:
     with pytest.raises(ScenarioError):
         parse_varied_key("workloads.w.deadline_ms=1,2").check(FIXED_KEYS)
+    with pytest.raises(ScenarioError):
+        parse_varied_key("sites.*.share=1,2").check(FIXED_KEYS)
     parse_varied_key("devices.cloud.sti.deadline_ms=1,2").check(FIXED_KEYS)
+    parse_varied_key("sites.*.devices.gateway.profile=@a,@b").check(FIXED_KEYS)
     parse_varied_key("workloads.w.deadline_ms=1,2").check(UNSWEPT)
 
 
@@ -74,6 +77,15 @@ def test_two_keys_of_the_same_part_contradict_each_other() -> None:
     for text in ("devices.cloud.count=3", "devices={}"):
         with pytest.raises(ScenarioError):
             check_disjoint([*keys, parse_varied_key(text)])
+
+
+def test_a_star_meets_the_key_of_one_site_and_the_key_that_sites_inherit() -> None:
+    star = parse_varied_key("sites.*.devices.gateway.profile=@a,@b")
+    check_disjoint([star, parse_varied_key("sites.berlin.devices.gateway.count=1,2")])
+    for text in ("sites.berlin.devices.gateway.profile=@c", "devices.gateway.profile=@c"):
+        for keys in ([star, parse_varied_key(text)], [parse_varied_key(text), star]):
+            with pytest.raises(ScenarioError):
+                check_disjoint(keys)
 
 
 @pytest.mark.parametrize("options", [(), ("name=a,b",), ("seed=1:400:400", "requests=1:400:400")])

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from simnmt.devices import Batched, Fifo, Streamed
+from simnmt.devices import Batched, Fifo, ModelFifo, Streamed
 from simnmt.devices.device import ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
+from simnmt.devices.models import Models
 from simnmt.network.link import Hop, Link, MovingRoute
 from simnmt.network.series import BandwidthSeries, RttSeries
 from simnmt.policies import (
@@ -138,7 +139,36 @@ def moving_route(
     return MovingRoute(access, tuple(hop() for _ in range(targets - 1)), token_bytes, *lengths, moments_s, halves_s)
 
 
-SPECIAL = {"plain": (), "batches": ("batches",), "streams": ("streams",), "all": ("batches", "streams")}
+WORKLOADS = 3
+"""Workloads of the requests of a world whose boxes hold several models."""
+
+
+@st.composite
+def models(draw: Draw) -> Models:
+    """As many models as workloads or fewer, with memory for one, some or all of them; loads may take no time."""
+    of_workload = tuple(draw(st.integers(0, WORKLOADS - 1)) for _ in range(WORKLOADS))
+    sizes = tuple(draw(st.integers(1, 3)) for _ in range(WORKLOADS))
+    evict = draw(st.sampled_from(["lru", "lru", "lru", "never"]))
+    needed = sum(sizes) if evict == "never" else max(sizes)
+    load_s = tuple(draw(st.sampled_from([0.0, 0.125, 0.25, 1.0, 2.5, 0.3])) for _ in range(WORKLOADS))
+    return Models(of_workload, sizes, load_s, needed + draw(st.integers(0, 3)), evict)
+
+
+@st.composite
+def batches_of_models(draw: Draw) -> Batched:
+    """Batches of several models, whose costs may differ."""
+    by_model = tuple(draw(costs()) for _ in range(WORKLOADS))
+    return Batched(draw(batchings()), by_model[0], draw(st.booleans()), models=draw(models()), costs=by_model)
+
+
+SPECIAL = {
+    "plain": (),
+    "batches": ("batches",),
+    "streams": ("streams",),
+    "models": ("models",),
+    "model batches": ("batches", "models"),
+    "all": ("batches", "streams", "models"),
+}
 """Kinds of boxes that a world may have, beside first-in first-out ones."""
 
 
@@ -154,23 +184,24 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
     grid, discipline = draw(st.booleans()), draw(st.sampled_from(["open", "closed"] + ["back to back"] * (not batches)))
     is_open, queues = discipline == "open", discipline != "back to back"
     count = draw(st.sampled_from([1] * 5 + [4])) * draw(st.integers(0, 60))
-    targets, deciders = draw(st.integers(1, 5)), draw(st.integers(1, 4))
+    targets, has_decider = draw(st.integers(1, 5)), is_open and draw(st.booleans())
+    groups = [draw(st.integers(1, 4)) for _ in range(draw(st.integers(1, 3)) if has_decider else 1)]
+    deciders = sum(groups)
     workers, nodes, load = draw(st.integers(1, 3)), draw(st.integers(1, 7)), draw(st.sampled_from([0.3, 1.0, 4.0, inf]))
     balancers = [draw(st.sampled_from([ByNode, InTurn, LeastWork, LeastLoadedOfDrawn])) for _ in range(1, targets)]
     boxes = [draw(st.integers(1, 4)) for _ in balancers]
     of_kind: dict[str, st.SearchStrategy[Any]] = {
         "batches": st.builds(Batched, batchings(), costs(), st.booleans()),
         "streams": streamed_specs(),
+        "models": st.builds(ModelFifo, models(), workers=st.integers(1, 2)),
     }
-    specs = [draw(st.one_of(st.none(), *(of_kind[kind] for kind in kinds_of_boxes))) for _ in range(targets)]
+    if batches and "models" in kinds_of_boxes:
+        of_kind["batches"] |= batches_of_models()
+    any_spec = st.one_of(st.none(), *(of_kind[kind] for kind in kinds_of_boxes))
+    local_specs, specs = [draw(any_spec) for _ in groups], [draw(any_spec) for _ in balancers]
+    local_workers, specs_by_target = [draw(st.integers(1, 3)) for _ in groups], [local_specs, *([spec] for spec in specs)]
     estimate = draw(estimates())
     policy = draw(st.sampled_from(["fixed", "least", "least", "oracle"]))
-    # A gap analysis lets C-NMT know the truth of one quantity at a time.
-    knows_transfer = policy == "oracle" or (policy == "least" and draw(st.sampled_from([False, False, True])))
-    knows_backlog = (queues or streams) and (
-        policy == "oracle" or (policy == "least" and draw(st.sampled_from([False, False, False, True])))
-    )
-    viewed = [queues and policy == "least" and draw(st.booleans()) for _ in range(targets)]
     judged_share = draw(st.sampled_from([0.0, 0.5, 1.0])) if queues else float(streams and draw(st.booleans()))
     drawn = draw(st.integers(1, 2))
     # Where links and planes hardly differ, the least view decides.
@@ -192,9 +223,10 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
         "access_s": seconds(random, grid, count, 0.5) if not queues and draw(st.booleans()) else None,
         "tgt_len": random.integers(0, 12, count) if batches or streams else None,
     }
+    if "models" in kinds_of_boxes and draw(st.booleans()):
+        columns["model"] = random.integers(0, WORKLOADS, count)
     if batches or streams:
         columns["src_len"] = random.integers(0, 16, count)
-    knows = streams and policy == "least" and draw(st.booleans())
     route = None
     if targets > 1 and (discipline == "closed" or (not queues and draw(st.booleans()))):
         route = moving_route(random, grid, count, targets, nodes, columns)
@@ -209,16 +241,19 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
     expects_weighed = draw(st.booleans())
     expected_columns = [
         seconds(random, grid, count, 12.0)
-        if isinstance(spec, Batched)
+        if any(isinstance(spec, Batched) for spec in of_target)
         else (column if expects_weighed else seconds(random, grid, count))
-        for spec, column in zip(specs, weighed_s, strict=True)
+        for of_target, column in zip(specs_by_target, weighed_s, strict=True)
     ]
     kinds = []
-    for balancer, of_pool, spec in zip(balancers, boxes, specs[1:], strict=True):
+    for balancer, of_pool, spec in zip(balancers, boxes, specs, strict=True):
         choices = random.integers(0, of_pool, (count, drawn)).astype(np.int16)
         one = LeastLoadedOfDrawn(choices) if balancer is LeastLoadedOfDrawn else balancer()
         kinds.append(Fifo(of_pool, workers, one) if spec is None else spec.of(of_pool, one))
-    initial_s = spread * seconds(random, grid, deciders * targets)
+    local = [
+        Fifo(size, workers) if spec is None else spec.of(size)
+        for size, workers, spec in zip(groups, local_workers, local_specs, strict=True)
+    ]
 
     def of_block(columns: list[np.ndarray]) -> Callable[[Block], list[np.ndarray]]:
         return lambda block: [column[block.first : block.first + len(block)] for column in columns]
@@ -228,37 +263,46 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
         "least": lambda block: LeastTotal(of_block(weighed_s)(block)),
         "oracle": lambda block: LeastTotal(block.execution_s),
     }[policy]
-    views = [
-        batch_view(spec, of_pool) if isinstance(spec, Batched) else partial(BacklogView, of_pool * workers)
-        for of_pool, spec in zip((1, *boxes), specs, strict=True)
-    ]
-    beliefs = Beliefs(
-        lambda decider, target: estimate(float(initial_s[decider * targets + target])),
-        views=tuple(view if is_viewed else None for view, is_viewed in zip(views, viewed, strict=True)) if any(viewed) else (),
-        plan_views=tuple(
-            partial(PlanView, spec.lifecycle.next_state, len(spec.states)) if isinstance(spec, Streamed) else None
-            for spec in specs
+
+    def beliefs_of(group: int) -> Beliefs:
+        """The beliefs of the deciders of a group: a gap analysis lets C-NMT know the truth of one quantity at a time."""
+        initial_s = spread * seconds(random, grid, groups[group] * targets)
+        of_targets, servers = [local_specs[group], *specs], [1, *boxes]
+        parallel = [local_workers[group], *(of_pool * workers for of_pool in boxes)]
+        sees = [queues and policy == "least" and draw(st.booleans()) for _ in range(targets)]
+        knows = streams and policy == "least" and draw(st.booleans())
+        views = (
+            batch_view(spec, servers[target]) if isinstance(spec, Batched) else partial(BacklogView, parallel[target])
+            for target, spec in enumerate(of_targets)
         )
-        if knows
-        else (),
-        true_transfer=knows_transfer,
-        true_backlog=knows_backlog,
-    )
+        plans = (
+            partial(PlanView, spec.lifecycle.next_state, len(spec.states)) if isinstance(spec, Streamed) else None
+            for spec in of_targets
+        )
+        return Beliefs(
+            lambda decider, target: estimate(float(initial_s[decider * targets + target])),
+            views=tuple(view if is_seen else None for view, is_seen in zip(views, sees, strict=True)) if any(sees) else (),
+            plan_views=tuple(plans) if knows else (),
+            true_transfer=policy == "oracle" or (policy == "least" and draw(st.sampled_from([False, False, True]))),
+            true_backlog=(queues or streams)
+            and (policy == "oracle" or (policy == "least" and draw(st.sampled_from([False, False, False, True])))),
+        )
+
+    def beyond_for(block: Block) -> list[Any]:
+        """What the first streamed model of a target adds: those of all groups have as many states."""
+        streamed = ([spec for spec in of_target if isinstance(spec, Streamed)] for of_target in specs_by_target)
+        return [of_target[0].beyond_s(block.src_len) if of_target else None for of_target in streamed]
+
+    beliefs = [beliefs_of(group) for group in range(len(groups))]
     settings = {
-        "deciders": deciders,
-        "workers": workers,
-        "expected_for": of_block(expected_columns) if any(viewed) else None,
+        "expected_for": of_block(expected_columns) if any(any(group.views) for group in beliefs) else None,
         "judged_share": judged_share,
-        "local": None if specs[0] is None else specs[0].of(deciders),
+        "local": local,
+        "decider": random.integers(0, deciders, count).astype(np.int32) if has_decider else None,
         "route": route,
         "clients": clients,
-        "plan_beyond_for": (
-            lambda block: [spec.beyond_s(block.src_len) if isinstance(spec, Streamed) else None for spec in specs]
-        )
-        if knows
-        else None,
+        "plan_beyond_for": beyond_for if any(any(group.plan_views) for group in beliefs) else None,
     }
-    what = f"{count} requests, {balancers} x {boxes} {specs}, {deciders} deciders, {workers} workers, {estimate}, {policy}"
-    knowledge = f"views of {viewed}, knows transfer: {knows_transfer}, backlog: {knows_backlog}, states: {knows}"
-    description = f"{what}, {discipline}, {knowledge}, judged={judged_share}, from {begins_s} s, load {load}, spread {spread}"
+    what = f"{count} requests, {balancers} x {boxes} {specs}, deciders {local}, {workers} workers, {estimate}, {policy}"
+    description = f"{what}, {discipline}, {beliefs}, judged={judged_share}, from {begins_s} s, load {load}, spread {spread}"
     return World((Requests(**columns), choice, beliefs, kinds), settings, description)

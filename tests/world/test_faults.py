@@ -17,6 +17,7 @@ from simnmt.devices import Batched, Fifo, Kind
 from simnmt.devices.device import ByNode, InTurn, LeastWork
 from simnmt.devices.failures import Failures
 from simnmt.network.outages import ALWAYS_UP, DownTimes, drawn_spans
+from simnmt.policies.health import PAUSES_S, TRY_S
 from simnmt.policies.views import BacklogView
 from simnmt.results.requests import DONE, FALLBACK, LOST, Requests, Trail
 from simnmt.world.faults import UNACKNOWLEDGED_S, Faults
@@ -167,6 +168,7 @@ times = st.one_of(st.none(), st.floats(0.05, 3.0))
     outages=span_lists,
     fate=st.sampled_from(["lost", "requeued", "resumed"]),
     timeout_s=times,
+    leave_out=st.booleans(),
     batches=st.booleans(),
     sees_backlog=st.booleans(),
     closed=st.booleans(),
@@ -179,6 +181,7 @@ def test_every_request_is_answered_once_or_counted_as_lost(
     outages: list[tuple[float, float]],
     fate: str,
     timeout_s: float | None,
+    leave_out: bool,
     batches: bool,
     sees_backlog: bool,
     closed: bool,
@@ -191,7 +194,7 @@ def test_every_request_is_answered_once_or_counted_as_lost(
     down = [DownTimes(iter(spans)) for spans in downs]
     kind = BATCHED if batches else Fifo()
     kind = replace(kind, boxes=len(down), balancer=InTurn(), failures=Failures(down, fate))
-    settings: dict[str, Any] = {"faults": Faults([[DownTimes(outages)]], timeout_s)}
+    settings: dict[str, Any] = {"faults": Faults([[DownTimes(outages)]], timeout_s, timeout_s is not None and leave_out)}
     if local_batches:
         settings["local"] = BATCHED
     if closed:
@@ -225,3 +228,77 @@ def test_waits_before_a_server_that_breaks_down_are_those_of_theory() -> None:
         sojourn_s = ends_s(requests, trail) - requests.arrival_s - RTT_S
         means.append(float(sojourn_s[400:].mean()))
     assert_mean(means, number / rate, within=0.3)
+
+
+DEAD = [(60.0, 120.0)]
+TRIES_S = sum(PAUSES_S)
+"""Six tries follow a failure, each a pause after the end of the one before: only the last is after the minute."""
+BY_HEALTH: dict[str, tuple[Any, ...]] = {
+    # Requests come every 0.125 s from 0.03 on. The first to enter at 60 or later is sent at 59.905.
+    # Of a lost one the decider hears after a round trip: the next two are sent at 60.03 and 60.155.
+    "box": ("lost", DEAD, [], False, 480, (0, 0.0)),
+    "box, left out": ("lost", DEAD, [], True, 2, (60.105, TRIES_S + 6 * RTT_S)),
+    # The answer to the request of 59.905 is lost as well; that of 60.03 is given up first, at 60.23.
+    "link": ("lost", [], DEAD, False, 481, (0, 0.0)),
+    "link, left out": ("lost", [], DEAD, True, 3, (60.23, TRIES_S + 6 * UNACKNOWLEDGED_S)),
+    # Four are sent until the first is given up; a box that hangs lets tries wait.
+    "hangs, left out": ("requeued", DEAD, [], True, 4, (60.355, TRIES_S + 5 * TRY_S + RTT_S)),
+}
+"""Fate in a box that fails, when it is down, outages of the link, whether it is left out; fallbacks, and from when for how long
+it is left out."""
+
+
+@pytest.mark.parametrize("case", BY_HEALTH)
+def test_a_target_that_dies_for_a_minute_costs_the_requests_of_a_round_trip_if_it_is_left_out(case: str) -> None:
+    fate, down, outages, leave_out, fallbacks, (from_s, seconds) = BY_HEALTH[case]
+    arrival_s = 0.03 + 0.125 * np.arange(1600)
+    kind = Fifo(failures=Failures([DownTimes(down)], fate))
+    trail = run(requests_at(arrival_s, 0.04, here_s=0.01), kind, Faults([[DownTimes(outages)]], 0.45, leave_out))
+    fell_back = trail.outcome == FALLBACK
+    assert fell_back.sum() == fallbacks
+    kept = (arrival_s >= from_s) & (arrival_s < from_s + seconds)
+    np.testing.assert_array_equal(trail.target == 0, fell_back | kept)
+    assert not (fell_back & kept).any() and (trail.outcome[~fell_back] == DONE).all()
+    assert trail.faults.left_out == (((0, 0), pytest.approx((1, seconds))) if leave_out else ())
+
+
+def test_each_decider_has_its_own_health_and_estimates_by_the_try_and_an_oracle_needs_none() -> None:
+    """Node 1 asks nothing until the box is up again; its decider never left it out, and that of node 0 did."""
+    arrivals = [1.0, 1.5, 2.0, 9.0, 9.5, 10.0]
+    requests = replace(requests_at(arrivals, 0.1), node=np.array([0, 0, 0, 1, 0, 1], np.int32))
+    kind, faults = failing([(0.5, 8.0)], "lost"), Faults(timeout_s=1.0, leave_out=True)
+    trail = run(requests, kind, faults, deciders=2)
+    # Heard at 1.2; tried at 2.2, at 4.4, and at 8.6 with an answer at 8.8.
+    assert trail.outcome.tolist() == [FALLBACK, DONE, DONE, DONE, DONE, DONE]
+    assert trail.target.tolist() == [0, 0, 0, 1, 1, 1]
+    assert trail.estimate_s.tolist() == pytest.approx([0.1, 0.1, 0.1, 0.1, RTT_S, RTT_S])
+    assert trail.faults.left_out[1] == pytest.approx((0.5, (8.8 - 1.2) / 2))
+    knowing = in_reference(
+        requests, everything_to(1), replace(believing(0.1), true_transfer=True), [kind], faults=faults, deciders=2
+    )
+    assert knowing.outcome.tolist() == [FALLBACK] * 3 + [DONE] * 3
+    assert knowing.faults is not None and knowing.faults.left_out == ((0.0, 0.0), (0.0, 0.0))
+
+
+def test_a_try_reaches_any_box_that_is_up_but_only_the_nodes_own_if_boxes_are_attached() -> None:
+    down = [DownTimes([(0.5, 50.0)]), ALWAYS_UP]
+    for balancer, seconds in ((ByNode(), 61.2), (InTurn(), 0.0)):
+        kind = Fifo(2, 1, balancer, Failures(down))
+        trail = run(requests_at(np.arange(1.0, 100.0), 0.1), kind, Faults(timeout_s=1.0, leave_out=True))
+        assert trail.faults.left_out[1][1] == pytest.approx(seconds)
+
+
+def test_a_policy_that_compares_delays_chooses_the_next_best_of_the_targets_that_answer() -> None:
+    """Believed to take 1 s here, 0.3 s on the second target and 0.1 s on the third, which is down until 8 s."""
+    arrivals = np.arange(1.0, 12.0)
+    half, requests = np.full(len(arrivals), RTT_S / 2), requests_at(arrivals, 0.1)
+    requests = replace(
+        requests, execution_s=(*requests.execution_s, requests.execution_s[1]), uplink_s=(half, half), downlink_s=(half, half)
+    )
+    decide = lambda block: lambda request, delay_s: int(np.argmin(np.array([1.0, 0.3, 0.1]) + delay_s))  # noqa: E731
+    kinds = [Fifo(), failing([(0.5, 8.0)], "lost")]
+    faults = Faults(timeout_s=1.0, leave_out=True)
+    trail = in_reference(requests, decide, believing(RTT_S), kinds, faults=faults)
+    # Lost at 1.2; tried at 2.2, at 4.4, and at 8.6 with an answer at 8.8.
+    assert trail.target.tolist() == [0, *[1] * 7, 2, 2, 2]
+    assert trail.outcome.tolist() == [FALLBACK, *[DONE] * 10]

@@ -27,7 +27,7 @@ SPEEDS = [deep(1.0, 1.0, 0.0), deep(4.0, 1.0, 1.0), (1.0, 1.3, 1.0), (4.0, 1.3, 
 
 def kept(requests: Requests, streamed: Streamed = STREAMED, deciders: int = 1) -> Trail:
     """Everything stays at the gateways."""
-    return simulate(requests, everything_to(0), believing(0.1), [STREAMED], local=streamed.of(deciders), deciders=deciders)
+    return simulate(requests, everything_to(0), believing(0.1), [STREAMED], local=streamed.of(deciders))
 
 
 def slowly(requests: Requests, streamed: Streamed, deciders: int) -> list[dict[str, Any]]:

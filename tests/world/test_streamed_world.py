@@ -29,7 +29,7 @@ def test_with_nothing_to_read_it_is_the_plain_world_to_the_bit(balancer: Balance
     """Crowded; of two drawn boxes the one that comes free first is taken."""
     states = tuple(replace(state, load_s=(0.0,) * len(state.load_s)) for state in STREAMED.states)
     requests, still = asked(gap_s=0.05), replace(STREAMED, states=states)
-    one = simulate(requests, alternately, believing(0.1), [still.of(3, balancer)], deciders=2, local=still.of(2))
+    one = simulate(requests, alternately, believing(0.1), [still.of(3, balancer)], local=still.of(2))
     other = simulate(requests, alternately, believing(0.1), [Fifo(3, balancer=balancer)], deciders=2)
     for name in ("arrival_s", "decided_s", "target", "server", "queue_s", "estimate_s", "measured_at_s"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
@@ -84,7 +84,7 @@ def test_the_delays_of_an_oracle_are_those_that_the_request_meets(gap_s: float, 
     requests = replace(requests, uplink_s=(np.ones(len(requests)),))
     delays, decide_for = recording(alternately)
     pool = STREAMED.of(2, balancer)
-    trail = in_reference(requests, decide_for, believing(0.1, clairvoyant=True), [pool], deciders=2, local=STREAMED.of(2))
+    trail = in_reference(requests, decide_for, believing(0.1, clairvoyant=True), [pool], local=STREAMED.of(2))
     transfer_s = np.where(trail.target == 1, requests.uplink_s[0] + requests.downlink_s[0], 0.0)
     met_s = transfer_s + trail.queue_s + trail.execution_s - np.choose(trail.target, requests.execution_s)
     np.testing.assert_allclose(np.array(delays)[np.arange(len(delays)), trail.target], met_s, rtol=1e-9, atol=1e-9)
@@ -94,7 +94,7 @@ def test_the_delays_of_an_oracle_are_those_that_the_request_meets(gap_s: float, 
 def test_the_oracle_loses_nothing_and_others_never_less(open_loop: bool) -> None:
     requests = asked(open_loop=open_loop, gap_s=3.0)
     oracle, other = (
-        simulate(requests, decide_for, beliefs, [STREAMED.of(2)], deciders=2, local=STREAMED.of(2), judged_share=1.0)
+        simulate(requests, decide_for, beliefs, [STREAMED.of(2)], local=STREAMED.of(2), judged_share=1.0)
         for decide_for, beliefs in (
             (lambda block: LeastTotal(block.execution_s), believing(0.1, clairvoyant=True)),
             (alternately, believing(0.1)),

@@ -104,7 +104,7 @@ def _part(name: str, results: Sequence[Run]) -> Part:
     run = TableRun.of(
         [row for result in results for row in result.summary_rows],
         [gap for result in results for gap in result.gaps],
-        {run: values for result in results for run, values in result.totals_s.items()},
+        {place[1:]: values for result in results for place, values in result.totals_s.items()},
         basis=basis_of([kind for cell in cells for kind in cell.profile_kinds]),
         device=name,
     )

@@ -200,6 +200,12 @@ class CustomProcess(ArrivalProcess):
 class CustomArrivals(Extended, ArrivalsConfiguration):
     """The configuration of arrivals that a user brings."""
 
+    @property
+    def discipline(self) -> Discipline:
+        """That of the class or object; `open` if it states none."""
+        discipline: Discipline = getattr(self.extension.value, "discipline", "open")
+        return discipline
+
     def process(self, base: Path) -> ArrivalProcess:
         """Return the process. Raises `ExtensionError`."""
         return CustomProcess(self.extension)

@@ -7,7 +7,7 @@ import itertools
 import math
 import os
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -27,6 +27,8 @@ from simnmt.workload.text_lines import TextLines
 
 Format = Literal["counts", "rates", "tokens", "times"]
 TimeUnit = Literal["s", "ms"]
+Clock = Literal["UTC", "as written", "relative"]
+"""Clock of a log's times: date-times with a zone or seconds since 1970, date-times without a zone, or any other seconds."""
 
 FORMATS: Mapping[Format, Sequence[str]] = {
     "counts": ("requests",),
@@ -41,7 +43,9 @@ rows, all distances are multiples of it, and windows without a row had no reques
 row; an empty cell repeats the rate before it. `tokens`: the input tokens of each request (traces of Azure, Mooncake and Qwen).
 `times`: the time of each request alone.
 """
-TIME_COLUMNS = ("t_s", "arrival_s", "time_s", "timestamp")
+INGRESS = "ingress_s"
+"""Column of times in the log of a live gateway, which has a line of each request when it ends: its rows are sorted."""
+TIME_COLUMNS = ("t_s", "arrival_s", "time_s", "timestamp", INGRESS)
 """Names, in any case, of a column of times: numbers, or date-times such as 2023-11-16 18:15:46.6805900."""
 
 _COLUMNS = (*TIME_COLUMNS, *itertools.chain(*FORMATS.values()))
@@ -50,6 +54,8 @@ _MOST: Mapping[Format, float] = {"counts": 50_000_000, "rates": 1e9}
 _PER_S: Mapping[TimeUnit, float] = {"s": 1.0, "ms": 1e3}
 _PLAUSIBLE_RPS: Mapping[TimeUnit, tuple[float, float]] = {"s": (1e-3, math.inf), "ms": (0.0, 1e3)}
 """Mean rates of requests, least and greatest, at which a unit that is not stated is believed."""
+_LEAST_DATE_S = 1e9
+"""Seconds since 1970 reached it in 2001; no other clock has run for 31 years."""
 _MAX_TIME_S = 1e11
 """Seconds since 1970 reach it in the year 5138; milliseconds did in 1973."""
 _SHARED = 0.05
@@ -76,6 +82,11 @@ class Recording:
     """Step of the grid to which times were rounded down; 0 if they are exact."""
     duration_s: float
     """Length of a lap: it ends a step after the last time, or the mean gap if there is no grid."""
+    begin_s: float
+    """Time of the first row on the log's clock; since 1970 if that has dates."""
+    clock: Clock
+    columns: Mapping[str, Sequence[str]]
+    """Cells of the further columns that were asked for and that the log has, as texts, empty where there is none."""
 
 
 class _LogLines(TextLines):
@@ -83,9 +94,9 @@ class _LogLines(TextLines):
 
 
 class _Cells:
-    """The cells of the two columns that are read of a log, as texts."""
+    """The cells of the two columns that are read of a log, and of `others`, as texts."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], others: Collection[str]) -> None:
         lines, self.notes = _LogLines(path, kept=True), {"kind": "unstated", "source": f"file {Path(path).name}"}
         rows = _rows(lines, self.notes)
         self.first = next(rows, {})
@@ -98,13 +109,19 @@ class _Cells:
         self.format, self.value = next(
             (form, self._column(names)) for form, names in FORMATS.items() if not names or self._column(names)
         )
-        if unread := [name for name in self.first if name in _COLUMNS and name not in (self.time, self.value)]:
+        self.others = [name for name in self.first if name in others]
+        names = {self.time, self.value, *self.others} - {""}
+        if unread := [name for name in self.first if name in _COLUMNS and name not in names]:
             self.notes["source"] += f" (not read: column{'s' * (len(unread) > 1)} {format_list(unread)})"
-        self.columns: dict[str, list[str]] = {name: [] for name in (self.time, self.value) if name}
+        self.columns: dict[str, list[str]] = {name: [] for name in names}
         for row in itertools.chain([self.first], rows):
             self.lines.append(lines.line)
             for name, cells in self.columns.items():
-                cells.append(str(row.get(name, "")))
+                cells.append("" if (cell := row.get(name)) is None else str(cell))
+        if self.time == INGRESS:
+            order = np.argsort(self.numbers(INGRESS), kind="stable").tolist()
+            self.lines = array("q", [self.lines[row] for row in order])
+            self.columns = {name: [cells[row] for row in order] for name, cells in self.columns.items()}
 
     def _column(self, names: Sequence[str]) -> str:
         return next((name for name in names if name in self.first), "")
@@ -156,12 +173,15 @@ def _rows(lines: _LogLines, notes: dict[str, str]) -> Iterator[Mapping[str, Any]
     else:
         return
     if text.lstrip().startswith(("{", "[")):
+        is_live = False
         for line in itertools.chain([text], lines):
             if line.strip():
                 is_cut = line[0] == "{" and line.rstrip()[-1] != "}"
                 remedy = "it ends within the object: remove it" if is_cut else 'write {"timestamp": 0, "input_length": 12}'
                 row = lines.json_object(line, remedy=remedy)
-                yield {name.lower(): value for name, value in row.items()}
+                is_live |= row.get("event") == "begin"  # the first line of the log of a live gateway
+                if not is_live or row.get("event") == "request":
+                    yield {name.lower(): value for name, value in row.items()}
         return
     reader = csv.reader(itertools.chain([text], lines), delimiter=max(",;\t", key=text.count), strict=True)
     try:
@@ -181,17 +201,18 @@ def _rows(lines: _LogLines, notes: dict[str, str]) -> Iterator[Mapping[str, Any]
         raise lines.fault(f"no CSV: {error}", remedy="close the quotation mark") from None
 
 
-def read_recording(path: str | os.PathLike[str], time_unit: TimeUnit | None = None) -> Recording:
+def read_recording(path: str | os.PathLike[str], time_unit: TimeUnit | None = None, others: Collection[str] = ()) -> Recording:
     """Read a log: CSV under a line of column names (before it, `# kind:` and `# source:`) or JSON Lines, plain or gzip.
 
     `time_unit`: unit of the times that are numbers. None: seconds, but milliseconds, as in Mooncake's traces, if a `timestamp`
-    stands in JSON Lines, none has a fraction, and the rows have no `chat_id`, as Qwen's traces do.
+    stands in JSON Lines, none has a fraction, and the rows have no `chat_id`, as Qwen's traces do. `others`: further columns to
+    read, by their names in lower case. Of the log of a live gateway, the lines of requests are read.
 
     Raises `ArrivalsError`, with the line, for what is no such log, for times that decrease, and for a mean rate that is not
     plausible if the unit is stated neither by `time_unit` nor by a column such as `t_s`.
     """
-    log = _Cells(path)
-    time_s, unit, is_stated = _times(log, time_unit)
+    log = _Cells(path, others)
+    time_s, begin_s, clock, unit, is_stated = _times(log, time_unit)
     apart_s = np.diff(time_s, prepend=-np.inf)
     if log.format in ("tokens", "times"):
         log.refuse(apart_s < 0.0, log.time, "sort the rows by time", "which is before the row above it")
@@ -215,11 +236,13 @@ def read_recording(path: str | os.PathLike[str], time_unit: TimeUnit | None = No
     if log.format != "rates" and not is_stated and not low <= rate_rps <= high:
         what = f"timestamp states no unit; in {unit} it gives {rate_rps:.3g} requests/s"
         raise ArrivalsError(what, path=log.path, remedy="state the unit, in a scenario time_unit: s or time_unit: ms")
-    return Recording(log.format, log.notes["kind"], log.notes["source"], time_s, value, step_s, duration_s)
+    columns = {name: log.columns[name] for name in log.others}
+    notes = log.notes
+    return Recording(log.format, notes["kind"], notes["source"], time_s, value, step_s, duration_s, begin_s, clock, columns)
 
 
-def _times(log: _Cells, time_unit: TimeUnit | None) -> tuple[Times, TimeUnit, bool]:
-    """Return the times from the first row on in seconds, the unit in which they are read, and whether it is stated."""
+def _times(log: _Cells, time_unit: TimeUnit | None) -> tuple[Times, float, Clock, TimeUnit, bool]:
+    """Return the times from the first row on in seconds, that of the first row, its clock, the unit, whether that is stated."""
     import pandas as pd  # only recordings need it, and it takes a third of a second
 
     ticks = log.numbers(log.time)
@@ -235,7 +258,8 @@ def _times(log: _Cells, time_unit: TimeUnit | None) -> tuple[Times, TimeUnit, bo
         is_zoned = texts.str.contains(r"[zZ]$|:.*[+-]\d\d(?::?\d\d)?$").to_numpy()
         fault = f"with{'out' * bool(is_zoned[0])} a zone, unlike the first row"
         log.refuse(is_zoned != is_zoned[0], log.time, "give all rows a zone, or none", fault)
-        return np.asarray((moments - moments.iloc[0]).dt.total_seconds(), np.float64), "s", True
+        time_s = np.asarray((moments - moments.iloc[0]).dt.total_seconds(), np.float64)
+        return time_s, moments.iloc[0].timestamp(), "UTC" if is_zoned[0] else "as written", "s", True
     log.refuse(~np.isfinite(ticks), log.time, "give a number, with a decimal point")
     is_stated, unit = time_unit is not None or log.time != "timestamp", time_unit or "s"
     is_json = not isinstance(log.first[log.time], str)
@@ -246,7 +270,8 @@ def _times(log: _Cells, time_unit: TimeUnit | None) -> tuple[Times, TimeUnit, bo
     if unit == "s" and np.abs(ticks).max() <= _MAX_TIME_S * _PER_S["ms"]:
         remedy = "give seconds, or time_unit: ms"
     log.refuse(is_too_large, log.time, remedy, f"which in {unit} is after the year 5000")
-    return time_s - time_s[0], unit, is_stated
+    begin_s = float(time_s[0])
+    return time_s - begin_s, begin_s, "UTC" if begin_s >= _LEAST_DATE_S else "relative", unit, is_stated
 
 
 def _values(log: _Cells) -> Times:

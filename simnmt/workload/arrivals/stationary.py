@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import warnings
-from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -12,8 +10,8 @@ from pydantic import ConfigDict, Field, model_validator
 from typing_extensions import Self
 
 from simnmt.base.configuration import Configuration, misfit
+from simnmt.base.laws import check_law, describe_law, scipy_law
 from simnmt.base.random_streams import BLOCK
-from simnmt.base.suggestions import did_you_mean
 from simnmt.workload.arrivals.process import ArrivalProcess, ArrivalsConfiguration, Discipline, RandomStream, Times
 
 
@@ -55,38 +53,12 @@ class Law(Configuration):
 
     @model_validator(mode="after")
     def _is_law_of_durations(self) -> Self:
-        from scipy import stats  # here, since it takes half a second
-
-        name = self.distribution
-        laws = {known: law for known, law in vars(stats).items() if isinstance(law, stats.rv_continuous)}
-        if name not in laws:
-            remedy = did_you_mean(name, laws, "e.g. gamma, lognorm, weibull_min, pareto")
-            raise misfit("distribution", f"scipy.stats has no continuous distribution {name} ({remedy})")
-        wanted = (laws[name].shapes or "").replace(",", " ").split()
-        if set(self.parameters) != set(wanted):
-            needed = ", ".join(f"{parameter}: NUMBER" for parameter in wanted)
-            raise misfit("parameters", f"{name} needs {{{needed}}}" if wanted else f"{name} has no shape parameter")
-        law, label = self._scipy, Law.__str__(self)
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
-            least, mean = law.support()[0], law.mean()
-            if math.isnan(least):
-                raise misfit("parameters", f"{label} does not exist (its parameters are those of scipy.stats.{name})")
-            if least < 0.0:
-                raise misfit("distribution", f"{label} has negative values (choose a law of durations, e.g. gamma)")
-            if not 0.0 < mean < math.inf:
-                raise misfit("parameters", f"{label} has no finite mean (choose parameters with a lighter tail)")
-            # The mean is the quantile integrated over the rarity of a duration, here over its logarithm, which is smooth.
-            edge = np.linspace(math.log(1e-6), 0.0, 401)
-            rarity = np.exp((edge[1:] + edge[:-1]) / 2)
-            observable = (law.isf(rarity) * rarity).sum() * (edge[1] - edge[0])
-        if not observable >= mean / 2:
-            raise misfit("parameters", f"{label} has half of its mean from durations rarer than one in a million")
+        check_law(self.distribution, self.parameters, key="distribution")
         return self
 
     @property
     def _scipy(self) -> Any:
-        return _scipy_law(self.distribution, tuple(self.parameters.items()))
+        return scipy_law(self.distribution, self.parameters)
 
     @property
     def cv(self) -> float:
@@ -108,15 +80,7 @@ class Law(Configuration):
             return rng.by_block(n, sample)
 
     def __str__(self) -> str:
-        parameters = ", ".join(f"{name} = {value:g}" for name, value in self.parameters.items())
-        return f"{self.distribution} ({parameters})" if parameters else self.distribution
-
-
-@lru_cache
-def _scipy_law(name: str, parameters: tuple[tuple[str, float], ...]) -> Any:
-    from scipy import stats
-
-    return getattr(stats, name)(**dict(parameters))
+        return describe_law(self.distribution, self.parameters)
 
 
 class Renewal(Law, ArrivalsConfiguration, ArrivalProcess):

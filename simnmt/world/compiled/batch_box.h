@@ -49,8 +49,11 @@ typedef struct {
 } Finished;
 
 typedef struct {
-    const BatchCost *cost;
-    Batcher batcher;
+    const BatchCost *cost;   /* of the model of the last move */
+    const BatchCost *const *costs; /* by model; NULL for one */
+    Batcher *batchers;       /* by model */
+    int64_t models, model;   /* their number, and that of the last move */
+    int64_t *by_age;         /* room for the order of the batchers */
     double next_s, base_s, factor, factor_sum, more_s;
     double armed_s; /* the last moment for which it was put on the clock */
     int64_t left_active, left_waiting;
@@ -66,12 +69,19 @@ typedef struct {
     Account account;
 } BatchBox;
 
-static void batch_box_begin(Memory *memory, BatchBox *self, const Batching *batching, const BatchCost *cost) {
+static void batch_box_begin(Memory *memory, BatchBox *self, const Batching *batching, const BatchCost *cost, const ModelSettings *models) {
     self->cost = cost;
-    self->batcher.batching = *batching;
+    self->models = models == NULL ? 1 : models->models;
+    self->costs = models == NULL ? NULL : models->costs;
+    self->batchers = zeroed(memory, self->models, sizeof(Batcher));
+    self->by_age = zeroed(memory, self->models, sizeof(int64_t));
     self->next_s = self->armed_s = INFINITY;
     self->factor = 1.0;
     self->keeps_sources = cost->weighs_sources || batching->padded_tokens;
+    for (int64_t model = 0; model < self->models; model++) {
+        self->batchers[model].batching = *batching;
+        if (self->costs != NULL) self->keeps_sources |= self->costs[model]->weighs_sources != 0;
+    }
     self->account.steps = zeroed(memory, batching->size + 1, sizeof(int64_t));
     self->account.step_s = zeroed(memory, batching->size + 1, sizeof(double));
 }
@@ -128,22 +138,22 @@ static int64_t steps_left(const BatchBox *self, double now_s) {
 static void batch_box_arrive(Memory *memory, BatchBox *self, Waiting sentence) {
     self->waiting += 1;
     self->waiting_tokens += sentence.tgt_len;
-    queue_add(memory, &self->batcher.waiting, sentence);
+    queue_add(memory, &self->batchers[sentence.model].waiting, sentence);
     if (self->until) {
-        if (self->until > 1 && self->active.count <= self->batcher.batching.threshold) look_at(self, sentence.entry_s);
+        if (self->until > 1 && self->active.count <= self->batchers->batching.threshold) look_at(self, sentence.entry_s);
     } else if (!self->is_joining) {
         self->next_s = sentence.entry_s;
     }
 }
 
 static inline int holds_sentences(const BatchBox *self) {
-    return batcher_waiting(&self->batcher) + self->joining.count + self->active.count > 0;
+    return self->waiting + self->joining.count + self->active.count > 0;
 }
 
 static void batch_box_close(BatchBox *self, double now_s) {
-    self->batcher.let_go = self->batcher.waiting.count;
+    for (Batcher *batcher = self->batchers; batcher < self->batchers + self->models; batcher++) batcher->let_go = batcher->waiting.count;
     if (self->until) {
-        if (self->active.count <= self->batcher.batching.threshold) look_at(self, now_s);
+        if (self->active.count <= self->batchers->batching.threshold) look_at(self, now_s);
     } else if (!self->is_joining && holds_sentences(self)) {
         self->next_s = now_s;
     }
@@ -180,7 +190,7 @@ static void go_on(BatchBox *self, double now_s) {
     self->position = position_of(self, self->step);
     self->until = self->to_completion = self->active.items[0].finish_step - self->step;
     self->batch = self->active.count;
-    if (self->cost->weighs_sources) self->more_s = source_s(self->cost, self->batch, longest_source(self, self->step));
+    self->more_s = self->cost->weighs_sources ? source_s(self->cost, self->batch, longest_source(self, self->step)) : 0.0;
     self->factor = self->factor_sum / (double)self->active.count;
     self->base_s = now_s;
     self->next_s = end_s(self, self->until);
@@ -188,7 +198,7 @@ static void go_on(BatchBox *self, double now_s) {
 }
 
 static void encode(Memory *memory, BatchBox *self, int64_t count, double now_s) {
-    Queue *ready = &self->batcher.ready;
+    Queue *ready = &self->batchers[self->model].ready;
     int64_t tokens = 0;
     double factor_sum = 0.0;
     self->src_lens.count = 0;
@@ -215,7 +225,7 @@ static void begin_joining(Memory *memory, BatchBox *self, int64_t count, double 
     self->account.refill_s += taken_s;
     self->account.sentences += count;
     self->waiting -= count;
-    for (int64_t number = 0; number < count; number++) APPEND(memory, self->joining, queue_take(&self->batcher.ready));
+    for (int64_t number = 0; number < count; number++) APPEND(memory, self->joining, queue_take(&self->batchers[self->model].ready));
     self->is_joining = 1;
     self->next_s = now_s + taken_s;
 }
@@ -251,10 +261,41 @@ static void join(Memory *memory, BatchBox *self, double now_s) {
     }
 }
 
+/* Return the move before the next step, of sentences of one model. See `ModelBatcher` in batching/batcher.py. */
+static int box_move(Memory *memory, BatchBox *self, double now_s, int64_t longest, int64_t *count) {
+    Batcher *batchers = self->batchers;
+    if (self->models == 1) return next_move(memory, batchers, self->active.count, now_s, longest, count);
+    for (int64_t model = 0; model < self->models; model++) {
+        int64_t place = model;
+        for (; place > 0 && has_older(batchers + model, batchers + self->by_age[place - 1]); place--) self->by_age[place] = self->by_age[place - 1];
+        self->by_age[place] = model;
+    }
+    if (self->active.count) {
+        if (self->by_age[0] != self->model) return STEP;
+        return next_move(memory, batchers + self->model, self->active.count, now_s, longest, count);
+    }
+    for (int64_t place = 0; place < self->models; place++) {
+        int64_t model = self->by_age[place];
+        int move = next_move(memory, batchers + model, 0, now_s, longest, count);
+        if (move == STEP) continue;
+        self->model = model;
+        self->cost = self->costs[model];
+        return move;
+    }
+    return STEP;
+}
+
+/* Return when the oldest sentence of some model has waited for long enough. */
+static double box_due_s(const BatchBox *self) {
+    double due_s = INFINITY;
+    for (int64_t model = 0; model < self->models; model++) due_s = smaller(due_s, batcher_due_s(self->batchers + model));
+    return due_s;
+}
+
 /* Act at `next_s`, which becomes later; `done` holds the sentences that are done then. */
 static void batch_box_act(Memory *memory, BatchBox *self) {
     double now_s = self->next_s;
-    int64_t threshold = self->batcher.batching.threshold, count = 0;
+    int64_t threshold = self->batchers->batching.threshold, count = 0;
     self->done.count = 0;
     if (self->until) {
         int64_t finish_step = self->step + self->until;
@@ -282,9 +323,9 @@ static void batch_box_act(Memory *memory, BatchBox *self) {
             return;
         }
         int64_t longest = self->keeps_sources ? longest_source(self, self->step) : 0;
-        int move = next_move(memory, &self->batcher, self->active.count, now_s, longest, &count);
+        int move = box_move(memory, self, now_s, longest, &count);
         if (move == STEP) {
-            double due_s = batcher_due_s(&self->batcher);
+            double due_s = box_due_s(self);
             if (!self->active.count) {
                 self->next_s = due_s;
                 return;

@@ -11,7 +11,7 @@ enum { STEP, ENCODE, JOIN };
 /* A sentence that has arrived at a server and has not joined a batch. */
 typedef struct {
     double entry_s, begin_s, factor;
-    int64_t request, src_len, tgt_len, collected_as;
+    int64_t request, src_len, tgt_len, collected_as, model;
     void *event; /* of the request */
 } Waiting;
 
@@ -28,6 +28,15 @@ static inline int64_t batcher_waiting(const Batcher *self) { return self->waitin
 static double batcher_due_s(const Batcher *self) {
     if (self->sorted.count || self->ready.count) return -INFINITY;
     return self->waiting.count ? queue_at(&self->waiting, 0)->entry_s + self->batching.longest_wait_s : INFINITY;
+}
+
+/* Return whether the oldest sentence of a batcher has waited longer than that of another; collected and encoded ones have. */
+static int has_older(const Batcher *self, const Batcher *other) {
+    if (!batcher_waiting(self) || !batcher_waiting(other)) return batcher_waiting(self) > 0;
+    if (other->sorted.count || other->ready.count) return 0;
+    if (self->sorted.count || self->ready.count) return 1;
+    const Waiting *first = queue_at(&self->waiting, 0), *second = queue_at(&other->waiting, 0);
+    return first->entry_s < second->entry_s || (first->entry_s == second->entry_s && first->request < second->request);
 }
 
 static int is_full(const Batcher *self) {

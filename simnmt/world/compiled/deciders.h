@@ -4,29 +4,34 @@
 
 #include "world.h"
 
-static void decider_begin(World *world, Decider *self, int64_t number) {
+/* `number`: among all deciders, of which it is number `in_group` of its group. */
+static void decider_begin(World *world, int64_t number, int64_t group, int64_t in_group) {
+    Decider *self = world->deciders + number;
     const WorldSettings *settings = &world->settings;
+    const DeciderGroup *of_group = self->group = settings->groups + group;
     int64_t targets = settings->targets;
     Memory *memory = world->memory;
-    self->number = number;
-    fifo_begin(memory, &self->device, settings->workers);
+    self->number = in_group;
+    if (of_group->pool.kind == FIFO_POOL)
+        fifo_begin(memory, &self->device, of_group->pool.workers);
+    else
+        self->pool = world->pools + group;
     self->estimates = zeroed(memory, targets, sizeof(TransferEstimate));
     self->views = zeroed(memory, targets, sizeof(Views));
     self->delay_s = zeroed(memory, targets, sizeof(double));
     self->reported_wait_s = zeroed(memory, targets, sizeof(double));
     for (int64_t target = 0; target < targets; target++) {
         Views *views = self->views + target;
-        if (settings->parallel[target]) views->backlog = backlog_new(memory, settings->parallel[target]);
-        if (settings->batch_views != NULL && settings->batch_views[target] != NULL)
-            views->batch = batch_view_new(memory, settings->batch_views[target]);
-        if (settings->plan_views != NULL && settings->plan_views[target] != NULL)
-            views->plan = plan_view_new(memory, settings->plan_views[target]);
-        world->has_views |= views->backlog != NULL || views->batch != NULL || views->plan != NULL;
+        if (of_group->parallel[target]) views->backlog = backlog_new(memory, of_group->parallel[target]);
+        if (of_group->batch_views[target] != NULL) views->batch = batch_view_new(memory, of_group->batch_views[target]);
+        if (of_group->plan_views[target] != NULL) views->plan = plan_view_new(memory, of_group->plan_views[target]);
+        self->has_views |= views->backlog != NULL || views->batch != NULL || views->plan != NULL;
         self->reported_wait_s[target] = NAN;
         if (!target) continue;
         estimate_begin(memory, self->estimates + target, settings->estimates + number * (targets - 1) + target - 1);
         self->delay_s[target] = self->estimates[target].value_s;
     }
+    self->only_heard = !of_group->true_transfer && !of_group->true_backlog && !self->has_views;
 }
 
 static inline void learn(Decider *self, int64_t target, double transfer_s, double at_s, double wait_s) {
@@ -72,11 +77,11 @@ static inline double estimated_entry_s(const Decider *self, int64_t target, doub
 
 /* Return the estimated seconds that a target's state adds to the plane, for a request that reaches it at a moment; the state of
  * its own device is known. */
-static double beyond_s(const World *world, const Decider *self, const Block *block, int64_t target, int64_t in_block, double entry_s) {
+static double beyond_s(const Decider *self, const Block *block, int64_t target, int64_t in_block, double entry_s) {
     const double *const *by_state = block->beyond[target];
     const PlanView *plan = self->views[target].plan;
     if (target) return plan_view_added_s(plan, entry_s, by_state, in_block);
-    const StreamBox *own = world->pools[0].streams + self->number;
+    const StreamBox *own = self->pool->streams + self->number;
     return by_state[lifecycle_next(plan->settings, own->state, entry_s - own->free_s)][in_block];
 }
 
@@ -86,7 +91,7 @@ static void add_views(const World *world, const Decider *self, const Block *bloc
         double entry_s = estimated_entry_s(self, target, now_s);
         if (views->backlog != NULL) delay_s[target] += backlog_added_s(views->backlog, entry_s);
         if (views->batch != NULL) delay_s[target] += batch_view_added_s(views->batch, now_s, block->expected[target][in_block]);
-        if (views->plan != NULL) delay_s[target] += beyond_s(world, self, block, target, in_block, entry_s);
+        if (views->plan != NULL) delay_s[target] += beyond_s(self, block, target, in_block, entry_s);
     }
 }
 
@@ -97,7 +102,7 @@ static int64_t announce(World *world, Decider *self, const Block *block, int64_t
     double entry_s = estimated_entry_s(self, target, now_s), expected = 0.0;
     int64_t sent_as = 0;
     if (views->backlog != NULL || views->batch != NULL) expected = block->expected[target][in_block];
-    if (views->plan != NULL) expected += beyond_s(world, self, block, target, in_block, entry_s);
+    if (views->plan != NULL) expected += beyond_s(self, block, target, in_block, entry_s);
     if (views->backlog != NULL) sent_as = backlog_sent(world->memory, views->backlog, entry_s, expected);
     if (views->batch != NULL) sent_as = batch_view_sent(world->memory, views->batch, now_s, expected);
     *believed = views->plan != NULL && target ? (int32_t)plan_view_sent(views->plan, block->first + in_block, entry_s) : 0;

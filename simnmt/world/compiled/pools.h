@@ -4,10 +4,17 @@
 
 #include "deciders.h"
 
+static void begin_model_boxes(Memory *memory, Pool *self) {
+    self->models = zeroed(memory, self->settings.boxes, sizeof(ModelBox));
+    for (int64_t box = 0; box < self->settings.boxes; box++)
+        model_box_begin(memory, self->models + box, self->settings.models, self->settings.workers);
+}
+
 static void begin_batch_boxes(Memory *memory, Pool *self) {
     self->batches = zeroed(memory, self->settings.boxes, sizeof(BatchBox));
     for (int64_t box = 0; box < self->settings.boxes; box++)
-        batch_box_begin(memory, self->batches + box, &self->settings.batching, self->settings.cost);
+        batch_box_begin(memory, self->batches + box, &self->settings.batching, self->settings.cost, self->settings.models);
+    if (self->settings.models != NULL && !self->settings.models->keeps_all) begin_model_boxes(memory, self);
 }
 
 static void begin_stream_boxes(Memory *memory, Pool *self) {
@@ -31,6 +38,8 @@ static void pool_begin(Memory *memory, Pool *self, int64_t target, const PoolSet
         begin_batch_boxes(memory, self);
     else if (settings->kind == STREAM_POOL)
         begin_stream_boxes(memory, self);
+    else if (settings->kind == MODEL_POOL)
+        begin_model_boxes(memory, self);
     else if (settings->kind == LEAST_WORK_POOL)
         least_work_begin(memory, &self->least_work, settings->boxes, settings->workers);
     else
@@ -60,6 +69,7 @@ static StreamBox *stream_of(Pool *pool, int64_t box, int64_t trial) {
 /* Return the work left at a box at a moment; balancers compare it. */
 static double work_left(World *world, Pool *pool, int64_t box, double now_s, int64_t trial) {
     if (pool->settings.kind == BATCH_POOL) return (double)steps_left(pool->batches + box, now_s);
+    if (pool->settings.kind == MODEL_POOL) return fifo_work_left(&pool->models[box].workers, now_s);
     if (pool->settings.kind == STREAM_POOL) return larger(0.0, stream_of(pool, box, trial)->free_s - now_s);
     return fifo_work_left(box_of(world, pool, box, trial), now_s);
 }
@@ -147,7 +157,14 @@ static void arm(World *world, Pool *pool, int64_t box) {
     if (batch->next_s == INFINITY || batch->next_s == batch->armed_s) return;
     if (!batch->until && !batch->is_joining) note_moment(world, batch->next_s); /* a wait for company may end sooner */
     batch->armed_s = batch->next_s;
-    clock_push(world->memory, &world->clock, (Entry){batch->next_s, order_of(BATCH_ACTS, (pool->target << 32) + box), pool});
+    clock_push(world->memory, &world->clock, (Entry){batch->next_s, order_of(BATCH_ACTS, ((pool - world->pools) << 32) + box), pool});
+}
+
+/* Let the first load of a box begin, if one waits and its memory is free. */
+static void begin_load(World *world, Pool *pool, int64_t box, double now_s) {
+    ModelBox *models = pool->models + box;
+    if (!load_begin(models, now_s)) return;
+    clock_push(world->memory, &world->clock, (Entry){models->load_ends_s, order_of(LOADED, (pool->target << 32) + box), pool});
 }
 
 static void batch_acts(World *world, Pool *pool, int64_t box, double now_s) {
@@ -163,23 +180,72 @@ static void batch_acts(World *world, Pool *pool, int64_t box, double now_s) {
     for (int64_t number = 0; number < batch->done.count; number++) {
         const Finished *done = batch->done.items + number;
         RequestEvent *event = done->event;
+        if (pool->models != NULL) event->copy->requests -= 1;
         world->settings.execution_s[done->request] = done->finish_s - done->begin_s;
         world->settings.first_token_s[done->request] = done->first_s - event->arrival.entry_s;
         answer(world, event, done->begin_s, done->finish_s, box, done->finish_s, (int32_t)batch->left_active, (int32_t)batch->left_waiting);
     }
+    if (pool->models != NULL) begin_load(world, pool, box, now_s);
     arm(world, pool, box);
+}
+
+/* Let a request wait at a box that batches, and whose model is loaded. */
+static void wait_in_batch(World *world, Pool *pool, int64_t box, RequestEvent *event, double now_s) {
+    const Arrival *arrival = &event->arrival;
+    Waiting sentence = {now_s, 0.0, arrival->factor, arrival->request, arrival->src_len, arrival->tgt_len, 0, arrival->model, event};
+    batch_box_arrive(world->memory, pool->batches + box, sentence);
+    arm(world, pool, box);
+}
+
+/* Execute a request whose model is loaded from now on. */
+static void execute_loaded(World *world, Pool *pool, int64_t box, RequestEvent *event, double now_s) {
+    const Arrival *arrival = &event->arrival;
+    world->settings.load_wait_s[arrival->request] = now_s - arrival->entry_s;
+    if (pool->settings.kind == BATCH_POOL) {
+        wait_in_batch(world, pool, box, event, now_s);
+        return;
+    }
+    double start_s = fifo_serve(world->memory, &pool->models[box].workers, now_s, arrival->execution_s);
+    double finish_s = start_s + arrival->execution_s;
+    event->copy->ended_s = larger(event->copy->ended_s, finish_s);
+    event->copy->requests -= 1;
+    answer(world, event, start_s, finish_s, box, start_s, 0, 0);
+}
+
+static void enter_models(World *world, Pool *pool, RequestEvent *event) {
+    const Arrival *arrival = &event->arrival;
+    int64_t box = chosen_box(world, pool, arrival, &pool->next, 0);
+    int is_hit;
+    ModelCopy *copy = event->copy = model_enter(world->memory, pool->models + box, arrival->model, &is_hit);
+    world->settings.model_load[arrival->request] = !is_hit;
+    begin_load(world, pool, box, arrival->entry_s);
+    if (copy->is_loaded)
+        execute_loaded(world, pool, box, event, arrival->entry_s);
+    else
+        APPEND(world->memory, copy->waiting, event);
+}
+
+/* A model has been loaded: the requests that wait for it are ready in the order in which they entered. */
+static void model_loaded(World *world, Pool *pool, int64_t box, double now_s) {
+    ModelBox *models = pool->models + box;
+    ModelCopy *copy = loads_take(&models->loads);
+    copy->is_loaded = 1;
+    models->is_loading = 0;
+    for (int64_t number = 0; number < copy->waiting.count; number++) execute_loaded(world, pool, box, copy->waiting.items[number], now_s);
+    copy->waiting.count = 0;
+    begin_load(world, pool, box, now_s);
 }
 
 /* The request of an event has reached its target. */
 static inline void reaches(World *world, RequestEvent *event) {
     int64_t box = 0;
-    Pool *pool = world->pools + event->target;
+    Pool *pool = event->pool;
     const Arrival *arrival = &event->arrival;
-    if (pool->settings.kind == BATCH_POOL) {
+    if (pool->models != NULL) {
+        enter_models(world, pool, event);
+    } else if (pool->settings.kind == BATCH_POOL) {
         box = chosen_box(world, pool, arrival, &pool->next, 0);
-        Waiting sentence = {arrival->entry_s, 0.0, arrival->factor, arrival->request, arrival->src_len, arrival->tgt_len, 0, event};
-        batch_box_arrive(world->memory, pool->batches + box, sentence);
-        arm(world, pool, box);
+        wait_in_batch(world, pool, box, event, arrival->entry_s);
     } else if (pool->settings.kind == STREAM_POOL) {
         StreamOutcome outcome = enter_stream(world, pool, arrival, &box);
         answer(world, event, outcome.begin_s, outcome.finish_s, box, outcome.begin_s, (int32_t)outcome.state, 0);
@@ -208,18 +274,20 @@ static void find_ahead(World *world, int64_t target, const Arrival *arrival) {
     if (world->ahead.count) qsort(world->ahead.items, (size_t)world->ahead.count, sizeof(Arrival), compare_arrivals);
 }
 
-/* Return the seconds of an arrival at a target beyond execution alone, after the requests on their way; at boxes that batch a
- * guess, by the steps that are left now. */
-static double foreseen_wait_s(World *world, int64_t target, const Arrival *arrival, double now_s) {
-    Pool *pool = world->pools + target;
+/* Return the seconds of an arrival at a target beyond execution alone, after the requests on their way; at boxes that batch or
+ * load models a guess, by the steps or the loads that are left now. */
+static double foreseen_wait_s(World *world, Pool *pool, const Arrival *arrival, double now_s) {
     int64_t box = 0, trial = ++world->trial, next = pool->next;
-    if (pool->settings.kind == BATCH_POOL) {
+    if (pool->settings.kind == BATCH_POOL || pool->settings.kind == MODEL_POOL) {
         Arrival now = *arrival;
         now.entry_s = now_s;
-        return (double)steps_left(pool->batches + chosen_box(world, pool, &now, &next, 0), now_s) * pool->settings.full_step_s;
+        box = chosen_box(world, pool, &now, &next, 0);
+        double wait_s = work_left(world, pool, box, now_s, 0);
+        if (pool->settings.kind == BATCH_POOL) wait_s *= pool->settings.full_step_s;
+        return pool->models == NULL ? wait_s : larger(wait_s, load_left_s(pool->models + box, arrival->model, now_s));
     }
     world->ahead.count = 0;
-    if (target) find_ahead(world, target, arrival);
+    if (pool->target) find_ahead(world, pool->target, arrival);
     int64_t count = world->ahead.count;
     if (pool->settings.kind == STREAM_POOL) {
         StreamOutcome outcome = {0};

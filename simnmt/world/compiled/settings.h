@@ -7,7 +7,7 @@
 
 enum { BACK_TO_BACK, OPEN_LOOP, CLOSED_LOOP };                    /* disciplines */
 enum { ALWAYS, LEAST_TOTAL, CALLED };                             /* choices */
-enum { FIFO_POOL, LEAST_WORK_POOL, BATCH_POOL, STREAM_POOL };     /* kinds of boxes */
+enum { FIFO_POOL, LEAST_WORK_POOL, MODEL_POOL, BATCH_POOL, STREAM_POOL }; /* kinds of boxes */
 enum { BY_NODE, IN_TURN, LEAST_LOADED_OF_DRAWN, LEAST_WORK };     /* balancers */
 enum { WEIGHTED, QUANTILE };                                      /* estimates */
 enum { DONE, NO_MEMORY, PAUSED, STOPPED };                        /* how a call of Python ends */
@@ -47,7 +47,15 @@ typedef struct {
     int64_t *counts;
 } StreamBox;
 
-/* The boxes of a target; of target 0 only if they are not first in, first out. */
+/* The models of a target, and the memory of each of its boxes; bytes and seconds by model. */
+typedef struct {
+    int64_t models, memory_bytes, keeps_all;
+    const int64_t *of_workload, *size_bytes;
+    const double *load_s;
+    const BatchCost *const *costs; /* of boxes that batch */
+} ModelSettings;
+
+/* The boxes of a target, or of a group of deciders. */
 typedef struct {
     int64_t kind, boxes, workers, balancer, drawn;
     const int16_t *const *choices; /* by drawn box and request */
@@ -55,6 +63,7 @@ typedef struct {
     Batching batching;
     double full_step_s; /* of a full batch, for each sentence in it */
     const StreamSettings *stream;
+    const ModelSettings *models;
 } PoolSettings;
 
 /* What all views of a target's batches have in common. */
@@ -69,6 +78,15 @@ typedef struct {
     double initial_s, weight, quantile;
     int64_t window, kind;
 } EstimateSettings;
+
+/* Consecutive deciders, their own devices, and what a policy lets them know. */
+typedef struct {
+    PoolSettings pool; /* a box for each of them */
+    int64_t true_transfer, true_backlog, shows_view;
+    const int64_t *parallel;                     /* by target, of its view of the backlog; 0: no such view */
+    const BatchViewSettings *const *batch_views; /* by target; NULL: no view of a batch */
+    const StreamSettings *const *plan_views;     /* by target; NULL: no view of a state */
+} DeciderGroup;
 
 /* The RTT or the bandwidth of a link over time; a constant has one sample. */
 typedef struct {
@@ -126,20 +144,17 @@ typedef struct {
 
 /* All settings of a run, and the columns that it fills, by request. */
 typedef struct {
-    int64_t targets, deciders, workers, discipline, judged_limit, true_transfer, true_backlog, is_local;
-    const PoolSettings *pools;                  /* by target */
+    int64_t targets, group_count, deciders, discipline, judged_limit;
+    const DeciderGroup *groups;                 /* of the deciders, in their order */
+    const PoolSettings *pools;                  /* by target 1 and following */
     const EstimateSettings *estimates;          /* by decider and target 1 and following */
-    const int64_t *parallel;                    /* by target, of its view of the backlog; 0: no such view */
-    const BatchViewSettings *const *batch_views; /* by target; NULL: no view of a batch */
-    const StreamSettings *const *plan_views;    /* by target; NULL: no view of a state */
     const Routes *routes;                       /* NULL: the columns hold the times of links */
     const Clients *clients;                     /* of a closed loop */
     void *decide;                               /* int64_t (*)(int64_t in_block); below 0: stop */
     double *shown;                              /* what it decides on: see `called` */
-    int64_t shows_view;
     int64_t events_a_look, pause_after_ms; /* see `is_pause_due` */
-    double *arrival_s, *queue_s, *estimate_s, *measured_at_s, *decision_regret_s, *execution_s, *first_token_s, *stall_s;
-    int8_t *target, *state, *deadline_missed;
+    double *arrival_s, *queue_s, *estimate_s, *measured_at_s, *decision_regret_s, *execution_s, *first_token_s, *stall_s, *load_wait_s;
+    int8_t *target, *state, *deadline_missed, *model_load;
     int16_t *server;
 } WorldSettings;
 
@@ -148,7 +163,8 @@ typedef struct {
     int64_t first, count, choice, chosen;
     const double *arrival_s, *access_s;
     int32_t *node;
-    const int64_t *src_len, *tgt_len;
+    const int32_t *decider; /* NULL: by node */
+    const int64_t *src_len, *tgt_len, *model;
     const double *const *execution_s;
     double *const *uplink_s, *const *downlink_s;                      /* by target, from 1 on; filled where links are looked up */
     const double *const *weighed_s, *const *expected, *const *factor; /* by target */

@@ -5,26 +5,32 @@
 #include "pools.h"
 
 /* Return the columns of a request for a target that streams. They hold until the next call. */
-static const double *added_of(World *world, const Block *block, int64_t in_block, int64_t target) {
-    double *added = world->added + target * world->most_added;
-    for (int64_t column = 0; column < world->pools[target].settings.stream->columns; column++) added[column] = block->added[target][column][in_block];
+static const double *added_of(World *world, const Block *block, int64_t in_block, const Pool *pool) {
+    double *added = world->added + pool->target * world->most_added;
+    for (int64_t column = 0; column < pool->settings.stream->columns; column++)
+        added[column] = block->added[pool->target][column][in_block];
     return added;
 }
 
-/* Set `arrival` to a request of a block as it would arrive at a target. */
-static inline void set_arrival(World *world, const Block *block, int64_t in_block, int64_t target, double now_s, Arrival *arrival) {
-    int64_t kind = world->pools[target].settings.kind;
+/* Set `arrival` to a request of a block as it would arrive at a target of its decider. */
+static inline void set_arrival(World *world, const Decider *decider, const Block *block, int64_t in_block, int64_t target, double now_s,
+                               Arrival *arrival) {
+    const Pool *pool = pool_of(world, decider, target);
+    int64_t kind = pool->settings.kind;
     arrival->entry_s = target ? now_s + block->uplink_s[target][in_block] : now_s;
     arrival->execution_s = block->execution_s[target][in_block];
     arrival->request = block->first + in_block;
-    arrival->node = node_of(block, in_block);
+    arrival->node = target ? node_of(block, in_block) : decider->number;
     if (kind == BATCH_POOL) {
         arrival->factor = block->factor[target] == NULL ? 1.0 : block->factor[target][in_block];
         arrival->src_len = block->src_len[in_block];
         arrival->tgt_len = block->tgt_len[in_block];
+        arrival->model = 0;
     } else if (kind == STREAM_POOL) {
-        arrival->added = added_of(world, block, in_block, target);
+        arrival->added = added_of(world, block, in_block, pool);
     }
+    const ModelSettings *models = pool->settings.models;
+    if (models != NULL) arrival->model = models->of_workload[block->model == NULL ? 0 : block->model[in_block]];
 }
 
 /* Set `waits_s` to the seconds of a request beyond execution alone, by target. */
@@ -32,11 +38,12 @@ static void foresee_waits(World *world, const Decider *decider, const Block *blo
     int64_t request = block->first + in_block;
     if (world->waits_of == request) return;
     world->waits_of = request;
-    if (!world->settings.is_local) world->waits_s[0] = fifo_work_left(&decider->device, now_s);
-    for (int64_t target = !world->settings.is_local; target < world->settings.targets; target++) {
+    if (decider->pool == NULL) world->waits_s[0] = fifo_work_left(&decider->device, now_s);
+    for (int64_t target = decider->pool == NULL; target < world->settings.targets; target++) {
+        Pool *pool = pool_of(world, decider, target);
         Arrival arrival;
-        set_arrival(world, block, in_block, target, now_s, &arrival);
-        world->waits_s[target] = foreseen_wait_s(world, target, &arrival, now_s);
+        set_arrival(world, decider, block, in_block, target, now_s, &arrival);
+        world->waits_s[target] = foreseen_wait_s(world, pool, &arrival, now_s);
     }
 }
 
@@ -58,14 +65,14 @@ static double foresee_totals(World *world, const Decider *decider, const Block *
 
 /* Return the delay of each target beside execution, as a policy may know it that knows more than what its decider has heard. */
 static const double *known_delays(World *world, Decider *decider, const Block *block, int64_t in_block, double now_s) {
-    const WorldSettings *settings = &world->settings;
-    int64_t targets = settings->targets;
+    const DeciderGroup *group = decider->group;
+    int64_t targets = world->settings.targets;
     double *delay_s = world->delay_s;
-    if (settings->true_transfer)
+    if (group->true_transfer)
         for (int64_t target = 0; target < targets; target++) delay_s[target] = transfer_of(block, target, in_block);
     else
         memcpy(delay_s, decider->delay_s, (size_t)targets * sizeof(double));
-    if (settings->true_backlog) {
+    if (group->true_backlog) {
         foresee_waits(world, decider, block, in_block, now_s);
         for (int64_t target = 0; target < targets; target++) delay_s[target] += world->waits_s[target];
         return delay_s;
@@ -81,12 +88,13 @@ static int64_t called(const World *world, const Decider *decider, int64_t in_blo
     int64_t targets = world->settings.targets;
     double *shown = world->settings.shown;
     memcpy(shown, delay_s, (size_t)targets * sizeof(double));
-    if (world->settings.shows_view) {
+    shown[4 * targets + 2] = (double)decider->group->shows_view;
+    if (decider->group->shows_view) {
         memcpy(shown + targets, decider->delay_s, (size_t)targets * sizeof(double));
         for (int64_t target = 0; target < targets; target++) shown[2 * targets + target] = now_s - decider->estimates[target].measured_at_s;
         memcpy(shown + 3 * targets, decider->reported_wait_s, (size_t)targets * sizeof(double));
         shown[4 * targets] = now_s;
-        shown[4 * targets + 1] = world->settings.is_local ? NAN : fifo_work_left(&decider->device, now_s);
+        shown[4 * targets + 1] = decider->pool == NULL ? fifo_work_left(&decider->device, now_s) : NAN;
     }
     int64_t target = ((int64_t (*)(int64_t))world->settings.decide)(in_block);
     if (target < 0) longjmp(world->memory->way_out, STOPPED);
@@ -110,7 +118,7 @@ static inline int64_t decide(World *world, Decider *decider, const Block *block,
     const WorldSettings *settings = &world->settings;
     int64_t request = block->first + in_block, target = block->chosen;
     if (block->choice != ALWAYS) {
-        const double *delay_s = world->only_heard ? decider->delay_s : known_delays(world, decider, block, in_block, now_s);
+        const double *delay_s = decider->only_heard ? decider->delay_s : known_delays(world, decider, block, in_block, now_s);
         if (block->choice == CALLED)
             target = called(world, decider, in_block, delay_s, now_s);
         else
@@ -139,7 +147,7 @@ static void handle(World *world, const Block *block, int64_t in_block, double no
     hear(world, decider, now_s);
     int64_t target = decide(world, decider, block, in_block, now_s);
     if (judged) settings->decision_regret_s[request] = world->totals_s[target] - least_s;
-    if (target == 0 && !settings->is_local) {
+    if (target == 0 && decider->pool == NULL) {
         double start_s = fifo_serve(world->memory, &decider->device, now_s, block->execution_s[0][in_block]);
         settings->queue_s[request] = start_s - now_s;
         if (hears_itself(decider)) {
@@ -153,14 +161,15 @@ static void handle(World *world, const Block *block, int64_t in_block, double no
     }
     RequestEvent *event = new_event(world);
     Arrival *arrival = &event->arrival;
-    set_arrival(world, block, in_block, target, now_s, arrival);
-    if (world->pools[target].settings.kind == STREAM_POOL)
+    set_arrival(world, decider, block, in_block, target, now_s, arrival);
+    event->pool = pool_of(world, decider, target);
+    if (event->pool->settings.kind == STREAM_POOL)
         arrival->added = memcpy(event->added, arrival->added, (size_t)world->most_added * sizeof(double));
     event->target = (int32_t)target;
     event->decider = decider;
     event->sent_s = now_s;
     event->downlink_s = target ? block->downlink_s[target][in_block] : 0.0;
-    if (world->has_views) event->sent_as = announce(world, decider, block, target, in_block, now_s, &event->believed);
+    if (decider->has_views) event->sent_as = announce(world, decider, block, target, in_block, now_s, &event->believed);
     if (target == 0)
         reaches(world, event);
     else

@@ -54,11 +54,11 @@ static void act_and_note(Memory *memory, BatchBox *box, const Decoding *decoding
 
 static void decode(Memory *memory, const Decoding *decoding, Account *copy) {
     BatchBox *box = zeroed(memory, 1, sizeof *box);
-    batch_box_begin(memory, box, &decoding->batching, decoding->cost);
+    batch_box_begin(memory, box, &decoding->batching, decoding->cost, NULL);
     for (int64_t request = 0; request < decoding->count; request++) {
         double now_s = decoding->arrival_s[request];
         while (box->next_s < now_s) act_and_note(memory, box, decoding);
-        Waiting sentence = {now_s, 0.0, 1.0, request, decoding->src_len[request], decoding->tgt_len[request], 0, NULL};
+        Waiting sentence = {now_s, 0.0, 1.0, request, decoding->src_len[request], decoding->tgt_len[request], 0, 0, NULL};
         batch_box_arrive(memory, box, sentence);
     }
     if (decoding->count) batch_box_close(box, decoding->arrival_s[decoding->count - 1]);
@@ -83,14 +83,15 @@ SIMNMT_EXPORT int64_t simnmt_world_decode(const Decoding *decoding, Account *cop
     return reason;
 }
 
-/* Copy the account of a box that batches; its arrays are those of the world, until it is freed. */
-SIMNMT_EXPORT void simnmt_world_account(const World *world, int64_t target, int64_t box, Account *copy) {
-    *copy = world->pools[target].batches[box].account;
+/* Copy the account of a box that batches; its arrays are those of the world, until it is freed. `pool`: the groups of deciders, then
+ * the targets from 1 on. */
+SIMNMT_EXPORT void simnmt_world_account(const World *world, int64_t pool, int64_t box, Account *copy) {
+    *copy = world->pools[pool].batches[box].account;
 }
 
 /* Copy a box that streams; its counts are those of the world, until it is freed. */
-SIMNMT_EXPORT void simnmt_world_stream(const World *world, int64_t target, int64_t box, StreamBox *copy) {
-    *copy = world->pools[target].streams[box];
+SIMNMT_EXPORT void simnmt_world_stream(const World *world, int64_t pool, int64_t box, StreamBox *copy) {
+    *copy = world->pools[pool].streams[box];
 }
 
 SIMNMT_EXPORT void simnmt_world_free(World *world) { memory_free(world->memory); }

@@ -7,6 +7,7 @@
 #include "batch_box.h"
 #include "clock.h"
 #include "estimates.h"
+#include "models.h"
 #include "views.h"
 
 /* What a decider expects of a target beyond the plane; NULL where it has no such view. */
@@ -17,8 +18,11 @@ typedef struct {
 } Views;
 
 typedef struct {
-    int64_t number;
-    FifoBox device;
+    const DeciderGroup *group;
+    int64_t number;              /* in its group, as that of its own box */
+    struct Pool *pool;           /* of the boxes of its group; NULL: first in, first out */
+    FifoBox device;              /* without a pool */
+    int only_heard, has_views;   /* whether it knows what it has heard and no more; whether it has any views */
     Clock answers;               /* only the next decision needs an answer, so that none is on the clock of the world */
     TransferEstimate *estimates; /* by target, as the following; that of target 0 stays at 0 */
     double *delay_s, *reported_wait_s;
@@ -28,16 +32,18 @@ typedef struct {
 /* A request as it enters a pool. */
 typedef struct {
     double entry_s, execution_s, factor;
-    int64_t request, node, src_len, tgt_len;
+    int64_t request, node, src_len, tgt_len, model; /* `node`: at a decider's own device, the number of its box */
     const double *added;
 } Arrival;
 
 /* A request between its decision and the moment at which its decider has heard of its answer. */
 typedef struct RequestEvent {
     Arrival arrival;
+    ModelCopy *copy; /* of its model, at a box that loads models */
     double sent_s, downlink_s, transfer_s, wait_s, *added; /* `added`: room for the columns of the arrival */
     int64_t sent_as;
     Decider *decider;
+    struct Pool *pool; /* that it enters */
     int32_t target;
     int32_t believed;     /* the state that the decider had estimated */
     int32_t report;       /* of a box that batches, the sentences left active; of one that streams, the state */
@@ -45,12 +51,13 @@ typedef struct RequestEvent {
     struct RequestEvent *next; /* of the unused ones */
 } RequestEvent;
 
-typedef struct {
+typedef struct Pool {
     PoolSettings settings;
     int64_t target;
     int64_t next; /* of the balancer that takes boxes in turn */
     LeastWorkPool least_work;
     FifoBox *boxes;
+    ModelBox *models;
     StreamBox *streams;
     BatchBox *batches;
     /* Copies to foresee waits, each valid in one trial. */
@@ -65,9 +72,8 @@ typedef struct {
     WorldSettings settings;
     Clock clock;
     Decider *deciders;
-    int has_views;                        /* whether the deciders have any */
-    int only_heard;                       /* whether a policy knows what its decider has heard and no more */
-    Pool *pools;                          /* by target */
+    Pool *pools, *remote;                 /* of the groups of deciders and of the targets from 1 on; `remote + target`: of a target */
+    int64_t pool_count;
     double *delay_s, *waits_s, *totals_s; /* by target, of one decision */
     int64_t waits_of;                     /* the request that `waits_s` is of */
     double now_s;                         /* back to back */
@@ -87,7 +93,13 @@ static inline int64_t node_of(const Block *block, int64_t in_block) { return blo
 
 /* Return the decider of a request. A division costs as much as the rest of a decision. */
 static inline Decider *decider_of(const World *world, const Block *block, int64_t in_block) {
-    return world->settings.deciders == 1 ? world->deciders : world->deciders + node_of(block, in_block) % world->settings.deciders;
+    if (world->settings.deciders == 1) return world->deciders;
+    return world->deciders + (block->decider == NULL ? node_of(block, in_block) % world->settings.deciders : block->decider[in_block]);
+}
+
+/* Return the boxes of a target for a decider; NULL at its own first-in first-out device. */
+static inline Pool *pool_of(const World *world, const Decider *decider, int64_t target) {
+    return target ? world->remote + target : decider->pool;
 }
 
 static inline void note_moment(World *world, double at_s) {

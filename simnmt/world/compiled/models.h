@@ -1,0 +1,121 @@
+/* A first-in first-out box of several models, not all of which fit into memory. See devices/models.py and
+ * batching/model_memory.py. */
+#ifndef SIMNMT_WORLD_MODELS_H
+#define SIMNMT_WORLD_MODELS_H
+
+#include "fifo.h"
+
+/* A model in memory, from the request that asks for its load until it is evicted and its last request has ended. */
+typedef struct ModelCopy {
+    int64_t model;
+    int is_loaded;
+    double ended_s;        /* the last end of its requests that is known */
+    int64_t requests;      /* those that have entered and whose end is not known yet */
+    ARRAY(void *) waiting; /* the events of the requests that wait for its load */
+    ARRAY(struct ModelCopy *) evicts;
+    struct ModelCopy *next; /* of the unused ones */
+} ModelCopy;
+
+DEFINE_QUEUE(Loads, ModelCopy *, loads)
+
+typedef struct {
+    FifoBox workers;
+    const ModelSettings *settings;
+    ModelCopy **held; /* least recently used first */
+    int64_t held_count, free_bytes;
+    Loads loads; /* the first has begun if `is_loading`, and ends at `load_ends_s` */
+    int is_loading;
+    double load_ends_s;
+    ModelCopy *unused;
+} ModelBox;
+
+static ModelCopy *new_copy(Memory *memory, ModelBox *self, int64_t model) {
+    ModelCopy *copy = self->unused;
+    if (copy == NULL)
+        copy = zeroed(memory, 1, sizeof *copy);
+    else
+        self->unused = copy->next;
+    copy->model = model;
+    copy->is_loaded = 0;
+    copy->ended_s = 0.0;
+    return copy;
+}
+
+static void model_box_begin(Memory *memory, ModelBox *self, const ModelSettings *settings, int64_t workers) {
+    fifo_begin(memory, &self->workers, workers);
+    self->settings = settings;
+    self->free_bytes = settings->memory_bytes;
+    self->held = zeroed(memory, settings->models, sizeof(ModelCopy *));
+    if (!settings->keeps_all) return;
+    for (; self->held_count < settings->models; self->held_count++) {
+        self->held[self->held_count] = new_copy(memory, self, self->held_count);
+        self->held[self->held_count]->is_loaded = 1;
+    }
+}
+
+/* Return the place of a model in memory; -1 if it is not there. */
+static int64_t held_at(const ModelBox *self, int64_t model) {
+    int64_t place = self->held_count - 1;
+    while (place >= 0 && self->held[place]->model != model) place -= 1;
+    return place;
+}
+
+/* Let a request enter; return the copy of its model, and set whether that was in memory. */
+static ModelCopy *model_enter(Memory *memory, ModelBox *self, int64_t model, int *is_hit) {
+    const int64_t *size_bytes = self->settings->size_bytes;
+    ModelCopy **held = self->held, *copy;
+    int64_t place = held_at(self, model), removed = 1;
+    *is_hit = place >= 0;
+    if (*is_hit) {
+        copy = held[place];
+    } else {
+        copy = new_copy(memory, self, model);
+        self->free_bytes -= size_bytes[model];
+        for (place = removed = 0; self->free_bytes < 0; removed++) {
+            self->free_bytes += size_bytes[held[removed]->model];
+            APPEND(memory, copy->evicts, held[removed]);
+        }
+        loads_add(memory, &self->loads, copy);
+    }
+    self->held_count -= removed;
+    memmove(held + place, held + place + removed, (size_t)(self->held_count - place) * sizeof *held);
+    held[self->held_count++] = copy;
+    copy->requests += 1;
+    return copy;
+}
+
+/* Let the first load begin when the requests of the copies that it evicts have ended; return whether these ends are known, and
+ * so `load_ends_s`. */
+static int load_begin(ModelBox *self, double now_s) {
+    if (self->is_loading || !self->loads.count) return 0;
+    ModelCopy *copy = *loads_at(&self->loads, 0);
+    double begin_s = now_s;
+    for (int64_t number = 0; number < copy->evicts.count; number++)
+        if (copy->evicts.items[number]->requests) return 0;
+    for (int64_t number = 0; number < copy->evicts.count; number++) {
+        ModelCopy *evicted = copy->evicts.items[number];
+        begin_s = larger(begin_s, evicted->ended_s);
+        evicted->next = self->unused;
+        self->unused = evicted;
+    }
+    copy->evicts.count = 0;
+    self->load_ends_s = begin_s + self->settings->load_s[copy->model];
+    return self->is_loading = 1;
+}
+
+/* Return the seconds of the loads before a request that entered now could begin; waits for memory are not foreseen. */
+static double load_left_s(const ModelBox *self, int64_t model, double now_s) {
+    int64_t place = held_at(self, model);
+    const ModelCopy *copy = place >= 0 ? self->held[place] : NULL;
+    double left_s = 0.0;
+    if (copy != NULL && copy->is_loaded) return 0.0;
+    for (int64_t number = 0; number < self->loads.count; number++) {
+        const ModelCopy *load = *loads_at(&self->loads, number);
+        double load_s = self->settings->load_s[load->model];
+        left_s += number || !self->is_loading ? load_s : smaller(load_s, self->load_ends_s - now_s);
+        if (load == copy) return left_s;
+    }
+    return left_s + self->settings->load_s[model];
+}
+
+#endif

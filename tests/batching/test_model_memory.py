@@ -1,0 +1,112 @@
+"""The memory of a box decides as an independent LRU cache, and loads a model when its memory is free."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simnmt.batching.model_memory import ModelCopy, ModelMemory
+
+
+def lru(sizes: Sequence[int], capacity: int, entries: Sequence[int]) -> list[tuple[bool, list[int]]]:
+    """Whether each entry is a hit, and what it evicts."""
+    held: OrderedDict[int, None] = OrderedDict()
+    outcomes = []
+    for model in entries:
+        is_hit, evicted = model in held, list[int]()
+        held[model] = None
+        held.move_to_end(model)
+        while sum(sizes[other] for other in held) > capacity:
+            evicted.append(held.popitem(last=False)[0])
+        outcomes.append((is_hit, evicted))
+    return outcomes
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=6), st.integers(0, 10), st.data())
+def test_hits_and_evictions_are_those_of_a_cache_and_memory_is_never_overfull(
+    sizes: list[int], spare: int, data: st.DataObject
+) -> None:
+    """Whatever the order in which entries, ends of loads and ends of requests come."""
+    capacity = max(sizes) + spare
+    memory = ModelMemory(dict(enumerate(sizes)), capacity)
+    entries, outcomes = list[int](), list[tuple[bool, list[int]]]()
+    copies, loads = list[ModelCopy](), list[ModelCopy]()
+    present, loading = set[ModelCopy](), None
+    for _ in range(data.draw(st.integers(0, 60))):
+        move = data.draw(st.sampled_from(["enter", "enter", "loaded", "ended"]))
+        executing = [copy for copy in copies if copy.is_loaded]
+        if move == "enter":
+            model = data.draw(st.integers(0, len(sizes) - 1))
+            loads_until = memory.loads_until(model)
+            copy, is_hit = memory.enter(model)
+            assert (loads_until == []) == copy.is_loaded and memory.loads_until(model) == loads_until
+            entries.append(model)
+            outcomes.append((is_hit, [] if is_hit else [evicted.model for evicted in copy.evicts]))
+            copies.append(copy)
+        elif move == "loaded" and loading is not None:
+            memory.loaded(loading)
+            loading = None
+        elif move == "ended" and executing:
+            copies.remove(ended := data.draw(st.sampled_from(executing)))
+            memory.ended(ended)
+        if (copy := memory.next_load()) is not None:
+            assert loading is None
+            assert not any(evicted in copies for evicted in copy.evicts)
+            loading = copy
+            loads.append(copy)
+            present = (present - set(copy.evicts)) | {copy}
+            assert sum(sizes[model] for model in (other.model for other in present)) <= capacity
+        assert all(copy in present for copy in copies if copy.is_loaded)
+    assert outcomes == lru(sizes, capacity, entries)
+    asked = [model for model, (is_hit, _) in zip(entries, outcomes, strict=True) if not is_hit]
+    assert [copy.model for copy in loads] == asked[: len(loads)], "loads are in the order in which they were asked for"
+    while copies:  # nothing waits for ever
+        loading = loading or memory.next_load()
+        if loading is not None:
+            memory.loaded(loading)
+        loading, executing = None, [copy for copy in copies if copy.is_loaded]
+        assert executing or any(copy.requests for copy in copies)
+        for copy in executing:
+            copies.remove(copy)
+            memory.ended(copy)
+
+
+def test_a_load_waits_for_the_last_request_of_the_model_that_it_evicts_and_for_the_disk() -> None:
+    memory = ModelMemory({"a": 1, "b": 1, "c": 1}, 2)
+    a = memory.enter("a").copy
+    b = memory.enter("b").copy
+    assert memory.loads_until("c") == ["a", "b", "c"]
+    assert memory.next_load() is a
+    assert memory.next_load() is None, "the disk is busy"
+    assert (memory.loads_until("a"), memory.loads_until("b")) == (["a"], ["a", "b"])
+    memory.loaded(a)
+    assert (memory.loads_until("a"), memory.loads_until("b")) == ([], ["b"])
+    assert memory.next_load() is b
+    memory.loaded(b)
+    c = memory.enter("c").copy
+    again = memory.enter("a")
+    assert (c.evicts, again.is_hit, again.copy.evicts) == ((a,), False, (b,))
+    memory.ended(b)
+    assert memory.next_load() is None, "the first load waits for a, and the second for the first"
+    memory.ended(a)
+    assert memory.next_load() is c
+    memory.loaded(c)
+    assert memory.next_load() is again.copy
+
+
+def test_models_that_are_never_evicted_are_loaded_from_the_start() -> None:
+    memory = ModelMemory({"a": 1, "b": 2}, 3, "never")
+    for model in ("a", "b", "a"):
+        copy, is_hit = memory.enter(model)
+        assert is_hit and copy.is_loaded
+    assert memory.next_load() is None
+
+
+@pytest.mark.parametrize(("capacity", "evict"), [(1, "lru"), (2, "never")])
+def test_models_that_do_not_fit_are_refused(capacity: int, evict: str) -> None:
+    with pytest.raises(ValueError, match="fit"):
+        ModelMemory({"a": 1, "b": 2}, capacity, evict)  # type: ignore[arg-type]

@@ -1,0 +1,192 @@
+"""Devices of several models: what a scenario may state, what is refused, and what a run shows of loads."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import simnmt
+from simnmt.base.errors import InputError
+from simnmt.world.structures import library
+
+Make = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def scenario(make_scenario: Make) -> dict[str, Any]:
+    """Two languages in turn at one cloud with memory for one model."""
+    scenario = make_scenario(requests=300, replications=2, policies={"cloud": {}, "oracle": {}})
+    arrivals = {"kind": "poisson", "rate_rps": 1.0}
+    scenario["workloads"] = {name: {"lengths": "@de-en-news", "arrivals": arrivals} for name in ("de-en", "fr-en")}
+    scenario["workloads"]["de-en"]["end_nodes"] = scenario["workloads"]["fr-en"]["end_nodes"] = 1
+    profile = scenario["devices"]["cloud"].pop("profile")
+    model = {"profile": profile, "memory_gb": 1.5, "load_s": 2.0}
+    scenario["devices"]["cloud"] |= {"models": {"de-en": model, "fr-en": dict(model)}, "memory_gb": 2}
+    return scenario
+
+
+def test_a_run_shows_the_loads_of_a_device(scenario: dict[str, Any], tmp_path: Path) -> None:
+    result = simnmt.run(scenario, out=tmp_path / "run", jobs=1)
+    row = next(row for row in result.summary_rows if row["policy"] == "cloud")
+    assert row["model_loads"] == row["cloud_model_loads"] >= 1.0
+    assert row["cloud_miss_share"] == pytest.approx(row["cloud_model_loads"] / 300)
+    assert row["cloud_mean_load_wait_s"] > 0.0
+    log = result.requests.query("policy == 'cloud'")
+    first = log.iloc[0]
+    assert first["model_load"] and first["load_wait_s"] == pytest.approx(2.0)
+    assert (log["load_wait_s"] <= log["t_queue_s"] + 1e-9).all()
+    if library() is not None:
+        assert set(result.engines.values()) == {"compiled"}
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "Models, per policy" in page
+    assert all(row["misrouted_share"] is None for row in result.summary_rows), "no oracle foresees waits for memory"
+
+
+@pytest.mark.parametrize("changes", [{"memory_gb": None}, {"memory_gb": 3, "evict": "never"}])
+def test_models_that_are_always_in_memory_are_profiles_by_workload(scenario: dict[str, Any], changes: dict[str, Any]) -> None:
+    cloud = scenario["devices"]["cloud"]
+    cloud |= changes
+    rows = simnmt.run(scenario, jobs=1).summary_rows
+    profiles = {name: model["profile"] for name, model in cloud.pop("models").items()}
+    scenario["devices"]["cloud"] = {"profile": profiles}
+    assert rows == simnmt.run(scenario, jobs=1).summary_rows
+
+
+def test_back_to_back_the_model_is_in_memory(scenario: dict[str, Any]) -> None:
+    for part in scenario["workloads"].values():
+        del part["arrivals"]
+    row = simnmt.run(scenario, jobs=1).summary_rows[0]
+    assert row["mean_queue_s"] == 0.0 and "model_loads" not in row
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"models": {"de-en": "@titan-xp-bilstm"}}, "devices.cloud.models"),
+        ({"models": {"de-en": "@a", "fr-en": "@a", "it-en": "@a"}}, "devices.cloud.models.it-en"),
+        ({"models": {"de-en": ["@a", "@b"], "fr-en": "@a"}}, "devices.cloud.models.de-en"),
+        ({"models": {"de-en": {"profile": "@a", "memory_gb": 0}, "fr-en": "@a"}}, "devices.cloud.models.de-en.memory_gb"),
+        ({"models": {"de-en": {"memory_gb": 1}, "fr-en": "@a"}}, "devices.cloud.models.de-en.profile"),
+        ({"memory_gb": 1}, "devices.cloud.memory_gb"),
+        ({"evict": "never"}, "devices.cloud.memory_gb"),
+        ({"evict": "fifo"}, "devices.cloud.evict"),
+        ({"profile": "@titan-xp-bilstm"}, "devices.cloud.models"),
+        ({"models": None, "profile": "@titan-xp-bilstm"}, "devices.cloud.memory_gb"),
+        ({"models": None}, "devices.cloud.profile"),
+        ({"failures": {"mttf_s": 60, "mttr_s": 5}}, "devices.cloud.failures"),
+        ({"execution": "fifo"}, "devices.cloud.execution"),
+        ({"execution": "models"}, "devices.cloud.execution"),
+        ({"sti": {"deadline_ms": 9, "preload_mb": 0}}, "devices.cloud.sti"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_its_place(scenario: dict[str, Any], change: dict[str, Any], place: str) -> None:
+    scenario["devices"]["cloud"] |= change
+    with pytest.raises(InputError, match=place.replace(".", r"\.")):
+        simnmt.run(scenario, jobs=1)
+
+
+@pytest.mark.parametrize("key", ["memory_gb", "load_s"])
+def test_a_profile_that_was_not_measured_so_needs_both_numbers(scenario: dict[str, Any], key: str) -> None:
+    del scenario["devices"]["cloud"]["models"]["fr-en"][key]
+    with pytest.raises(InputError, match=r"devices\.cloud\.models\.fr-en"):
+        simnmt.run(scenario, jobs=1)
+
+
+def test_multilingual_models_of_one_profile_are_one(scenario: dict[str, Any]) -> None:
+    cloud = scenario["devices"]["cloud"]
+    cloud["evict"] = "never"
+    for model in cloud["models"].values():
+        model["multilingual"] = True
+    simnmt.run(scenario | {"requests": 20, "replications": 1}, jobs=1)
+
+
+def test_languages_that_share_a_box_miss_as_an_independent_cache_does_by_the_log() -> None:
+    """Zipf rates; all sentences have one length, so that they reach the cloud in the order in which they are issued."""
+    lengths = {"lognormal": {"src_mean": 20.0, "src_sd": 0.0, "spread": 0.0}}
+    languages = [f"l{number}" for number in range(1, 7)]
+    rates_rps = [1.0 / number for number in range(1, 7)]
+    scenario = {
+        "version": 1,
+        "name": "languages",
+        "requests": 3_000,
+        "replications": 1,
+        "workloads": {
+            name: {"lengths": lengths, "arrivals": {"kind": "poisson", "rate_rps": rate_rps}}
+            for name, rate_rps in zip(languages, rates_rps, strict=True)
+        },
+        "networks": {"n": {"rtt": {"constant_ms": 20}}},
+        "devices": {
+            "gateway": {"profile": "@cpu1-marian"},
+            "cloud": {
+                "models": {
+                    name: {"profile": "@cpu2-marian-int8", "memory_gb": 1 + number % 2, "load_s": 0.2}
+                    for number, name in enumerate(languages)
+                },
+                "memory_gb": 4,
+            },
+        },
+        "policies": {"cloud": {}},
+    }
+    result = simnmt.run(scenario, jobs=1)
+    log = result.requests.sort_values("arrival_s", kind="stable")
+    held: OrderedDict[str, None] = OrderedDict()
+    misses = []
+    for name in log["workload"]:
+        misses.append(name not in held)
+        held[name] = None
+        held.move_to_end(name)
+        while sum(1 + languages.index(other) % 2 for other in held) > 4:
+            held.popitem(last=False)
+    assert log["model_load"].tolist() == misses and 0.1 < sum(misses) / len(misses) < 0.9
+    by_workload = {row["workload"]: row for row in result.summary_rows}
+    assert by_workload["all"]["model_loads"] == sum(misses)
+    for name in languages:
+        of_language = [miss for miss, other in zip(misses, log["workload"], strict=True) if other == name]
+        assert by_workload[name]["cloud_model_loads"] == sum(of_language)
+        assert by_workload[name]["cloud_miss_share"] == pytest.approx(sum(of_language) / len(of_language))
+
+
+@pytest.mark.parametrize("memory", [{}, {"memory_gb": 1.5}])
+def test_batches_of_languages_with_models_of_their_own_hold_one_language(memory: dict[str, Any]) -> None:
+    """Where both share a multilingual model, batches are larger."""
+    arrivals = {"kind": "poisson", "rate_rps": 20.0}
+    model = {"profile": "@cpu2-gru", "memory_gb": 1, "load_s": 0.01}
+    cloud = {"models": {"de-en": model, "fr-en": model}, "batching": {"kind": "top_up", "size": 16, "refill": "free"}, **memory}
+    scenario = {
+        "version": 1,
+        "name": "batches",
+        "requests": 600,
+        "replications": 1,
+        "workloads": {name: {"lengths": f"@{name}-news", "arrivals": arrivals} for name in ("de-en", "fr-en")},
+        "networks": {"n": {"rtt": {"constant_ms": 20}}},
+        "devices": {"gateway": {"profile": "@cpu2-gru"}, "cloud": cloud},
+        "policies": {"cloud": {}},
+    }
+    rows = []
+    for multilingual in (False, True):
+        cloud["models"] = {name: {**model, "multilingual": multilingual} for name in ("de-en", "fr-en")}
+        rows.append(simnmt.run(scenario, jobs=1).summary_rows[0])
+    own, shared = rows
+    assert shared["cloud_mean_batch"] > own["cloud_mean_batch"]
+    if memory:
+        assert own["model_loads"] > shared["model_loads"] == 1.0
+
+
+def test_a_site_may_have_models_of_its_own_device(scenario: dict[str, Any]) -> None:
+    cloud = scenario["devices"]["cloud"]
+    own = {"models": {"de-en": cloud["models"]["de-en"]}, "memory_gb": 1.5}
+    sites = {"paris": {"devices": {"gateway": None}}, "berlin": {"workloads": ["de-en"], "devices": {"gateway": own}}}
+    scenario |= {"sites": sites, "policies": {"edge": {}, "cloud": {}}}
+    result = simnmt.run(scenario, jobs=1)
+    rows = {(row["site"], row["policy"]): row for row in result.summary_rows if row["workload"] == "all"}
+    assert rows["berlin", "edge"]["model_loads"] == rows["berlin", "edge"]["gateway_model_loads"] == 1.0
+    assert rows["paris", "edge"]["cloud_model_loads"] > 1.0
+    assert rows["all", "cloud"]["model_loads"] >= rows["paris", "cloud"]["model_loads"]
+    cloud["evict"] = "never"  # each site's models fit, and those of both do not
+    scenario["sites"]["paris"]["workloads"] = ["fr-en"]
+    with pytest.raises(InputError, match=r"devices\.cloud\.memory_gb"):
+        simnmt.run(scenario, jobs=1)

@@ -1,0 +1,233 @@
+"""A server of several models that do not all fit into memory: who waits, what is loaded, and what is freed."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import psutil
+import pytest
+
+from simnmt.base.errors import InputError
+from simnmt.batching import Batching
+from simnmt.live import model_engines
+from simnmt.live.engine_process import EngineProcess
+from simnmt.live.gateway import GatewaySettings
+from simnmt.live.model_engines import ModelEngines
+from simnmt.live.server import ModelServer
+from simnmt.profile.origin import EngineBlock
+from simnmt.profile.profile_file import read_profile, write_profile
+from simnmt.results.live_log import RequestRecord, read_live_log
+from simnmt.service.client import Exchange
+from simnmt.service.messages import ServiceError, TranslateRequest
+from tests.live.fake_engines import ARCHITECTURE, load_echo, load_paced, load_refused_once, load_slowly
+from tests.live.live_services import FRONT, Services, ask, engine_settings, unit_of
+
+COMMAND = [sys.executable, "-c", "from simnmt.cli import main; main()"]
+Serve = Callable[..., ModelServer]
+
+
+@pytest.fixture
+def serve(services: Services, monkeypatch: pytest.MonkeyPatch) -> Serve:
+    """Starts a server of models, all of one size, of which `memory` fit into memory."""
+    monkeypatch.setattr(model_engines, "private_bytes", lambda process: 1)
+
+    def start(memory: int | None, log: Any = None, **loaders: Any) -> ModelServer:
+        models = {f"{source}-en": engine_settings(loader) for source, loader in loaders.items()}
+        return services.model_server(ModelEngines(models, memory), log)
+
+    return start
+
+
+def get(services: Services, server: ModelServer, path: str) -> str:
+    def read() -> str:
+        with urllib.request.urlopen(server.http.url + path, timeout=10) as answer:
+            return str(answer.read().decode())
+
+    return services.run(services.loop.run_in_executor(None, read))  # type: ignore[arg-type]
+
+
+def loads(services: Services, server: ModelServer) -> Counter[str]:
+    counters = re.findall(r'simnmt_model_loads_total{model="(.*)"} (.*)', get(services, server, "/metrics"))
+    return Counter({model: int(float(value)) for model, value in counters})
+
+
+def answers(services: Services, server: ModelServer, *requests: TranslateRequest) -> list[Exchange]:
+    exchanges = services.translate(server.http.url, *requests)
+    assert all(isinstance(exchange, Exchange) for exchange in exchanges), exchanges
+    return exchanges  # type: ignore[return-value]
+
+
+def processes(server: ModelServer) -> dict[str, int]:
+    return {copy.model: process.pid for copy, process in server.engine._processes.items()}  # type: ignore[misc]
+
+
+def records(log: io.StringIO, tmp_path: Path) -> list[RequestRecord]:
+    (tmp_path / "log.jsonl").write_text(log.getvalue())
+    return read_live_log(tmp_path / "log.jsonl").requests
+
+
+def test_each_pair_is_listed_and_translated_and_no_other(services: Services, serve: Serve) -> None:
+    server = serve(None, de=load_echo, fr=load_echo)
+    languages = {language["code"]: language["targets"] for language in json.loads(get(services, server, "/languages"))}
+    assert languages == {"de": ["en"], "fr": ["en"], "en": []}
+    assert len(answers(services, server, ask(), ask(source="fr"))) == 2
+    assert loads(services, server) == {"de-en": 0, "fr-en": 0}, "all were loaded from the start"
+    for source in ("es", "auto"):
+        [refused] = services.translate(server.http.url, ask(source=source))
+        assert isinstance(refused, ServiceError) and refused.status == 400
+
+
+def test_loads_are_those_of_a_cache_on_the_log_and_are_counted(services: Services, serve: Serve, tmp_path: Path) -> None:
+    log, random = io.StringIO(), Random(3)
+    server = serve(2, log, de=load_echo, fr=load_echo, es=load_echo)
+    sources = [random.choice(["de", "de", "fr", "es"]) for _ in range(24)]
+    for source in sources:
+        answers(services, server, ask(source=source))
+    held: OrderedDict[str, None] = OrderedDict()
+    misses = []
+    for record in records(log, tmp_path):
+        misses.append(record.model not in held)
+        held[record.model] = None
+        held.move_to_end(record.model)
+        if len(held) > 2:
+            held.popitem(last=False)
+    assert [record.model for record in records(log, tmp_path)] == [f"{source}-en" for source in sources]
+    assert [record.model_load for record in records(log, tmp_path)] == misses and 3 <= sum(misses) < 24
+    assert sum(loads(services, server).values()) == sum(misses)
+    assert set(processes(server)) == set(held)
+
+
+def test_a_request_waits_for_its_model_and_others_do_not(services: Services, serve: Serve) -> None:
+    server = serve(2, de=load_paced, fr=load_slowly)
+    answers(services, server, ask())
+    slow, fast, again = answers(services, server, ask(source="fr"), ask(), ask(source="fr"))
+    assert slow.answer.times is not None and fast.answer.times is not None and again.answer.times is not None
+    assert slow.answer.times.queue_s > 0.9 and again.answer.times.queue_s > 0.9, "the second waits for the same load"
+    assert fast.answer.times.total_s < 0.5
+
+
+def test_a_load_waits_for_the_last_sentence_of_the_model_that_it_evicts_and_frees_its_process(
+    services: Services, serve: Serve
+) -> None:
+    server = serve(1, de=load_paced, fr=load_paced)
+    answers(services, server, ask())
+    before = processes(server)["de-en"]
+    first, second, third = answers(services, server, ask(forced=200), ask(source="fr"), ask())
+    assert first.answer.times is not None and second.answer.times is not None and third.answer.times is not None
+    assert second.answer.times.queue_s > first.answer.times.execution_s > 0.3
+    assert third.answer.times.queue_s > second.answer.times.queue_s, "it entered after the eviction"
+    assert not psutil.pid_exists(before) and list(processes(server)) == ["de-en"]
+
+
+def test_sentences_of_two_models_are_executed_in_their_order_and_never_at_once(services: Services, serve: Serve) -> None:
+    server = serve(None, de=load_paced, fr=load_paced)
+    exchanges = answers(services, server, ask(forced=100), ask(source="fr", forced=100), ask(forced=100), ask(source="fr"))
+    waits = [exchange.answer.times.queue_s for exchange in exchanges if exchange.answer.times is not None]
+    assert all(later - earlier > 0.18 for earlier, later in pairwise(waits)), waits
+
+
+def test_a_batch_takes_the_sentences_of_its_model_that_came_after_those_of_another(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_engines, "private_bytes", lambda process: 1)
+    settings = engine_settings(load_paced, batching=Batching(4))
+    server = services.model_server(ModelEngines({"de-en": settings, "fr-en": settings}))
+    first, *others = answers(services, server, ask(forced=200), *(ask(source=source, forced=20) for source in ("fr", "de") * 3))
+    batches = {source: {exchange.answer.lengths[2] for exchange in others[at::2]} for at, source in enumerate(("fr", "de"))}
+    assert first.answer.lengths[2] == 1 and batches == {"fr": {3}, "de": {3}}
+
+
+def test_a_model_that_cannot_be_loaded_is_tried_again_while_others_serve(
+    services: Services, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(model_engines, "private_bytes", lambda process: 1)
+    monkeypatch.setattr(EngineProcess, "RESTART_S", 0.2)
+    fragile = replace(engine_settings(load_refused_once), model=str(tmp_path / "starts"))
+    server = services.model_server(ModelEngines({"de-en": fragile, "fr-en": engine_settings(load_echo)}, 2))
+    lost, served = services.translate(server.http.url, ask(), ask(source="fr"))
+    assert isinstance(lost, ServiceError) and lost.status == 503
+    assert isinstance(served, Exchange)
+    services.wait(1.0)
+    answers(services, server, ask())
+    assert any("de-en could not be loaded" in error for error in services.errors)
+    services.errors.clear()
+
+
+def test_a_memory_that_is_smaller_than_a_model_is_refused(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_engines, "private_bytes", lambda process: 2 * 10**9)
+    engines = ModelEngines({"de-en": engine_settings(), "fr-en": engine_settings()}, 10**9)
+    with pytest.raises(InputError, match="1 GB of memory, where de-en takes 2 GB"):
+        services.model_server(engines)
+
+
+def test_gateways_of_two_languages_offload_to_one_server(services: Services, serve: Serve) -> None:
+    """Each asks for the hash of the model of its languages."""
+    server, unit = serve(1, de=load_echo, fr=load_echo), unit_of("@open-loop")
+    for source in ("de", "fr"):
+        front, engine = replace(FRONT, source=source), EngineProcess(engine_settings())
+        settings = GatewaySettings(unit, "cloud", {"cloud": server.http.url}, front, any_model=True)
+        gateway = services.gateway(settings, None, engine)
+        [exchange] = services.translate(gateway.http.url, ask(source=source))
+        assert isinstance(exchange, Exchange) and "target=1" in exchange.headers["Simnmt-Decision"]
+        assert gateway._servers[0].hash == server.engine.hashes[f"{source}-en"]
+        services.run(engine.close())
+
+
+def scenario_of_models(folder: Path, make_scenario: Any) -> str:
+    """Write a scenario whose cloud has a model for each of two languages, of which one fits into memory."""
+    scenario = make_scenario(policies={"cloud": {}})
+    profile = read_profile(scenario["devices"]["cloud"].pop("profile"))
+    engine = EngineBlock(
+        backend="torch", compute_type="float32", device="cpu", threads=1, architecture=ARCHITECTURE.model_dump(mode="json")
+    )
+    write_profile(folder / "tiny.profile.json", profile.model_copy(update={"engine": engine}))
+    workload = {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 1.0}}
+    scenario["workloads"] = {"de-en": workload, "fr-en": workload}
+    model = {"profile": str(folder / "tiny.profile.json"), "memory_gb": 1.5, "load_s": 2.0}
+    scenario["devices"]["cloud"] |= {"models": {"de-en": model, "fr-en": model}, "memory_gb": 2}
+    (folder / "scenario.json").write_text(json.dumps(scenario))
+    return "scenario.json"
+
+
+@pytest.mark.parametrize(("form", "loads"), [("options", 2), ("scenario", 3)])
+def test_real_models_are_served_by_the_command(tmp_path: Path, make_scenario: Any, form: str, loads: int) -> None:
+    """By the sizes that a scenario states, one model is in memory; by those of the processes, both are."""
+    (tmp_path / "tiny.json").write_text(ARCHITECTURE.model_dump_json())
+    if form == "options":
+        models = ["--model", "de-en=tiny.json", "--model", "fr-en=tiny.json", "--memory-gb", "8", "--threads", "1"]
+    else:
+        models = [scenario_of_models(tmp_path, make_scenario), "--device", "cloud"]
+    process = subprocess.Popen(
+        [*COMMAND, "live", "server", *models, "--listen", "127.0.0.1:0", "--json"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    started = json.loads(process.stdout.readline())
+    assert {model: facts["in_memory"] for model, facts in started["models"].items()} == {"de-en": False, "fr-en": False}
+    assert all(facts["bytes"] > 1e6 for facts in started["models"].values())
+    for source in ("de", "fr", "de"):
+        body = json.dumps({"q": "ein zwei", "source": source, "target": "en"}).encode()
+        asked = urllib.request.Request(f"{started['url']}/translate", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(asked, timeout=50) as answer:
+            assert json.loads(answer.read())["translatedText"]
+    metrics = urllib.request.urlopen(started["url"] + "/metrics").read().decode()
+    assert sum(map(float, re.findall(r"simnmt_model_loads_total{.*} (.*)", metrics))) == loads
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "") and json.loads(out)["outcomes"] == {"done": 3}

@@ -1,0 +1,67 @@
+"""The page of a log's traffic, read and in a browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simnmt.report.traffic_page import render_traffic, traffic_panels, traffic_tables
+from simnmt.workload.arrivals.traffic import Traffic, read_traffic
+
+HOSTILE = "</script><script>alert(1)</script>"
+DRAWN = "count => document.querySelectorAll('figure[data-drawn]').length === count"
+
+
+@pytest.fixture(scope="module")
+def traffic(tmp_path_factory: pytest.TempPathFactory) -> Traffic:
+    random = np.random.default_rng(1)
+    moment_s = np.cumsum(random.exponential(60.0, 3_000))
+    moment_s[2_000:] += 9_000.0
+    rows = "".join(
+        f"{moment:.3f};{HOSTILE};{size};{2 * size}\n" for moment, size in zip(moment_s, random.poisson(9, 3_000), strict=True)
+    )
+    path = tmp_path_factory.mktemp("log") / "log.csv"
+    path.write_text(f"# source: {HOSTILE}\nt_s;pair;src_len;chars\n{rows}", encoding="utf-8")
+    return read_traffic(path)
+
+
+def test_the_page_holds_every_table_and_no_name_escapes(traffic: Traffic) -> None:
+    page = render_traffic(traffic)
+    assert HOSTILE not in page and page == render_traffic(traffic)
+    assert [table.id for table in traffic_tables(traffic)] == ["rates", "dispersion", "lengths", "pairs", "hours", "silences"]
+    assert all(f'data-table="{table.id}"' in page for table in traffic_tables(traffic))
+    assert [panel.name for panel in traffic_panels(traffic)] == ["rate", "dispersion", "gaps", "hours", "lengths"]
+
+
+def test_every_plot_is_drawn_with_the_peaks_and_the_silence(open_page: Any, traffic: Traffic, tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    file.write_text(render_traffic(traffic), encoding="utf-8")
+    with open_page(file, viewport={"width": 1000, "height": 800}) as opened:
+        opened.page.wait_for_function(DRAWN, arg=5)
+        assert opened.problems == []
+        rate = opened.page.locator("[data-figure=rate]")
+        assert rate.locator(".scatterlayer .trace").count() == 1 + 3 + 1, "the rate, three peaks, a silence"
+        assert opened.page.locator("[data-figure=dispersion] .scatterlayer .trace").count() == 2
+        assert "requests/s" in (rate.text_content() or "")
+        opened.page.locator("[data-figure=lengths] [data-value='source characters']").click()
+        opened.page.wait_for_function(
+            "document.querySelector('[data-figure=lengths]').textContent.includes('source characters')"
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "panels"),
+    [
+        ("t_s,in_tokens\n0,9\n1,7\n1.5,3\n", ["rate", "gaps", "lengths"]),
+        ("t_s\n0\n1\n", ["rate", "gaps"]),
+        ("t_s,requests\n0,9\n1,7\n", ["rate"]),
+        ("t_s,rate_rps\n0,9\n600,0\n1200,7\n", ["rate"]),
+    ],
+)
+def test_a_small_log_has_the_figures_that_its_columns_allow(tmp_path: Path, text: str, panels: list[str]) -> None:
+    (tmp_path / "log.csv").write_text(text)
+    traffic = read_traffic(tmp_path / "log.csv")
+    assert [panel.name for panel in traffic_panels(traffic)] == panels and "requests/s" in render_traffic(traffic)

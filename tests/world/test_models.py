@@ -1,0 +1,118 @@
+"""Boxes of several models: who waits for a load, and which models are loaded and evicted."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from simnmt.base.errors import InputError
+from simnmt.batching import Batching
+from simnmt.devices import Batched, Fifo, ModelFifo
+from simnmt.devices.device import InTurn
+from simnmt.devices.models import Models
+from simnmt.results.requests import Requests, Trail
+from tests.world.batched_worlds import EIGHTHS
+from tests.worlds import believing, everything_to, in_reference, simulate
+
+
+def asked(
+    arrival_s: list[float] | NDArray[np.float64], model: list[int] | NDArray[np.int64], service_s: float = 1.0
+) -> Requests:
+    """Requests that reach the cloud at these moments."""
+    count = len(arrival_s)
+    zeros, ones = np.zeros(count), np.full(count, service_s)
+    return Requests(
+        np.ones(count, np.int64), (ones, ones), (zeros,), (zeros,), np.asarray(arrival_s, float), model=np.asarray(model)
+    )
+
+
+def run(requests: Requests, models: Models, workers: int = 1, boxes: int = 1) -> Trail:
+    """All requests at the cloud, in both engines."""
+    return simulate(requests, everything_to(1), believing(0.1), [ModelFifo(models, boxes, workers, InTurn())])
+
+
+def test_a_request_waits_for_the_load_of_its_model_and_others_do_not() -> None:
+    """By hand: `a` is loaded until 2 and `b` until 4; `c` evicts `b`, and is loaded when the request for `b` has ended."""
+    models = Models((0, 1, 2), (1, 1, 1), (2.0, 2.0, 2.0), 2)
+    trail = run(asked([0.0, 0.5, 2.0, 3.0, 3.5], [0, 1, 0, 0, 2]), models)
+    begin_s = trail.arrival_s + trail.queue_s
+    # b is ready at 4, after the second and the third a, and ends at 6.
+    np.testing.assert_array_equal(begin_s, [2.0, 5.0, 3.0, 4.0, 8.0])
+    np.testing.assert_array_equal(trail.load_wait_s, [2.0, 3.5, 0.0, 0.0, 4.5])
+    np.testing.assert_array_equal(trail.model_load, [True, True, False, False, True])
+
+
+def test_requests_that_wait_for_one_load_are_executed_in_their_order_after_those_that_were_ready_before() -> None:
+    models = Models((0, 1), (1, 1), (4.0, 1.0), 2)
+    trail = run(asked([0.0, 0.0, 1.0, 4.5, 5.0], [1, 0, 0, 1, 0], 2.0), models)
+    # Model 1 is loaded until 1 and model 0 until 5. The last request reaches the box then, after the two that waited.
+    np.testing.assert_array_equal(trail.load_wait_s, [1.0, 5.0, 4.0, 0.0, 0.0])
+    np.testing.assert_array_equal(trail.arrival_s + trail.queue_s, [1.0, 6.5, 8.5, 4.5, 10.5])
+
+
+def test_boxes_that_keep_all_models_are_first_in_first_out_boxes() -> None:
+    random = np.random.default_rng(3)
+    requests = asked(np.sort(random.uniform(0.0, 300.0, 400)), random.integers(0, 2, 400))
+    trail = run(requests, Models((0, 1), (3, 4), (9.0, 9.0), 7, "never"), workers=2)
+    plain = simulate(requests, everything_to(1), believing(0.1), [Fifo(1, 2)])
+    np.testing.assert_array_equal(trail.queue_s, plain.queue_s)
+    assert trail.queue_s.any() and not trail.model_load.any() and not trail.load_wait_s.any()
+
+
+@pytest.mark.parametrize("law", ["uniform", "zipf"])
+@pytest.mark.parametrize("boxes", [1, 3])
+def test_the_share_of_misses_is_that_of_an_independent_cache(law: str, boxes: int) -> None:
+    """Twenty languages of three sizes, two of which share a model, with memory for about a third of them."""
+    random, count, languages = np.random.default_rng(5), 5_000, 20
+    weights = np.ones(languages) if law == "uniform" else 1.0 / np.arange(1, languages + 1)
+    model = random.choice(languages, count, p=weights / weights.sum())
+    of_workload = (*range(languages - 1), 0)
+    size = [1 + number % 3 for number in range(languages - 1)]
+    capacity = 12
+    load_s = tuple(0.05 * size[number] for number in range(languages - 1))
+    requests = asked(np.cumsum(random.exponential(0.1, count)), model, 0.05)
+    trail = run(requests, Models(of_workload, tuple(size), load_s, capacity), boxes=boxes)
+    misses = np.zeros(count, bool)
+    for box in range(boxes):
+        held: OrderedDict[int, None] = OrderedDict()
+        for request in np.flatnonzero(trail.server == box):
+            number = of_workload[model[request]]
+            misses[request] = number not in held
+            held[number] = None
+            held.move_to_end(number)
+            while sum(size[other] for other in held) > capacity:
+                held.popitem(last=False)
+    np.testing.assert_array_equal(trail.model_load, misses)
+    assert 0.1 < misses.mean() < 0.9
+    assert (trail.load_wait_s <= trail.queue_s + 1e-9).all()
+    assert (trail.load_wait_s[misses] >= 0.05 - 1e-9).all()
+
+
+def test_a_batch_holds_sentences_of_one_model_and_decodes_them_at_its_costs() -> None:
+    slow = replace(EIGHTHS, mean_over_usual=2.0)
+    requests = replace(asked([0.0, 0.0, 0.0, 0.0, 0.125], [0, 1, 0, 1, 0]), tgt_len=np.full(5, 4))
+    for models, waits_s in (
+        (Models((0, 1), (1, 1), (0.0, 0.0), 2, "never"), 0.0),
+        (Models((0, 1), (1, 1), (8.0, 8.0), 2), 8.0),
+    ):
+        kind = Batched(Batching(4, 3), EIGHTHS, models=models, costs=(EIGHTHS, slow))
+        trail = simulate(requests, everything_to(1), believing(0.1), [kind])
+        begin_s = trail.arrival_s + trail.queue_s
+        end_s = begin_s + trail.execution_s
+        assert begin_s[0] == begin_s[2] == waits_s
+        assert begin_s[1] == begin_s[3] >= end_s[0] == end_s[2]
+        assert trail.execution_s[1] > trail.execution_s[0], "at the costs of its model"
+        # If its model is there at 0, the second sentence has waited longer than the last one, which could join the first batch.
+        assert (begin_s[4] >= end_s[1]) == (waits_s == 0.0)
+
+
+def test_an_unknown_model_and_memory_for_less_than_a_model_are_refused() -> None:
+    models = Models((0, 1), (1, 1), (1.0, 1.0), 1)
+    with pytest.raises(InputError):
+        in_reference(asked([0.0], [2]), everything_to(1), believing(0.1), [ModelFifo(models)])
+    with pytest.raises(ValueError, match="fit"):
+        Models((0, 1), (1, 3), (1.0, 1.0), 2)
