@@ -22,6 +22,9 @@ from simnmt.world.reference import simulate_reference
 from simnmt.world.structures import library
 from tests.campaigns.harness import SCALE
 
+needs_compiled = pytest.mark.skipif(library() is None, reason="the compiled world was not compiled")
+"""Marks tests of the compiled engine, which is missing where there was no C compiler."""
+
 
 def inputs(
     requests: Requests,

@@ -18,6 +18,7 @@ from simnmt.experiment.units import learn_parts
 from simnmt.policies.decision import LeastTotal
 from simnmt.results.run import Run
 from tests.units import plan_of
+from tests.worlds import needs_compiled
 
 EXACT = {"lengths": {"lognormal": {"src_mean": 20.0, "src_sd": 0.0, "spread": 0.0}}}
 """A workload whose sentences all have the same lengths."""
@@ -178,6 +179,7 @@ class ShortStays:
         return lambda request, delay_s: self.last * bool(src_len[request] > 15)
 
 
+@needs_compiled
 def test_both_engines_agree_on_sites_whose_policies_differ() -> None:
     policies = {"mine": ShortStays, "cnmt": {}, "aware": {"kind": "cnmt", "sees_backlog": True}, "oracle": {}}
     sites = {**SITES, "berlin": {**SITES["berlin"], "policies": {"mine": {"kind": "edge"}}}}
@@ -259,7 +261,7 @@ def test_profiles_are_drawn_for_workloads_that_share_devices_and_refused_for_sit
         simnmt.run({**uncertain, "sites": {"hq": {}}})
 
 
-@pytest.mark.parametrize("engine", ["compiled", "reference"])
+@pytest.mark.parametrize("engine", [pytest.param("compiled", marks=needs_compiled), "reference"])
 def test_a_link_to_the_gateway_may_be_at_one_site_alone(engine: Any) -> None:
     near, far = ({"rtt": {"constant_ms": 30}, "hops": hops} for hops in ({}, {"gateway": {"rtt": {"constant_ms": 20}}}))
     sites = {"near": {"networks": {"n": near}}, "far": {"networks": {"n": far}, "workloads": ["de-en"]}}
@@ -281,6 +283,7 @@ def test_a_clock_of_a_site_that_is_not_that_of_the_requests_is_refused_at_its_ke
     assert caught.value.what.startswith("sites.far.networks.n.clock: ")
 
 
+@needs_compiled
 def test_batches_of_two_profiles_share_a_box_alike_in_both_engines() -> None:
     batching = {"kind": "top_up", "size": 8, "refill": "free"}
     cloud = {"profile": {"de-en": "@cpu1-gru", "fr-en": "@cpu2-gru"}, "batching": batching}

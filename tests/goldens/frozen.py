@@ -45,7 +45,6 @@ SCENARIOS: dict[str, tuple[str, ...]] = {
     ),
 }
 """Shipped scenarios with the keys that are set: FIFO boxes, batches, streams, tiers behind balancers, queues with energy."""
-ENGINES = ("compiled", "reference")
 REQUESTS, REPLICATIONS = 150, 2
 KEYS = ["workload", "network", "policy"]
 """Columns that name a cell of the request log."""

@@ -16,6 +16,7 @@ from simnmt.profile.profile_file import write_profile
 from simnmt.results.requests import RequestLog
 from tests.invariants.conftest import DISCIPLINES
 from tests.units import plan_of, unit_of, watched
+from tests.worlds import needs_compiled
 
 MakeScenario = Callable[..., dict[str, Any]]
 BACK_TO_BACK, POISSON, CLIENTS = DISCIPLINES.values()
@@ -187,7 +188,7 @@ def seconds_at_most(most_s: float) -> Iterator[None]:
     assert time.process_time() - began_s < most_s
 
 
-@pytest.mark.parametrize("balancer", ["attached", "least_work", "two_choices"])
+@pytest.mark.parametrize("balancer", ["attached", pytest.param("least_work", marks=needs_compiled), "two_choices"])
 def test_ten_thousand_boxes_of_ten_thousand_workers_take_seconds(make_scenario: MakeScenario, balancer: str) -> None:
     scenario = make_scenario(
         requests=50, replications=1, policies={"cloud": {}, "seen": {"kind": "cnmt", "sees_backlog": True}}
@@ -200,7 +201,7 @@ def test_ten_thousand_boxes_of_ten_thousand_workers_take_seconds(make_scenario: 
     assert not any(log["t_queue_s"].any() for log in logs.values())
 
 
-@pytest.mark.parametrize("engine", ["compiled", "reference"])
+@pytest.mark.parametrize("engine", [pytest.param("compiled", marks=needs_compiled), "reference"])
 def test_of_a_million_clients_only_those_who_can_ask_cost_anything(make_scenario: MakeScenario, engine: Any) -> None:
     arrivals = {"kind": "clients", "clients": 1_000_000, "think_time": {"mean_s": 1.0}}
     scenario = make_scenario(requests=50, replications=1, policies={"edge": {}})

@@ -25,13 +25,12 @@ from simnmt.world import compiled_world
 from simnmt.world import engine as engines
 from simnmt.world.deciders import Beliefs
 from simnmt.world.faults import Faults
-from simnmt.world.structures import library
 from tests.campaigns.harness import SCALE
 from tests.world.batched_worlds import BATCHINGS, COST, EIGHTHS, asked, cost
 from tests.world.random_worlds import World, batch_view, random_worlds
-from tests.worlds import assert_agree, believing, in_compiled, in_engine, in_reference
+from tests.worlds import assert_agree, believing, in_compiled, in_engine, in_reference, needs_compiled
 
-pytestmark = pytest.mark.skipif(library() is None, reason="the compiled world was not compiled")
+pytestmark = needs_compiled
 
 
 ENGINES = ("reference", "compiled")

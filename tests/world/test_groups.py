@@ -18,11 +18,10 @@ from simnmt.policies import BacklogView, LeastTotal
 from simnmt.results.requests import Block
 from simnmt.world.faults import Faults
 from simnmt.world.inputs import Clients
-from simnmt.world.structures import library
 from tests.world.batched_worlds import COST, asked, split
 from tests.world.streamed_boxes import STREAMED
 from tests.world.streamed_boxes import asked as asked_of_streams
-from tests.worlds import assert_agree, believing, everything_to, in_compiled, in_reference, simulate
+from tests.worlds import assert_agree, believing, everything_to, in_compiled, in_reference, needs_compiled, simulate
 
 GROUPS: list[Kind] = [
     Fifo(2, workers=2),
@@ -138,13 +137,7 @@ WRONG: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("rule", WRONG)
-@pytest.mark.parametrize(
-    "engine",
-    [
-        in_reference,
-        pytest.param(in_compiled, marks=pytest.mark.skipif(library() is None, reason="the compiled world was not compiled")),
-    ],
-)
+@pytest.mark.parametrize("engine", [in_reference, pytest.param(in_compiled, marks=needs_compiled)])
 def test_groups_that_do_not_fit_are_refused(rule: str, engine: Any) -> None:
     right = {"beliefs": [believing(0.1)] * 2, "local": [Fifo(), Fifo()], "decider": np.zeros(50, np.int32)}
     parts = {"requests": asked(50), "decide_for": everything_to(1), "kinds": [Fifo()], **right}

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from simnmt.base.compile import WORLD_LIBRARY
-from simnmt.world.structures import library
 from tests.campaigns.harness import SCALE
 from tests.sanitized import SANITIZE, run_sanitized, takes
+from tests.worlds import needs_compiled
 
-pytestmark = pytest.mark.skipif(library() is None, reason="the compiled world was not compiled")
+pytestmark = needs_compiled
 
 THREAD_SANITIZE = ("-g1", "-fsanitize=thread")
 BEGIN = """
