@@ -223,6 +223,7 @@ def gateway(
     scenario: Annotated[str, argument("SCENARIO|RUN_DIR", "The devices, and what the policies know.")],
     servers: Annotated[list[str] | None, option("[DEVICE=]URL", "Server of each device but the first.", "--server")] = None,
     policy: Annotated[str | None, option("NAME", "Policy of the scenario. [default: the one that the run recommends]")] = None,
+    site: Annotated[str | None, option("NAME", "Site whose gateway this is, of a scenario with several.")] = None,
     workload: Workload = None,
     server_token_file: Annotated[Path | None, option("FILE", f"Token of the servers; else that of ${SERVER_TOKEN}.")] = None,
     ca_file: CaFile = None,
@@ -259,7 +260,10 @@ def gateway(
         token = read_token(local_token_file, LOCAL_TOKEN)
         return ServiceEngine(local_server, unit_name, languages, service.deadline, token, ca_file)
 
-    clients, unit = service.settings("127.0.0.1:5000"), live_unit(_read_plan(scenario, changes), workload)
+    clients, plan = service.settings("127.0.0.1:5000"), _read_plan(scenario, changes)
+    if site is None and len(plan.sites) > 1:
+        raise InputError("which site?", remedy=f"give --site, one of {', '.join(one.name for one in plan.sites)}")
+    unit = live_unit(plan, workload, site)
     with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder:
         if policy is None and not Path(scenario).is_dir():
             remedy = f"give --policy, one of {', '.join(unit.scenario.policies)}, or a run directory"
@@ -407,7 +411,7 @@ def _servers(given: Sequence[str], devices: Sequence[str]) -> dict[str, str]:
 @grouped
 def validate(
     changes: Changes,
-    scenario: Annotated[str, argument("SCENARIO|@NAME", "Its first workload is replayed, by its own arrivals.")],
+    scenario: Annotated[str, argument("SCENARIO|@NAME", "Its first workload, or all its sites, by their own arrivals.")],
     policies: Annotated[str | None, option("LIST", "Policies of the scenario. [default: all that can be deployed]")] = None,
     any_model: AnyModel = False,
     within: Annotated[float | None, share_option("End with status 3 if a structural error of a mean is greater.")] = None,
@@ -429,8 +433,9 @@ def validate(
     with prints_of_users():
         names = policies.split(",") if policies else ()
         validation = run_validation(_read_plan(scenario, changes), policies=names, any_model=any_model, progress=note)
-    rows = [row.cells() for row in validation.rows]
-    table = Table.of_texts("", list(rows[0]), [list(row.values()) for row in rows], words=2, id="errors")
+    rows = validation.cells()
+    words = list(rows[0]).index("live ms")
+    table = Table.of_texts("", list(rows[0]), [list(row.values()) for row in rows], words=words, id="errors")
     sentences = [ranking.sentence for ranking in validation.rankings]
     print_result(as_json, validation.document, lambda: "\n".join([table.to_text(), LEGEND, "", *sentences]))
     if validation.warning is not None:

@@ -45,17 +45,20 @@ class Decision:
 def live_unit(plan: RunPlan, workload: str | None = None, site: str | None = None) -> Unit:
     """Return the unit of a scenario that a gateway serves: its first workload, unless named, on its first network.
 
-    `site`: whose gateway it is; None: the first one's that has a gateway. Raises `InputError` for a workload or a site that the
-    scenario does not have, and for a device that streams its model.
+    `site`: whose gateway it is; None: the first one's that has a gateway and the workload. Raises `InputError` for a workload
+    or a site that the scenario does not have, and for a device that streams its model.
     """
-    scenario, cases, networks = plan.scenario, plan.cases, plan.networks
+    scenario, cases, networks, of_site = plan.scenario, plan.cases, plan.networks, None
     if plan.sites or site is not None:
         sites = {part.name: part for part in plan.sites if part.has_device}
         if not sites or (site is not None and site not in sites):
-            raise InputError(f"no site {site or ''} with a gateway", remedy=f"one of {', '.join(sites)}" if sites else None)
-        part = sites[site or next(iter(sites))]
+            what = "no site with a gateway" if site is None else f"no site {site} with a gateway"
+            raise InputError(what, remedy=f"one of {', '.join(sites)}" if sites else None)
+        first = next((part for part in sites.values() if workload in part.cases), next(iter(sites.values())))
+        part = first if site is None else sites[site]
         scenario, cases = part.scenario, part.cases
         networks = {network: links[0] for network, links in part.networks.items()}
+        of_site = part if len(plan.sites) > 1 else None  # a single one is as a scenario without
     name = next(iter(cases)) if workload is None else workload
     if name not in cases:
         raise InputError(f"no workload {name}", remedy=f"one of {', '.join(cases)}")
@@ -63,7 +66,7 @@ def live_unit(plan: RunPlan, workload: str | None = None, site: str | None = Non
         if target.streaming is not None:
             raise InputError(f"device {target.device} streams its model, which is simulated alone")
     network, links = next(iter(networks.items()))
-    return Unit(scenario, cases[name], network, links, 0)
+    return Unit(scenario, cases[name], network, links, 0, site=of_site)
 
 
 def deployable_policy(unit: Unit, policy: str) -> PolicySettings:
