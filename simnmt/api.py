@@ -418,8 +418,8 @@ def plan(
     Args:
         scenario, overrides, requests, replications, seed, allow_code: as of `run`.
         slo: requirements that all must hold, such as `"p95_ms<=300"`; empty: those of the scenario's `slo`.
-        rate: requests per second of every workload, or the `Peak` of a log, of which the answer says what it rests on; None:
-            the highest one is found, of the scenario as it stands.
+        rate: requests per second of every workload, or of all together if they share devices, or the `Peak` of a log, of
+            which the answer says what it rests on; None: the highest one is found, of the scenario as it stands.
         minimise: what is to be least at that rate: `servers` (if None), `cost`, `energy` or `latency`.
         vary: keys with the values of the candidates, such as `"devices.cloud.count=1:8"`; empty: boxes of the last device.
         precision: without a rate, replications are added until the interval reaches no further than this share; None: 0.02.

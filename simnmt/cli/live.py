@@ -223,7 +223,7 @@ def gateway(
     scenario: Annotated[str, argument("SCENARIO|RUN_DIR", "The devices, and what the policies know.")],
     servers: Annotated[list[str] | None, option("[DEVICE=]URL", "Server of each device but the first.", "--server")] = None,
     policy: Annotated[str | None, option("NAME", "Policy of the scenario. [default: the one that the run recommends]")] = None,
-    site: Annotated[str | None, option("NAME", "Site whose gateway this is, of a scenario with several.")] = None,
+    site: Annotated[str | None, option("NAME", "Site of the scenario whose gateway this is.")] = None,
     workload: Workload = None,
     server_token_file: Annotated[Path | None, option("FILE", f"Token of the servers; else that of ${SERVER_TOKEN}.")] = None,
     ca_file: CaFile = None,
@@ -261,8 +261,8 @@ def gateway(
         return ServiceEngine(local_server, unit_name, languages, service.deadline, token, ca_file)
 
     clients, plan = service.settings("127.0.0.1:5000"), _read_plan(scenario, changes)
-    if site is None and len(plan.sites) > 1:
-        raise InputError("which site?", remedy=f"give --site, one of {', '.join(one.name for one in plan.sites)}")
+    if plan.sites and site is None:
+        raise InputError("which site?", remedy=f"give --site, one of {', '.join(part.name for part in plan.sites)}")
     unit = live_unit(plan, workload, site)
     with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder:
         if policy is None and not Path(scenario).is_dir():

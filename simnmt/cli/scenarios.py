@@ -52,7 +52,7 @@ Engine = Literal["compiled", "reference"]
 _ASSERTION = "Exit with status 3 if the recommended policy, or that of 'POLICY: p95_ms<=300', misses this."
 _PRECISION = "Add replications, 100 at most, until the objective's intervals are at most P% wide, such as 2%."
 _TEMPLATES = """quickstart, batched-cloud, capacity, live-smoke, load-sweep, open-loop, own-data, sti-gateway, table1,
-table1-measured or tiers."""
+table1-measured, three-offices or tiers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,6 +383,8 @@ def deploy_commands(plan: DeploymentPlan, choice: Candidate, name: str, written:
             attached = "one URL for each share of the end nodes"
             where = attached if balancer == "attached" else f"behind a load balancer at {_address(device)}"
             commands[device] += f"   # on each of {count} boxes, {where} (simulated: {balancer})"
+    if plan.scenario.sites:
+        return [*(commands[device] for device in servers), "# a gateway of your own at each site: live gateways read no sites"]
     addresses = "".join(f" --server {device}={_address(device)}" for device in servers)
     nodes = "   # on every end node" if first == END_NODE else ""
     gateway = f"simnmt live gateway {given} --policy {choice.policy}{model[first]}{addresses}{sets}{nodes}"

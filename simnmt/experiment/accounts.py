@@ -77,6 +77,8 @@ def _mean_costs(unit: Unit) -> list[TargetCosts]:
             if any((one.price_per_hour, one.power) != (ours.price_per_hour, ours.power) for one in alike):
                 price = float(np.average([one.price_per_hour for one in alike], weights=boxes))
                 ours = replace(ours, price_per_hour=price, power=_mean_power([one.power for one in alike], boxes))
+            if any(one.workers != ours.workers for one in alike):
+                ours = replace(ours, power=None)
             ours = replace(ours, boxes=unit.boxes_of(ours.device))
         merged.append(ours)
     return merged

@@ -60,6 +60,9 @@ class Capacity:
     network: str
     policy: str
     rate_rps: float
+    """Of all its requests."""
+    factor: float | None
+    """By which the rates of the workloads that share the devices are multiplied; None for a workload by itself."""
     low: float | None
     """Ends of the 95 % interval; None with one replication."""
     high: float | None
@@ -69,7 +72,7 @@ class Capacity:
 
     def document(self) -> Row:
         """Return the capacity as JSON."""
-        shown = (*Place._fields, "rate_rps", "low", "high", "roots")
+        shown = (*Place._fields, "rate_rps", "factor", "low", "high", "roots")
         return {name: getattr(self, name) for name in shown} | self.outcome.document()
 
 
@@ -102,7 +105,7 @@ class Capacities:
     def document(self) -> Row:
         """Return the capacities as JSON."""
         best = self.best.document()
-        shown = ("rate_rps", "low", "high", "binding", "resource", "policy", "site", "workload", "network")
+        shown = ("rate_rps", "factor", "low", "high", "binding", "resource", "policy", "site", "workload", "network")
         return {
             "name": self.name,
             "level": self.level,
@@ -143,7 +146,7 @@ def find_capacities(
     best = _best(rows)
     sure_rate_rps, certainty = _sure_rate(placements[rows.index(best)], best.rate_rps, open_plan)
     fewest = min((len(row.roots) for row in rows if row.roots), default=FEW_REPLICATIONS)
-    sources, doubts = basis_of(plan, level, answers, fewest)
+    sources, doubts = basis_of(plan, answers, fewest)
     return Capacities(plan.scenario.name, describe_level(level), tuple(rows), sources, doubts, sure_rate_rps, certainty)
 
 
@@ -190,7 +193,8 @@ def _capacity(placement: Placement, roots: Sequence[float], trials: Sequence[Tri
     rate = over_replications(roots, positive=True) if roots else Estimate(0.0, None, None)
     low = None if rate.low is None else rate.low * (1.0 - TOLERANCE)
     high = None if rate.high is None else rate.high * (1.0 + TOLERANCE)
-    return Capacity(*placement.place, rate.mean, low, high, roots, outcome)
+    factor = rate.mean / placement.rate_rps if placement.plan.is_mixed else None
+    return Capacity(*placement.place, rate.mean, factor, low, high, roots, outcome)
 
 
 def find_root(placement: Placement, replication: int, start_rps: float) -> tuple[float, list[Trial]]:
@@ -219,7 +223,7 @@ def find_root(placement: Placement, replication: int, start_rps: float) -> tuple
 
 
 def _sure_rate(placement: Placement, capacity_rps: float, open_plan: Open) -> tuple[float | None, Certainty | None]:
-    drawn = draw_profiles((), open_plan, SURE) if capacity_rps > 0.0 else None
+    drawn = draw_profiles(placement, (), open_plan, SURE) if capacity_rps > 0.0 else None
     if drawn is None:
         return None, None
     for step in range(1, SURE_STEPS + 1):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -81,6 +83,17 @@ class SitePlan:
     """False if it has no device of its own, so that all its requests go to the first shared one."""
 
 
+class UsedTarget(NamedTuple):
+    """A target that a workload meets."""
+
+    scenario: ScenarioConfiguration
+    """As a site with this target sees it."""
+    case: Case
+    target: Target
+    label: str
+    """Name of its device, with the site if only that has it."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunPlan:
     """A scenario with all its inputs."""
@@ -97,6 +110,26 @@ class RunPlan:
     def is_mixed(self) -> bool:
         """True if requests of several workloads or sites meet at the same devices."""
         return self.scenario.shares_devices and (bool(self.sites) or len(self.cases) > 1)
+
+    @property
+    def lines(self) -> list[Network]:
+        """The links of all networks; of each site, those of its first copy."""
+        return [copies[0] for site in self.sites for copies in site.networks.values()] or [*self.networks.values()]
+
+    @property
+    def used_targets(self) -> list[UsedTarget]:
+        """What each workload meets, in the order of the scenario; a device that a site states is named with the site."""
+        if not self.sites:
+            cases = self.cases.values()
+            return [UsedTarget(self.scenario, case, target, target.device) for case in cases for target in case.targets]
+        used: dict[tuple[str, str], UsedTarget] = {}
+        for site in self.sites:
+            stated = self.scenario.sites[site.name].devices
+            for case in site.cases.values():
+                for target in case.targets if site.has_device else case.targets[1:]:
+                    label = f"{target.device} at {site.name}" if target.device in stated else target.device
+                    used.setdefault((case.name, label), UsedTarget(site.scenario, case, target, label))
+        return list(used.values())
 
 
 def requests_by_workload(plan: RunPlan) -> dict[str, int]:
@@ -144,6 +177,11 @@ class Unit:
         if self.calibrated is None:
             return self
         return replace(self, case=self.calibrated, calibrated=None, parts=tuple(part.known for part in self.parts))
+
+    def with_boxes(self, targets: Mapping[str, tuple[Target, ...]]) -> Unit:
+        """Return the unit whose boxes differ from the calibrated ones that policies know; `targets`: by workload."""
+        parts = tuple(part.with_boxes(targets) for part in self.parts)
+        return replace(self, case=replace(self.case, targets=targets[self.case.name]), calibrated=self.case, parts=parts)
 
     def stream(self, name: str) -> tuple[int, int, str]:
         """Return the key of a random stream of this workload: seed, replication and name."""

@@ -61,6 +61,53 @@ SPENT = {"cost": "cost_per_request", "energy": "energy_j"}
 """Objective of a scenario by what is to be least."""
 
 
+@dataclass(frozen=True, slots=True)
+class SiteBoxes:
+    """The boxes that a policy may use at the sites of one name, or behind them."""
+
+    sites: int
+    boxes: dict[str, int]
+    """At each of the sites, by device."""
+    price_per_hour: float | None
+    """Of the boxes at all of them; None if the scenario states no price of a device."""
+
+    @property
+    def count(self) -> int:
+        """Boxes at all of the sites."""
+        return self.sites * sum(self.boxes.values())
+
+    def __str__(self) -> str:
+        boxes = " and ".join(f"{count} {device}" for device, count in self.boxes.items()) or "none"
+        return f"{self.sites} x {boxes}" if self.sites > 1 else boxes
+
+
+BEHIND = "behind"
+"""Name of the devices that the sites share."""
+
+
+def boxes_by_site(placement: Placement) -> dict[str, SiteBoxes]:
+    """Return the boxes at the sites of each name, then those behind; empty without sites."""
+    plan, by_site = placement.plan, dict[str, SiteBoxes]()
+    first, *behind = plan.scenario.devices
+    has_prices = any(part.price_per_hour is not None for site in plan.sites for part in site.scenario.devices.values())
+
+    def boxes_of(scenario: ScenarioConfiguration, sites: int, used: Iterable[str], workloads: Sequence[str]) -> SiteBoxes:
+        boxes = {name: sum(scenario.count_of(name, workload) for workload in workloads) for name in used}
+        prices = [count * (scenario.devices[name].price_per_hour or 0.0) for name, count in boxes.items()]
+        return SiteBoxes(sites, boxes, sites * sum(prices) if has_prices else None)
+
+    for site in plan.sites:
+        may_use = site.scenario.policies[placement.policy].devices_of(list(site.scenario.devices))
+        used = [first] if site.has_device and first in may_use else []
+        # The workloads of a site share its gateways, but each has its own end nodes.
+        workloads = list(site.cases)[: None if first == END_NODE else 1]
+        by_site[site.name] = boxes_of(site.scenario, len(site.networks[placement.network]), used, workloads)
+    if plan.sites:
+        used = [device for device in behind if device in placement.used]
+        by_site[BEHIND] = boxes_of(plan.scenario, 1, used, list(plan.cases)[:1])
+    return by_site
+
+
 @dataclass(eq=False, slots=True)
 class Candidate:
     """The scenario with one value of each varied key, under one policy, at the rate of the plan, and its runs."""
@@ -86,6 +133,11 @@ class Candidate:
         return sum(self.boxes.values())
 
     @property
+    def boxes_by_site(self) -> dict[str, SiteBoxes]:
+        """The boxes that the policy may use at the sites of each name, then those behind; empty without sites."""
+        return boxes_by_site(self.placements[0])
+
+    @property
     def probability(self) -> float:
         """Probability that a run keeps the level; 0 if that was not judged."""
         return 0.0 if self.certainty is None else self.certainty.probability
@@ -103,7 +155,8 @@ class Candidate:
     def __str__(self) -> str:
         """Return the choice on one line, such as `2 cloud servers, policy=cnmt`."""
         servers = [f"{count} {device} server{'s' * (count > 1)}" for device, count in self.boxes.items()]
-        counts = {f"devices.{device}.count" for device in self.placements[0].plan.scenario.devices}
+        devices = self.placements[0].plan.scenario.devices
+        counts = {f"{part}devices.{device}.count" for device in devices for part in ("", "sites.*.")}
         others = [f"{key}={format_choice(value)}" for key, value in self.choice.items() if key not in counts]
         return ", ".join([*servers, *others]) or "no varied server"
 
@@ -120,6 +173,7 @@ class DeploymentPlan:
     name: str
     level: str
     rate_rps: float
+    """Of each workload, or of all together if they share the devices."""
     minimised: Minimised
     objective: str
     """The objective of a scenario by which deployments are compared, unless that is the number of servers."""
@@ -171,6 +225,9 @@ class DeploymentPlan:
                 return None
             value = self.value(candidate)
             shown = {name: getattr(candidate, name) for name in ("choice", "policy", "servers", "boxes")}
+            by_site = candidate.boxes_by_site
+            if by_site:
+                shown["boxes_by_site"] = {name: asdict(boxes) | {"count": boxes.count} for name, boxes in by_site.items()}
             certainty = None if candidate.certainty is None else asdict(candidate.certainty)
             number = value if isfinite(value) else None
             return shown | {"objective": number, "certainty": certainty} | candidate.outcome.document()
@@ -219,7 +276,7 @@ def find_deployment(
         return open_plan([*overrides, *extra])
 
     def judge(candidate: Candidate, *, to_end: bool) -> Certainty:
-        drawn = draw_profiles(candidate.overrides, open_candidate, certainty)
+        drawn = draw_profiles(candidate.placements[0], candidate.overrides, open_candidate, certainty)
         return judge_certainty(candidate.placements, drawn, certainty, to_end=to_end)
 
     candidates = make_candidates(keys or [default_key(plan, level, rate_rps)], open_candidate, level, rate_rps)
@@ -242,7 +299,7 @@ def find_deployment(
         for placement, of_placement in zip(shown.placements, shown.trials, strict=True)
         for trial in of_placement
     ]
-    sources, doubts = basis_of(plan, level, trials, plan.scenario.replications)
+    sources, doubts = basis_of(plan, trials, plan.scenario.replications)
     return DeploymentPlan(
         name=plan.scenario.name,
         level=describe_level(level),
@@ -254,7 +311,7 @@ def find_deployment(
         choice=choice,
         runner_up=next((candidate for candidate in chain(kept, judged) if candidate is not choice), None),
         nearest_miss=shown if choice is None else None,
-        scenario=_at_rate(plan.scenario, rate_rps),
+        scenario=_at_rates(shown.placements, plan.scenario),
         sources=sources,
         warnings=doubts,
     )
@@ -338,9 +395,10 @@ def _keeps_level(candidate: Candidate) -> bool:
     return candidate.outcome.excess <= 0.0
 
 
-def _at_rate(scenario: ScenarioConfiguration, rate_rps: float) -> ScenarioConfiguration:
-    """Return a scenario with the rate in the keys of its arrivals, where such keys are known."""
+def _at_rates(placements: Sequence[Placement], scenario: ScenarioConfiguration) -> ScenarioConfiguration:
+    """Return a scenario with the rates of the placements in the keys of its arrivals, where such keys are known."""
     workloads = {}
-    for name, workload in scenario.workloads.items():
+    for name, rate_rps in (pair for placement in placements for pair in placement.rates_rps.items()):
+        workload = scenario.workloads[name]
         workloads[name] = workload.model_copy(update={"arrivals": workload.arrivals.at_rate(rate_rps)})
     return scenario.model_copy(update={"workloads": workloads})

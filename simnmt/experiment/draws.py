@@ -234,8 +234,8 @@ def columns_on_links(network_routes: Routes, nodes: int, at_s: Array, drawn: Col
         "node": node,
         "rtt_time_s": np.mod(network_routes.begin_s + at_s, network_routes.lap_s),
         "transfer_s": np.stack(ways.transfer_s),
-        "uplink_s": np.reshape(ways.uplink_s, (-1, len(node))),
-        "downlink_s": np.reshape(ways.downlink_s, (-1, len(node))),
+        "uplink_s": np.reshape(ways.uplink_s, (len(ways.uplink_s), len(node))),
+        "downlink_s": np.reshape(ways.downlink_s, (len(ways.downlink_s), len(node))),
     }
     if ways.access_s is not None:
         columns |= {"access_up_s": ways.access_s[0], "access_s": ways.transfer_s[0]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,7 +18,7 @@ from simnmt.base.suggestions import format_list
 from simnmt.experiment.accounts import unknown_spending
 from simnmt.experiment.cases import Case, DrawnProfiles, RunPlan, SitePlan, requests_by_workload
 from simnmt.experiment.targets import Conversion, Decoding, HeldModel, StreamedDevice, Target, streamed_device
-from simnmt.network.configuration import Network, load_network
+from simnmt.network.configuration import Network, NetworkConfiguration, load_network
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.calibration_error import CalibrationDraws, lacking_samples
 from simnmt.profile.custom import CustomDevice, profile_of_cost
@@ -74,7 +74,7 @@ def read_inputs(
     else:
         reader = _Reader(scenario, base, document, cache)
         cases = {name: reader.of(name).case() for name in scenario.workloads}
-        reader.check_memories(cases)
+        reader.check_memories(cases.values())
         drawn = (
             {} if scenario.profile_uncertainty is None else {name: reader.of(name).draws(case) for name, case in cases.items()}
         )
@@ -98,10 +98,13 @@ def read_sites(
             if (workload, id(device)) not in known_cases:  # a hundred sites with one kind of device have the same inputs
                 known_cases[workload, id(device)] = readers[0].of(workload).case()
             cases[workload] = known_cases[workload, id(device)]
-        readers[0].check_memories(cases)
+        readers[0].check_memories(cases.values(), slice(1))
         lines = [reader.networks() for reader in readers]
         networks = {network: tuple(by_name[network] for by_name in lines) for network in views[0].networks}
         plans.append(SitePlan(name, views[0], cases, networks, site.share, device is not None))
+    # All sites share the devices behind.
+    all_cases = [case for plan in plans for case in plan.cases.values()]
+    _Reader(scenario, base, document, cache).check_memories(all_cases, slice(1, None))
     return tuple(plans)
 
 
@@ -118,10 +121,15 @@ def _check_mix(plan: RunPlan, document: Document) -> None:
     scenario, first = plan.scenario, next(iter(plan.scenario.devices))
     if plan.sites and scenario.profile_uncertainty is not None:
         raise document.error(("profile_uncertainty",), "profiles are not drawn for scenarios with sites", key=True)
-    for name, network in scenario.networks.items():
+    networks: list[tuple[Location, NetworkConfiguration]] = [
+        (("networks", name), network) for name, network in scenario.networks.items()
+    ]
+    for site, part in scenario.sites.items():
+        networks += [(("sites", site, "networks", name), network) for name, network in part.networks.items()]
+    for place, network in networks:
         if network.clock in ("pace", "spread"):
             what = f"requests that share devices meet the series when they are issued, not on the clock {network.clock}"
-            raise document.error(("networks", name, "clock"), what, key=True)
+            raise document.error((*place, "clock"), what, key=True)
     for name, case in plan.cases.items():
         if len(plan.cases) > 1 and case.arrivals.mean_rate_rps is None:
             what = "the arrivals state no mean rate, by which the requests are divided among the workloads"
@@ -140,20 +148,18 @@ def _check_mix(plan: RunPlan, document: Document) -> None:
                 at_site = plan.sites and target.device == first and target.device in scenario.sites[owner].devices
                 place = ("sites", owner, "devices", first) if at_site else ("devices", target.device)
                 what = (
-                    f"batches or streams of {owner} {case.name} cost otherwise than those of {other}, so they cannot be shared"
+                    f"batches or streams otherwise for {f'{owner} {case.name}'.strip()} than for {other}, and cannot be shared"
                 )
-                raise document.error(place, what, remedy="give both one profile and one length unit, or share_devices: false")
+                raise document.error(place, what, remedy="give both the same batching or sti", key=True)
 
 
 def _decode_alike(ours: Target, theirs: Target) -> bool:
-    """Return whether two targets may be the same boxes: those that batch or stream need the same costs."""
+    """Return whether two targets may be the same device: both batch, with batches of one model each, or stream one plan."""
     if ours.streaming is not None or theirs.streaming is not None:
         plans = [one.streaming and one.streaming.planned for one in (ours, theirs)]
         return plans[0] == plans[1]
-    if ours.decoding is None or theirs.decoding is None:
-        return ours.decoding is theirs.decoding
-    keys = [(one.profile.name, one.decoder, one.decoding.batching) for one in (ours, theirs) if one.decoding]
-    return keys[0] == keys[1]
+    batchings = [one.decoding and one.decoding.batching for one in (ours, theirs)]
+    return batchings[0] == batchings[1]
 
 
 @contextmanager
@@ -197,11 +203,11 @@ class _Reader:
             for name, part in self.scenario.networks.items()
         }
 
-    def check_memories(self, cases: Mapping[str, Case]) -> None:
-        """Raise `ScenarioError` for a device that evicts no model and whose models do not fit into memory together."""
-        for number, (device, part) in enumerate(self.scenario.devices.items()):
-            models = {case.targets[number].model for case in cases.values()}
-            size_gb = sum(model.size_bytes for model in models if model is not None) / GIGABYTE
+    def check_memories(self, cases: Iterable[Case], devices: slice = slice(None)) -> None:
+        """Raise `ScenarioError` if the models of one of some devices do not fit into memory together and none is evicted."""
+        for number, (device, part) in list(enumerate(self.scenario.devices.items()))[devices]:
+            models = {case.targets[number].model_name: case.targets[number].model for case in cases}
+            size_gb = sum(model.size_bytes for model in models.values() if model is not None) / GIGABYTE
             if part.memory_gb is not None and part.evict == "never" and size_gb > part.memory_gb:
                 with self.naming("devices", device, "memory_gb"):
                     remedy = f"give {size_gb:.3g} or more, or evict: lru"
@@ -314,12 +320,14 @@ class _Reader:
         used += ["decoder"] if part.decoder is not None else []
         used += ["energy"] if measured.energy is not None else []
         model = self.held_model(device, measured)
+        named = self.scenario.model_of(device, self.workload)
+        name = f"profile {measured.name}" if named is None or named.multilingual else f"workload {self.workload}"
         used += ["model_memory"] if model is not None and measured.model_memory is not None else []
         # The doubts are those of the profile as measured: after a move to another decoder it has no variants.
         doubts = profile_doubts(measured, tuple(used), beam=None if choice is None else choice.settings.beam)
         effects = tuple(dict.fromkeys(doubt.effect for doubt in doubts if doubt.effect))
         decoding, streaming = self.decoding(device, profile), self.streaming(device, profile, table)
-        return Target(device, profile, effects, choice, decoding, streaming, conversion, model=model, cost=cost)
+        return Target(device, profile, effects, choice, decoding, streaming, conversion, name, model, cost)
 
     def held_model(self, device: str, profile: DeviceProfile) -> HeldModel | None:
         """Return the workload's model as a part of the memory of a box; None if all models are always in memory.
@@ -342,8 +350,8 @@ class _Reader:
         if size_bytes > part.memory_gb * GIGABYTE:
             with self.naming("devices", device, "memory_gb"):
                 raise ScenarioError(f"the model of {self.workload} takes {size_bytes / GIGABYTE:.3g} GB")
-        name = f"profile {profile.name}" if model.multilingual else f"workload {self.workload}"
-        return HeldModel(name, size_bytes, load_s, block.kind if block and lacking else "given", part.evict == "never")
+        memory_bytes = round(part.memory_gb * GIGABYTE)
+        return HeldModel(memory_bytes, size_bytes, load_s, block.kind if block and lacking else "given", part.evict == "never")
 
     def charged_profile(
         self, device: str, measured: DeviceProfile, conversion: Conversion | None, table: LengthTable
@@ -490,7 +498,9 @@ def with_metrics(plan: RunPlan, assertions: Iterable[Assertion]) -> RunPlan:
     measured = {*columns_of(scenario.measured_metrics)}
     asserted = dict.fromkeys(assertion.requirement.metric for assertion in assertions)
     added = [known.name for known in asserted if known.column not in measured]
-    return replace(plan, scenario=scenario.model_copy(update={"metrics": [*scenario.metrics, *added]}))
+    update = {"metrics": [*scenario.metrics, *added]}
+    sites = tuple(replace(site, scenario=site.scenario.model_copy(update=update)) for site in plan.sites)
+    return replace(plan, scenario=scenario.model_copy(update=update), sites=sites)
 
 
 def _fault(plan: RunPlan, known: Metric, policy: str | None, workloads: Iterable[str]) -> InputError | None:

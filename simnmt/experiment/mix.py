@@ -103,6 +103,8 @@ class Group:
     parts: tuple[int, ...]
     boxes: slice
     """The deciders whose own devices execute them."""
+    workers: float | None = None
+    """Of each of these boxes; the mean if sites differ. None: as the scenario has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,19 +121,17 @@ class Mix:
     """The device that decides on each request, in the order of the decisions."""
     part: NDArray[np.int32]
     """Number of each request's part, in the order of issue."""
+    part_rows: tuple[Numbers, ...]
+    """By part, the numbers of its requests, in the order of issue."""
 
-    def rows_of(self, group: Group) -> NDArray[np.bool_]:
-        """Return for each request, in the order of issue, whether it is in a group."""
-        rows: NDArray[np.bool_] = np.isin(self.part, group.parts)
-        return rows
+    def rows_of(self, group: Group) -> Numbers:
+        """Return the numbers of the requests of a group, in the order of issue."""
+        return np.sort(np.concatenate([self.part_rows[number] for number in group.parts]))
 
     def rows_by_part(self) -> dict[tuple[str, str], NDArray[np.int64]]:
-        """Return the numbers of the requests of each site and workload, in the order of issue."""
-        order = np.argsort(self.part, kind="stable")
-        edges = np.concatenate(([0], np.cumsum(np.bincount(self.part, minlength=len(self.parts)))))
+        """Return the numbers of the requests of each site and workload that has some, in the order of issue."""
         names = [(part.unit.site_name, part.unit.case.name) for part in self.parts]
-        parts = zip(names, edges, edges[1:], strict=False)
-        return {name: order[begin:end] for name, begin, end in parts if begin < end}
+        return {name: rows for name, rows in zip(names, self.part_rows, strict=True) if len(rows)}
 
     def set_up(self, policy: str, truths: Truths = frozenset()) -> MixedSetup:
         """Set a policy up for all parts."""
@@ -253,8 +253,15 @@ def result_groups(unit: Unit) -> list[Group]:
         )
         own = [one for one in deciders if {*parts} & {*one.parts} and unit.parts[one.parts[0]].has_own_device]
         boxes = slice(own[0].first, own[-1].first + own[-1].count) if own else slice(0, 0)
-        groups.append(Group(site, workload, parts, boxes))
+        groups.append(Group(site, workload, parts, boxes, _mean_workers(unit.parts, own)))
     return groups
+
+
+def _mean_workers(units: Sequence[Unit], deciders: Sequence[Deciders]) -> float | None:
+    by_site = [next(iter(units[one.parts[0]].scenario.devices.values())).workers for one in deciders]
+    if len(set(by_site)) <= 1:
+        return by_site[0] if by_site else None
+    return float(np.average(by_site, weights=[one.count for one in deciders]))
 
 
 def draw_mix(unit: Unit, learnts: Sequence[Learnt]) -> Mix:
@@ -305,7 +312,10 @@ def draw_mix(unit: Unit, learnts: Sequence[Learnt]) -> Mix:
         parts.append(Part(of_part, learnt, of_workload.lines[of_workload.numbers.index(number)], rows, own))
     decider = np.concatenate([one.decider for one in of_workloads])[decided]
     lines = tuple(line for one in of_workloads for of_site in one.lines for line in of_site)
-    return Mix(drawn, tuple(parts), deciders, lines, decider, part[issue_order])
+    issued_part = part[issue_order]
+    by_part = np.argsort(issued_part, kind="stable")
+    part_rows = np.split(by_part, np.cumsum(np.bincount(issued_part, minlength=len(parts)))[:-1])
+    return Mix(drawn, tuple(parts), deciders, lines, decider, issued_part, tuple(part_rows))
 
 
 def _deciders(units: Sequence[Unit]) -> tuple[Deciders, ...]:
@@ -398,7 +408,9 @@ def _meet_lines(
     begins = np.concatenate(([0.0], ends[:-1]))
     node_share = columns.pop("node_share")
     copy_of = np.searchsorted(ends[:-1], node_share, side="right")
-    columns["node_share"] = np.clip((node_share - begins[copy_of]) / (ends - begins)[copy_of], 0.0, np.nextafter(1.0, 0.0))
+    node_share -= begins[copy_of]
+    node_share /= (ends - begins)[copy_of]
+    columns["node_share"] = np.clip(node_share, 0.0, np.nextafter(1.0, 0.0), out=node_share)
     own_devices = _OwnDevices(units[numbers[0]], columns)
     by_copy = np.argsort(copy_of.astype(np.int16 if len(copies) < 2**15 else np.int32), kind="stable")
     edges = np.concatenate(([0], np.cumsum(np.bincount(copy_of, minlength=len(copies)))))
@@ -408,10 +420,14 @@ def _meet_lines(
         rows = by_copy[edges[number] : edges[number + 1]]
         unit, block = units[numbers[at]], {name: columns[name][rows] for name in read}
         own_devices.enter(unit, rows, block)
-        for name, column in columns_on_links(lines[at][copy].routes, unit.nodes, issued_s[rows], block).items():
+        on_links = columns_on_links(lines[at][copy].routes, unit.nodes, issued_s[rows], block)
+        on_links.pop("access_s", None)  # the way there and back, for requests back to back
+        for name, column in on_links.items():
             if name not in met:
                 met[name] = np.zeros((*column.shape[:-1], len(issued_s)), column.dtype)
-            met[name][..., rows] = column
+            # Row by row: numpy scatters the rows of a table more slowly than single columns.
+            for into, part in zip(np.atleast_2d(met[name]), np.atleast_2d(column), strict=True):
+                into[rows] = part
     del columns["node_share"]
     columns |= met
     return copy_of
@@ -460,11 +476,13 @@ def _merged(of_workloads: Sequence[Requests], order: Numbers) -> Requests:
     if len(of_workloads) == 1:
         return of_workloads[0]
 
+    # Requests that were sorted behind an access link lack the columns that the world does not read.
     def merged(columns: Sequence[Array | None]) -> Any:
-        return None if columns[0] is None else np.concatenate(columns)[order]  # type: ignore[arg-type]
+        known = [column for column in columns if column is not None]
+        return np.concatenate(known)[order] if len(known) == len(columns) else None
 
     def all_merged(of_workloads: Sequence[tuple[Array, ...]]) -> tuple[Array, ...]:
-        return tuple(merged(columns) for columns in zip(*of_workloads, strict=True))
+        return tuple(map(merged, zip(*of_workloads, strict=True))) if all(of_workloads) else ()
 
     return Requests(
         src_len=merged([one.src_len for one in of_workloads]),

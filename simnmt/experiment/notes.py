@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from simnmt.base.suggestions import format_list
 from simnmt.devices.streaming_configuration import MEGABYTE
 from simnmt.experiment.accounts import AVAILABILITY, LEFT_OUT_S, LEFT_OUT_TIMES, box_powers
-from simnmt.experiment.cases import Case, RunPlan, requests_by_workload
+from simnmt.experiment.cases import Case, RunPlan, UsedTarget, requests_by_workload
 from simnmt.experiment.draws import Learnt
 from simnmt.experiment.inputs import outside_share
 from simnmt.experiment.targets import Target
@@ -59,18 +59,21 @@ def notes(plan: RunPlan, learnt: Mapping[str, Learnt], rows: Sequence[Row], engi
         engines.setdefault(reason, []).append(policy)
     powers = [power for case in cases for power in box_powers(scenario, case).items()]
     batches = any(case.batches for case in cases)
-    networks = plan.networks.values()
-    links = [link for network in networks for link in (network.link, *itertools.chain(*network.hops.values()))]
+    links = [link for lines in plan.lines for link in (lines.link, *itertools.chain(*lines.hops.values()))]
+    fit_of = {id(target): fit for case in cases for target, fit in zip(case.targets, learnt[case.name].plane_fits, strict=True)}
     facts: Row = {
         "scenario": scenario,
         "plan": plan,
         "learnt": learnt,
         "scope": list(describe_scope(plan)),
         "is_drawn": {name: isinstance(part.lengths, SyntheticLengths) for name, part in scenario.workloads.items()},
-        "by_target": {
-            (case.name, target.device): _target_facts(scenario, case, target, fit)
+        "targets": {
+            case.name: [
+                (used.label, used.target, _target_facts(used, fit_of.get(id(used.target))))
+                for used in plan.used_targets
+                if used.case.name == case.name
+            ]
             for case in cases
-            for target, fit in zip(case.targets, learnt[case.name].plane_fits, strict=True)
         },
         "up_percent": {
             name: digits(100.0 * sum(row[name + AVAILABILITY] for row in rows) / len(rows))
@@ -78,7 +81,8 @@ def notes(plan: RunPlan, learnt: Mapping[str, Learnt], rows: Sequence[Row], engi
             if part.failures is not None and name + AVAILABILITY in rows[0]
         },
         "messages": [*_lost_requests(rows), *_left_out_devices(rows), *_doubts(plan)],
-        "links": links,
+        # Sites that state no line have that of the scenario.
+        "links": list({(link.rtt.name, link.rtt.source): link for link in links}.values()),
         "drawn_lines": list(describe_drawn_lines(scenario)),
         "lines": list(warm_up_notes(rows)),
         "has_energy": scenario.has_costs or any(power for _, power in powers),
@@ -142,9 +146,8 @@ def _left_out_devices(rows: Sequence[Row]) -> Iterator[str]:
 
 def describe_sources(plan: RunPlan) -> str:
     """Return a line on the kinds of the device profiles and of the round trips of a run."""
-    targets = itertools.chain.from_iterable(case.targets for case in plan.cases.values())
-    profiles = [(shown_kind(target.kind, bool(target.doubts)), target.device) for target in targets]
-    return format_sources(profiles, [(network.link.rtt.kind, network.link.rtt.name) for network in plan.networks.values()])
+    profiles = [(shown_kind(used.target.kind, bool(used.target.doubts)), used.label) for used in plan.used_targets]
+    return format_sources(profiles, [(network.link.rtt.kind, network.link.rtt.name) for network in plan.lines])
 
 
 def describe_scope(plan: RunPlan) -> Iterator[str]:
@@ -187,13 +190,14 @@ def _describe_mix(plan: RunPlan) -> Iterator[str]:
 def _doubts(plan: RunPlan) -> list[str]:
     """Return the effect of every doubt about a profile once, with all devices that use it."""
     users: dict[tuple[str, str], dict[str, None]] = {}
-    for target in itertools.chain.from_iterable(case.targets for case in plan.cases.values()):
-        for effect in target.doubts:
-            users.setdefault((target.profile.name, effect), {})[target.device] = None
-    return [f"profile {name} ({', '.join(by)}): {effect}" for (name, effect), by in users.items()]
+    for used in plan.used_targets:
+        for effect in used.target.doubts:
+            users.setdefault((used.target.profile.name, effect), {})[used.label] = None
+    return [f"profile {name} ({format_list(by, ',')}): {effect}" for (name, effect), by in users.items()]
 
 
-def _target_facts(scenario: ScenarioConfiguration, case: Case, target: Target, fit: PlaneFit | None) -> Row:
+def _target_facts(used: UsedTarget, fit: PlaneFit | None) -> Row:
+    scenario, case, target, _ = used
     overhead, calibrated = scenario.devices[target.device].overhead, as_calibrated(target.profile)
     decoder = None if target.decoder is None else target.decoder.short
     if decoder is None and calibrated is not None and not calibrated.exact:

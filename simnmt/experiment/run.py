@@ -83,7 +83,7 @@ def run_plan(
     # of replications. Every draw in every replication would cost `replications` times as much for nearly the same interval.
     places = len(units) // plan.scenario.replications
     drawn_units = [
-        _with_drawn_profiles(plan, unit, number)
+        unit.with_boxes({name: drawn.targets[number] for name, drawn in plan.drawn.items()})
         for number in range(uncertainty.profiles)
         for unit in units[number % plan.scenario.replications * places :][:places]
     ]
@@ -110,13 +110,6 @@ def units_of(plan: RunPlan, engine: Engine | None, *, keeps_requests: bool = Tru
         for network, links in plan.networks.items()
     ]
     return [mixed_units(plan, unit) for unit in units] if plan.is_mixed else units
-
-
-def _with_drawn_profiles(plan: RunPlan, unit: Unit, number: int) -> Unit:
-    """Return a unit with a draw of its profiles."""
-    drawn = replace(unit.case, targets=plan.drawn[unit.case.name].targets[number])
-    parts = tuple(_with_drawn_profiles(plan, part, number) for part in unit.parts)
-    return replace(unit, case=drawn, calibrated=unit.case, parts=parts)
 
 
 def _run(units: list[Unit], begin: int, jobs: int | None, progress: Progress | None) -> list[UnitResult]:
@@ -265,8 +258,9 @@ def _fits(plan: RunPlan, first: Sequence[tuple[Unit, UnitResult]]) -> Iterator[R
         for part in unit.parts or (unit,):
             known = seen.setdefault(part.case.name, set())
             if id(part.case) not in known:
-                rows_of_part = fits(part.case, result.learnts[part.site_name, part.case.name])
-                yield from (row | {"site": part.site_name} for row in list(rows_of_part)[1:2]) if known else rows_of_part
+                of_lengths, own, *behind = fits(part.case, result.learnts[part.site_name, part.case.name])
+                of_site = [own | {"site": part.site_name if known else ALL}] if part.has_own_device else []
+                yield from of_site if known else [of_lengths, *of_site, *behind]
             known.add(id(part.case))
 
 

@@ -64,12 +64,12 @@ class Conversion:
 class HeldModel:
     """A model of a device that holds several, as a part of the box's memory."""
 
-    name: str
-    """Of the workload, or of the profile that several workloads share."""
+    memory_bytes: int
+    """Of each box, for all models."""
     size_bytes: int
     load_s: float
     kind: str
-    """How both are known."""
+    """How size and loading time are known."""
     stays: bool
     """True if it is loaded before the first request, and no model is evicted."""
 
@@ -90,6 +90,8 @@ class Target:
     """How its model is streamed from the disk; None if the model stays in memory."""
     conversion: Conversion | None = None
     """How its profile was converted to the workload's unit; None if both count alike."""
+    model_name: str = ""
+    """Of the workload, or of the profile by which workloads share a model."""
     model: HeldModel | None = None
     """Its model, if the memory of a box is limited; else None."""
     cost: CustomDevice | None = None

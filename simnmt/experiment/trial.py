@@ -8,6 +8,7 @@ from itertools import product
 from math import ceil, inf, isfinite, log, sqrt
 from pathlib import Path
 from statistics import mean, stdev
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,20 +16,20 @@ from simnmt.base.errors import InputError
 from simnmt.experiment.accounts import AVAILABILITY, NoAnswers
 from simnmt.experiment.cases import Case, RunPlan, Unit
 from simnmt.experiment.inputs import InputCache, check_assertion, check_criteria, read_inputs, with_metrics
+from simnmt.experiment.mix import groups_of, mixed_units, result_groups
 from simnmt.experiment.notes import describe_sources, warnings
 from simnmt.experiment.targets import Target
-from simnmt.experiment.units import SATURATION_SAMPLE, devices, run_unit, saturated_s
+from simnmt.experiment.units import SATURATION_SAMPLE, devices_of, run_unit, saturated_s
 from simnmt.profile.blocks import ProfileError
 from simnmt.results.metrics import Assertion, Requirement
 from simnmt.results.number_text import digits, duration
 from simnmt.results.places import ALL, Place
-from simnmt.results.stability import judged_load
+from simnmt.results.stability import JudgedLoad, judged_load
 from simnmt.results.summary import PARTS, Device, Numbers, Row, known
+from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.document import Override
 from simnmt.scenario.source import Source, describe_separate_runs
 
-STABLE = "stable"
-"""Name of the requirement that every level contains: no device gets more work than it can do."""
 BUSY = log(0.9)
 """Excess load from which stability may be the requirement that is nearest to its limit."""
 MOST_EXCESS = log(1e6)
@@ -51,23 +52,49 @@ s / (1 - sqrt(0.9))^2 = 380 s, and the percentile 30 s). Source: J. W. Cohen, Th
 FEW_REPLICATIONS = 3
 """Replications below which a plan warns: with two, a t-interval is 13 standard errors wide to either side."""
 
-Level = tuple[Requirement, ...]
-"""Requirements that all must hold, beside stability, which every level demands."""
+Level = Mapping[str, tuple[Requirement, ...]]
+"""By workload, requirements that all must hold, beside stability, which every level demands."""
 Open = Callable[[Iterable[Override]], RunPlan]
 """Returns the scenario with further overrides, checked, with its inputs."""
 
 
+class Check(NamedTuple):
+    """A requirement, and the row of results in which it must hold."""
+
+    requirement: Requirement
+    site: str = ALL
+    workload: str = ALL
+    where: str = ""
+    """Site or workload in words, if the requirement must hold in several rows."""
+
+    def __str__(self) -> str:
+        return f"{self.requirement}{self.where}"
+
+
+STABLE = Check(Requirement.parse("stable"))
+"""The check that every level contains: no device gets more work than it can do."""
+
+
 def parse_level(texts: Iterable[str], source: Source) -> Level:
     """Return the requirements of some texts, or those of the scenario. Raises `InputError` if there are none."""
-    requirements = [Requirement.parse(text) for text in texts] or source.scenario.requirements
-    if not requirements:
+    scenario, given = source.scenario, tuple(map(Requirement.parse, texts))
+    level = {name: given or scenario.requirements_of(name) for name in scenario.workloads}
+    if not any(level.values()):
         raise InputError("no service level", remedy="give one as slo, such as 'p95_ms<=300', or in the scenario")
-    return tuple(requirement for requirement in requirements if requirement.metric.name != STABLE)
+    return {name: tuple(one for one in part if one != STABLE.requirement) for name, part in level.items()}
+
+
+def requirements_of(level: Level) -> list[Requirement]:
+    """Return all requirements of a level, each once."""
+    return list(dict.fromkeys(requirement for part in level.values() for requirement in part))
 
 
 def describe_level(level: Level) -> str:
     """Return a level on one line."""
-    return " and ".join(map(str, level)) or STABLE
+    by_workload = {name: " and ".join(map(str, part)) or str(STABLE) for name, part in level.items()}
+    if len({*by_workload.values()}) == 1:
+        return next(iter(by_workload.values()))
+    return ", ".join(f"{part} for {name}" for name, part in by_workload.items())
 
 
 def opener(source: Source, level: Level, *, allow_code: bool) -> Open:
@@ -75,14 +102,12 @@ def opener(source: Source, level: Level, *, allow_code: bool) -> Open:
 
     It raises `InputError` for a metric of the level or an objective that a run will not know, and for arrivals without a rate.
     """
-    asserted = [Assertion(requirement) for requirement in level]
+    asserted = [Assertion(requirement) for requirement in requirements_of(level)]
     cache = InputCache()
 
     def open_plan(overrides: Iterable[Override]) -> RunPlan:
         scenario, document = source.with_overrides(overrides, allow_code=allow_code)
         plan = with_metrics(read_inputs(scenario, Path.cwd(), document, cache), asserted)
-        if plan.sites:
-            raise document.error(("sites",), "deployments are planned for scenarios without sites", key=True)
         for workload, case in plan.cases.items():
             if case.arrivals.discipline != "open" or case.arrivals.mean_rate_rps is None:
                 what = f"arrivals of kind {scenario.workloads[workload].arrivals.kind} have no rate that a plan could set"
@@ -101,27 +126,35 @@ class Trial:
     """One simulated run at one rate, judged by a level."""
 
     rate_rps: float
-    numbers: Numbers
-    """Empty if the run lost every request."""
-    values: dict[Requirement, float]
+    """Of all requests of the run."""
+    rows: dict[tuple[str, str], Numbers]
+    """By site and workload, that of all requests first; empty if the run lost every request."""
+    values: dict[Check, float]
     loads: dict[str, float]
+    """By device; of own devices of sites, that of the site with the most."""
     excess: float
     """Logarithm of the worst ratio of a value to its limit: 0 at the limit, negative if every requirement is met."""
-    worst: str
-    """The requirement with that ratio, or `stable`."""
+    worst: Check
+    """The check with that ratio."""
+
+    @property
+    def numbers(self) -> Numbers:
+        """The numbers of all requests; empty if the run lost every request."""
+        return next(iter(self.rows.values()), {})
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """One workload on one network under one policy: what a level is judged on."""
+    """One workload, or a mix of all that share the devices, on a network under a policy: what a level is judged on."""
 
     plan: RunPlan
     level: Level
     workload: str
+    """`all` for a mix of several."""
     network: str
     policy: str
-    boxes: tuple[Target, ...] | None = None
-    """The targets as they truly are, if they differ from those that the policy knows."""
+    boxes: Mapping[str, tuple[Target, ...]] | None = None
+    """By workload, the targets as they truly are, if they differ from those that the policy knows."""
 
     @property
     def place(self) -> Place:
@@ -129,102 +162,177 @@ class Placement:
         return Place(ALL, self.workload, self.network, self.policy)
 
     @property
-    def case(self) -> Case:
-        """The inputs of the workload."""
-        return self.plan.cases[self.workload]
+    def cases(self) -> list[Case]:
+        """The inputs of its workloads; of sites, those of the first one with each workload."""
+        return [case for name, case in self.plan.cases.items() if self.workload in (ALL, name)]
+
+    @property
+    def checks(self) -> Iterator[Check]:
+        """The requirements in the rows in which they must hold: of each workload, and of each site with one level."""
+        scenario, plan = self.plan.scenario, self.plan
+        if len(self.cases) == 1:
+            yield from (Check(requirement, ALL, self.workload) for requirement in self.level[self.workload])
+        for site, workload in groups_of(list(scenario.sites), list(scenario.workloads)) if plan.is_mixed else ():
+            if site == ALL and workload != self.workload:
+                yield from (Check(requirement, site, workload, f" for {workload}") for requirement in self.level[workload])
+            at_site = {self.level[name] for name in scenario.workloads_at(site)} if site != ALL else set()
+            if len(at_site) == 1:
+                # A rate is one of all sites together.
+                at_each = [requirement for requirement in at_site.pop() if requirement.metric.unit != "requests/s"]
+                yield from (Check(requirement, site, workload, f" at {site}") for requirement in at_each)
 
     @property
     def devices(self) -> list[Device]:
-        """The devices in the order of the targets."""
-        return devices(self.plan.scenario, self.workload)
+        """The devices in the order of the targets; own devices of sites together."""
+        unit = self.unit(0, self.plan.scenario.requests)
+        return devices_of(unit, result_groups(unit)[0])
 
     @property
     def used(self) -> frozenset[str]:
         """Names of the devices on which the policy may execute requests."""
-        return frozenset(self.plan.scenario.policies[self.policy].devices_of(list(self.plan.scenario.devices)))
+        scenarios = [site.scenario for site in self.plan.sites] or [self.plan.scenario]
+        return frozenset(
+            name for scenario in scenarios for name in scenario.policies[self.policy].devices_of(list(scenario.devices))
+        )
+
+    @property
+    def rates_rps(self) -> dict[str, float]:
+        """The mean rate of each of its workloads."""
+        return {case.name: known(case.arrivals.mean_rate_rps) for case in self.cases}
+
+    @property
+    def rate_rps(self) -> float:
+        """The mean rate of all its requests."""
+        return sum(self.rates_rps.values())
 
     @property
     def box_saturation_rps(self) -> dict[str, float]:
-        """How many requests of the workload per second one box of each device can serve in the long run.
+        """How many requests per second, as its workloads mix them, one box of each device can serve in the long run.
 
-        Of a device that batches, by its step costs with full batches.
+        Of a device that batches, by its step costs with full batches; of own devices, those of the first site.
         """
         rows = np.random.default_rng(0).permutation(SATURATION_SAMPLE)  # not sorted: batches hold sentences of all lengths
-        src_len, tgt_len = self.case.table.at_quantiles((rows + 0.5) / SATURATION_SAMPLE)
-        return {
-            device.name: device.workers / target.mean_alone_s(self.case.table)
-            if target.decoding is None
-            else len(src_len) / saturated_s(target.decoding, src_len, tgt_len)
-            for target, device in zip(self.case.targets, self.devices, strict=True)
-        }
+        box_s = dict.fromkeys(self.plan.scenario.devices, 0.0)
+        for case in self.cases:
+            share = self.rates_rps[case.name] / self.rate_rps
+            src_len, tgt_len = case.table.at_quantiles((rows + 0.5) / SATURATION_SAMPLE)
+            for target in case.targets:
+                workers = self.plan.scenario.devices[target.device].workers
+                alone_s = (
+                    target.mean_alone_s(case.table) / workers
+                    if target.decoding is None
+                    else saturated_s(target.decoding, src_len, tgt_len) / len(src_len)
+                )
+                box_s[target.device] += share * alone_s
+        return {name: 1.0 / request_s for name, request_s in box_s.items()}
 
     def at_rate(self, rate_rps: float) -> Placement:
-        """Return the placement with another mean rate of the workload, and the same random numbers."""
-        case = replace(self.case, arrivals=self.case.arrivals.at_rate(rate_rps))
-        return replace(self, plan=replace(self.plan, cases={**self.plan.cases, self.workload: case}))
+        """Return the placement with another mean rate of all its requests, in proportion, and the same random numbers."""
+        rates_rps, total_rps = self.rates_rps, self.rate_rps
+        scaled: dict[int, Case] = {}  # sites with one kind of device have the same inputs
+
+        def at_rate(cases: Mapping[str, Case]) -> dict[str, Case]:
+            for name in [name for name in cases if name in rates_rps]:
+                case = cases[name]
+                arrivals = case.arrivals.at_rate(rate_rps * (rates_rps[name] / total_rps))
+                scaled.setdefault(id(case), replace(case, arrivals=arrivals))
+            return {name: scaled.get(id(case), case) for name, case in cases.items()}
+
+        sites = tuple(replace(site, cases=at_rate(site.cases)) for site in self.plan.sites)
+        return replace(self, plan=replace(self.plan, cases=at_rate(self.plan.cases), sites=sites))
 
     @property
     def short_run(self) -> int:
         """Requests of a short run: an eighth, or all if a percentile needs many."""
         requests = self.plan.scenario.requests
-        needs_many = any(requirement.metric.least_requests > 1 for requirement in self.level)
+        needs_many = any(requirement.metric.least_requests > 1 for requirement in requirements_of(self.level))
         return requests if needs_many else -(-requests // SHORT)
 
+    def unit(self, replication: int, requests: int) -> Unit:
+        """Return the unit of one run of so many requests; a warm-up of a number of requests is the same share of them."""
+        plan = self.plan
+
+        def reduced(scenario: ScenarioConfiguration) -> ScenarioConfiguration:
+            changed = {
+                "requests": requests,
+                "warm_up_requests": scenario.warm_up_requests * requests // scenario.requests,
+                "policies": {self.policy: scenario.policies[self.policy]},
+                "gap_analysis": False,
+                "foresee_misroutes": False,
+            }
+            return scenario.model_copy(update=changed)
+
+        sites = tuple(replace(site, scenario=reduced(site.scenario)) for site in plan.sites)
+        plan = replace(plan, scenario=reduced(plan.scenario), sites=sites)
+        unit = Unit(plan.scenario, self.cases[0], self.network, plan.networks[self.network], replication)
+        unit = mixed_units(plan, unit) if plan.is_mixed else unit
+        return unit if self.boxes is None else unit.with_boxes(self.boxes)
+
     def trial(self, replication: int, requests: int) -> Trial:
-        """Return one run of so many requests; a warm-up of a number of requests is the same share of them."""
-        scenario, rate_rps = self.plan.scenario, known(self.case.arrivals.mean_rate_rps)
-        changed = {
-            "requests": requests,
-            "warm_up_requests": scenario.warm_up_requests * requests // scenario.requests,
-            "policies": {self.policy: scenario.policies[self.policy]},
-            "gap_analysis": False,
-            "foresee_misroutes": False,
-        }
-        unit = Unit(scenario.model_copy(update=changed), self.case, self.network, self.plan.networks[self.network], replication)
-        if self.boxes is not None:
-            unit = replace(unit, case=replace(self.case, targets=self.boxes), calibrated=self.case)
+        """Return one run of so many requests."""
+        unit = self.unit(replication, requests)
         try:
-            numbers = run_unit(unit).numbers[self.place]
+            rows = {(place.site, place.workload): numbers for place, numbers in run_unit(unit).numbers.items()}
         except NoAnswers:
-            values = {requirement: inf if requirement.comparison == "<=" else 0.0 for requirement in self.level}
-            loads = {device.name: 0.0 for device in self.devices}
-            return Trial(rate_rps, {}, values, loads, MOST_EXCESS, describe_level(self.level))
+            values = {check: inf if check.requirement.comparison == "<=" else 0.0 for check in self.checks}
+            loads = dict.fromkeys(self.plan.scenario.devices, 0.0)
+            return Trial(self.rate_rps, {}, values, loads, MOST_EXCESS, next(iter(values), STABLE))
         # A load is no distance from a limit as a latency is, so it is named only where it is near 1.
-        judged = {device.name: judged_load(numbers, requests, device) for device in self.devices}
+        judged = self._judged_loads(unit, rows, requests)
         overload = max(load.excess for load in judged.values())
-        excesses = {STABLE: overload} if overload >= BUSY or not self.level else {}
-        values = {requirement: _value(requirement, numbers) for requirement in self.level}
-        for requirement, value in values.items():
-            ratio = requirement.ratio(value)
-            excesses[str(requirement)] = min(max(log(ratio) if ratio > 0.0 else -inf, -MOST_EXCESS), MOST_EXCESS)
+        values = {check: _value(check, rows[check.site, check.workload]) for check in self.checks}
+        excesses = {STABLE: overload} if overload >= BUSY or not values else {}
+        for check, value in values.items():
+            ratio = check.requirement.ratio(value)
+            excesses[check] = min(max(log(ratio) if ratio > 0.0 else -inf, -MOST_EXCESS), MOST_EXCESS)
         worst = max(excesses, key=excesses.__getitem__)
-        return Trial(rate_rps, numbers, values, {name: load.shown for name, load in judged.items()}, excesses[worst], worst)
+        loads = {name: load.shown for name, load in judged.items()}
+        return Trial(self.rate_rps, rows, values, loads, excesses[worst], worst)
+
+    def _judged_loads(self, unit: Unit, rows: Mapping[tuple[str, str], Numbers], requests: int) -> dict[str, JudgedLoad]:
+        whole, *groups = result_groups(unit)
+        numbers = rows[whole.site, whole.workload]
+        judged = {device.name: judged_load(numbers, requests, device) for device in devices_of(unit, whole)}
+        own = [
+            judged_load(numbers, round(known(numbers["requests"])), devices_of(unit, group)[0])
+            for group in groups
+            for numbers in [rows[group.site, group.workload]]
+            if group.site != ALL and group.boxes.start < group.boxes.stop
+        ]
+        return judged | ({next(iter(judged)): max(own, key=lambda load: load.excess)} if own else {})
 
 
-def _value(requirement: Requirement, numbers: Numbers) -> float:
+def _value(check: Check, numbers: Numbers) -> float:
     """Return the value by which a run is judged, in the metric's unit. Raises `InputError` if the run lacks it.
 
     A lost request is infinitely late, so the value is infinite if too many are lost (`Metric.of_answered`), and if a run with
     lost requests is too short for the percentile that then counts.
     """
+    requirement = check.requirement
     judged = requirement.metric.of_answered(numbers.get("lost_share") or 0.0)
     value = None if judged is None else numbers.get(judged.column)
     if judged is None or (value is None and judged is not requirement.metric):
         return inf
     if value is None:
-        what = f"{requirement}: a run of this scenario has no {judged.name}"
+        what = f"{check}: a run of this scenario has no {judged.name}"
         raise InputError(what, remedy="give more requests, or another metric")
     return judged.per_si_unit * value
 
 
 def deployable_placements(plan: RunPlan, level: Level) -> Iterator[tuple[Placement, ...]]:
-    """Yield the placements of each policy that a real decider could run, fixed policies first: every workload and network."""
+    """Yield the placements of each policy that a real decider could run, fixed policies first.
+
+    Those of a policy are all workloads, or their mix if they share the devices, on all networks.
+    """
     policies = {name: policy for name, policy in plan.scenario.policies.items() if not policy.knows_truth}
     if not policies:
         raise InputError("no policy of the scenario can be deployed", remedy="add one that is no oracle")
+    workloads = list(plan.cases)
+    if plan.is_mixed:
+        workloads = workloads if len(workloads) == 1 else [ALL]
     for policy in sorted(policies, key=lambda name: not policies[name].single_device):
         yield tuple(
-            Placement(plan, level, workload, network, policy) for workload, network in product(plan.cases, plan.networks)
+            Placement(plan, level, workload, network, policy) for workload, network in product(workloads, plan.networks)
         )
 
 
@@ -232,8 +340,8 @@ def deployable_placements(plan: RunPlan, level: Level) -> Iterator[tuple[Placeme
 class Outcome:
     """What the runs of one placement at one rate show, means over the replications."""
 
-    values: dict[Requirement, float]
-    """Value of each requirement in its unit; infinite if too many requests are lost."""
+    values: dict[Check, float]
+    """Value of each check in the unit of its metric; infinite if too many requests are lost."""
     loads: dict[str, float]
     lost_share: float
     excess: float
@@ -247,7 +355,7 @@ class Outcome:
         """Return the outcome of one run of each replication."""
         loads = {name: mean(trial.loads[name] for trial in trials) for name in trials[0].loads}
         return cls(
-            {requirement: mean(trial.values[requirement] for trial in trials) for requirement in placement.level},
+            {check: mean(trial.values[check] for trial in trials) for check in placement.checks},
             loads,
             mean(trial.numbers.get("lost_share") or 0.0 if trial.numbers else 1.0 for trial in trials),
             mean(trial.excess for trial in trials),
@@ -255,18 +363,18 @@ class Outcome:
         )
 
     @property
-    def headroom(self) -> dict[Requirement, float]:
+    def headroom(self) -> dict[Check, float]:
         """Distance of each value from its limit, relative to the limit; negative if it misses it."""
         return {
-            requirement: (1.0 - value / requirement.limit) * (1.0 if requirement.comparison == "<=" else -1.0)
-            for requirement, value in self.values.items()
+            check: (1.0 - value / check.requirement.limit) * (1.0 if check.requirement.comparison == "<=" else -1.0)
+            for check, value in self.values.items()
         }
 
     def document(self) -> Row:
         """Return the outcome as JSON, which has no infinite numbers."""
         row = {name: getattr(self, name) for name in ("loads", "lost_share", "binding", "resource")}
         for name, values in {"values": self.values, "headroom": self.headroom}.items():
-            row[name] = {str(requirement): value if isfinite(value) else None for requirement, value in values.items()}
+            row[name] = {str(check): value if isfinite(value) else None for check, value in values.items()}
         return row
 
 
@@ -281,21 +389,22 @@ def _binding(placement: Placement, trials: Sequence[Trial], loads: Mapping[str, 
         return "all requests are lost", ""
 
     def greatest(columns: Mapping[str, str]) -> str:
-        means = {name: mean(known(trial.numbers[column]) for trial in trials) for name, column in columns.items()}
+        means = {name: mean(known(row[column]) for row in rows) for name, column in columns.items()}
         return max(means, key=means.__getitem__)
 
     worst = [trial.worst for trial in trials]
-    requirement = max(dict.fromkeys(worst), key=worst.count)
+    check = max(dict.fromkeys(worst), key=worst.count)
+    rows = [trial.rows.get((check.site, check.workload), trial.numbers) for trial in trials]
     busiest = max(loads, key=loads.__getitem__)
-    if requirement == STABLE or loads[busiest] > 1.0:
+    if check == STABLE or loads[busiest] > 1.0:
         return f"{busiest} is saturated (load {min(loads[busiest], 1.0):.2f})", busiest
     part = greatest({part: f"beyond_p95_{part}_s" for part in PARTS})
     if part == "transfer" and loads[busiest] < NEAR_LIMIT:
-        return f"{requirement}, because of transfer over {placement.network}", placement.network
+        return f"{check}, because of transfer over {placement.network}", placement.network
     is_busy = part == "queue" or loads[busiest] >= NEAR_LIMIT
     resource = busiest if is_busy else greatest({device: f"{device}_share" for device in loads})
     why = "execution on" if part == "execution" else "waits at"
-    return f"{requirement}, because of {why} {resource} (load {loads[resource]:.2f})", resource
+    return f"{check}, because of {why} {resource} (load {loads[resource]:.2f})", resource
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,8 +419,13 @@ class Certainty:
     """Those of them that keep the level."""
 
 
-def draw_profiles(overrides: Iterable[Override], open_plan: Open, certainty: float) -> RunPlan | None:
-    """Return the scenario with profiles drawn for each run of `judge_certainty`; None if no calibration's error is known."""
+def draw_profiles(placement: Placement, overrides: Iterable[Override], open_plan: Open, certainty: float) -> RunPlan | None:
+    """Return the scenario with profiles drawn for each run of `judge_certainty`.
+
+    None if no calibration's error is known, and for a scenario with sites.
+    """
+    if placement.plan.sites:
+        return None
     try:
         return open_plan([*overrides, Override.of("profile_uncertainty", {"profiles": runs_for(certainty)}, "simnmt plan")])
     except ProfileError:
@@ -338,7 +452,8 @@ def judge_certainty(
     excesses: list[float] = []
     for number in range(runs):
         if drawn is not None:
-            placements = [replace(placement, boxes=drawn.drawn[placement.workload].targets[number]) for placement in placements]
+            boxes = {name: of_workload.targets[number] for name, of_workload in drawn.drawn.items()}
+            placements = [replace(placement, boxes=boxes) for placement in placements]
         excesses.append(
             max(placement.trial(scenario.replications + number, scenario.requests).excess for placement in placements)
         )
@@ -366,9 +481,7 @@ def probability_met(excesses: Sequence[float]) -> float:
     return min(by_count, float(stdtr(count - 1, -mean(excesses) / spread)))
 
 
-def basis_of(
-    plan: RunPlan, level: Level, trials: Sequence[tuple[Placement, Trial]], replications: int
-) -> tuple[str, list[str]]:
+def basis_of(plan: RunPlan, trials: Sequence[tuple[Placement, Trial]], replications: int) -> tuple[str, list[str]]:
     """Return what an answer rests on, in one line, and the warnings about it.
 
     The line has the kinds of the device profiles and of the round trips, and the devices of which no run has a failure.
@@ -381,12 +494,13 @@ def basis_of(
         for name, case in plan.cases.items()
     }
     plan = replace(plan, cases=cases)
-    # Every trial is of one workload, also where a run would let several share the devices.
-    separate = describe_separate_runs(plan.scenario.model_copy(update={"share_devices": False}))
-    sources = "; ".join(filter(None, (describe_sources(plan), separate)))
-    rows = [placement.place._asdict() | trial.numbers for placement, trial in trials if trial.numbers]
-    greatest_rps = max((trial.rate_rps for _, trial in trials), default=0.0)
-    doubts = [*_doubts_of_length(plan, level, greatest_rps)]
+    sources = "; ".join(filter(None, (describe_sources(plan), describe_separate_runs(plan.scenario))))
+    rows = [
+        Place(*group, placement.network, placement.policy)._asdict() | numbers
+        for placement, trial in trials
+        for group, numbers in trial.rows.items()
+    ]
+    doubts = [*_doubts_of_length(plan, [trial for _, trial in trials])]
     if replications < FEW_REPLICATIONS:
         doubts.append(f"{replications} replications show little of how runs differ by chance (give {FEW_REPLICATIONS} or more)")
     decodings = {target.device: target.decoding for case in cases.values() for target in case.targets}
@@ -402,24 +516,23 @@ def basis_of(
     return "; ".join([sources, *unfailed]), [*doubts, *unfailed, *warnings(plan, rows)]
 
 
-def _doubts_of_length(plan: RunPlan, level: Level, rate_rps: float) -> Iterator[str]:
+def _doubts_of_length(plan: RunPlan, trials: Sequence[Trial]) -> Iterator[str]:
     """Yield warnings of runs that are too short: few requests beyond a percentile, or little time beside the limits."""
-    requests = plan.scenario.requests
-    counted = requests - plan.scenario.warm_up_requests
+    requests, rate_rps = plan.scenario.requests, max((trial.rate_rps for trial in trials), default=0.0)
     limit_s, slowest = 0.0, ""
-    for requirement in level:
-        metric = requirement.metric
-        share = metric.quantile if metric.quantile is not None else requirement.limit if metric.most is not None else 0.0
+    for check, counted in _counted_requests(plan, trials).items():
+        metric, limit = check.requirement.metric, check.requirement.limit
+        share = metric.quantile if metric.quantile is not None else limit if metric.most is not None else 0.0
         beyond = 1.0 - share if 0.0 < share < 1.0 else SHARE_OF_A_MEAN
         needed = ceil(REQUESTS_BEYOND / beyond - 1e-6)
         if counted < needed:
             yield (
-                f"{requirement} is judged by runs of {counted:,} requests, which chance moves by "
+                f"{check} is judged by runs of {counted:,} requests, which chance moves by "
                 f"{100.0 / sqrt(max(counted * beyond, 1.0)):.0f} % "
                 f"(give {100 * ceil(needed * requests / counted / 100 - 1e-9):,} requests or more)"
             )
-        if metric.sample is not None and requirement.limit / metric.per_si_unit > limit_s:
-            limit_s, slowest = requirement.limit / metric.per_si_unit, str(requirement)
+        if metric.sample is not None and limit / metric.per_si_unit > limit_s:
+            limit_s, slowest = limit / metric.per_si_unit, str(check)
     if requests < LIMITS_IN_A_RUN * limit_s * rate_rps:
         run_s = requests / rate_rps
         yield (
@@ -427,3 +540,18 @@ def _doubts_of_length(plan: RunPlan, level: Level, rate_rps: float) -> Iterator[
             "and begins with empty queues: latencies may be too low "
             f"(give {100 * ceil(LIMITS_IN_A_RUN * limit_s * rate_rps / 100):,} requests or more)"
         )
+
+
+def _counted_requests(plan: RunPlan, trials: Sequence[Trial]) -> dict[Check, int]:
+    """Return how many requests a run counts for each requirement, in the row that has the fewest of them."""
+    counted = plan.scenario.requests - plan.scenario.warm_up_requests
+    fewest: dict[Requirement, tuple[int, Check]] = {}
+    for trial in trials:
+        for check in trial.values:
+            part = 1.0
+            row = trial.rows.get((check.site, check.workload), trial.numbers)
+            if row is not trial.numbers:
+                part = known(row["requests"]) / known(trial.numbers["requests"])
+            candidate = max(round(counted * part), 1), check
+            fewest[check.requirement] = min(fewest.get(check.requirement, candidate), candidate, key=lambda pair: pair[0])
+    return {check: number for number, check in fewest.values()}

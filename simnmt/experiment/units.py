@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from math import inf, isnan
 from typing import Any
 
@@ -32,7 +33,6 @@ from simnmt.experiment.accounts import (
 )
 from simnmt.experiment.cases import Case, Unit
 from simnmt.experiment.draws import Drawn, Learnt, draw, learn
-from simnmt.experiment.inputs import GIGABYTE
 from simnmt.experiment.mix import Group, Mix, MixedSetup, draw_mix, result_groups
 from simnmt.experiment.policy_setup import Truths, set_up_policy, truths_by_source
 from simnmt.experiment.routes import Line, estimate_age_s
@@ -42,7 +42,7 @@ from simnmt.results.columns import Array
 from simnmt.results.device_accounts import BatchAccount, Log, StreamAccount
 from simnmt.results.metrics import Criteria
 from simnmt.results.places import ALL, Place
-from simnmt.results.requests import Columns, Engine, RequestLog, Trail, Truth, decision_regret_s, were_answered
+from simnmt.results.requests import Columns, Engine, RequestLog, Trail, Truth, decision_regret_s, run_columns, were_answered
 from simnmt.results.summary import Device, Numbers, known, measure
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.world.engine import decode_all, simulate
@@ -68,22 +68,38 @@ def devices(scenario: ScenarioConfiguration, workload: str) -> list[Device]:
 def devices_of(unit: Unit, group: Group) -> list[Device]:
     """Return the devices that the requests of a group meet; their own ones are those of its sites."""
     first, *others = devices(unit.scenario, unit.case.name)
-    return [replace(first, servers=max(group.boxes.stop - group.boxes.start, 1)), *others]
+    workers = group.workers or first.workers
+    return [replace(first, servers=max(group.boxes.stop - group.boxes.start, 1), workers=workers), *others]
 
 
-def _held_models(unit: Unit, number: int, cases: Sequence[Case | None]) -> ModelFifo | None:
-    """Return the boxes of a target that load the models of its requests; None if all models are always in memory.
+def _models(unit: Unit, number: int, cases: Sequence[Case | None]) -> Models:
+    """Return the models of a target, and the memory of its boxes.
 
     `cases`: of all workloads that may enter them, by the numbers in `Requests.model`.
     """
-    device = unit.scenario.devices[unit.case.targets[number].device]
-    models = [None if case is None else case.targets[number].model for case in cases]
-    held = {model.name: model for model in models if model is not None and not model.stays}
-    if not held or not unit.case.queues or device.memory_gb is None:
-        return None
-    of_workload = tuple(0 if model is None else list(held).index(model.name) for model in models)
-    size_bytes, load_s = (tuple(getattr(model, key) for model in held.values()) for key in ("size_bytes", "load_s"))
-    return ModelFifo(Models(of_workload, size_bytes, load_s, round(device.memory_gb * GIGABYTE)))
+    targets = [None if case is None else case.targets[number] for case in cases]
+    by_name = {target.model_name: target.model for target in targets if target is not None}
+    of_workload = tuple(0 if target is None else list(by_name).index(target.model_name) for target in targets)
+    held = [model for model in by_name.values() if model is not None and not model.stays]
+    if not held or not unit.case.queues:
+        return Models(of_workload, (0,) * len(by_name), (0.0,) * len(by_name), 0, "never")
+    size_bytes, load_s = (tuple(getattr(model, key) for model in held) for key in ("size_bytes", "load_s"))
+    return Models(of_workload, size_bytes, load_s, held[0].memory_bytes)
+
+
+def _settings(unit: Unit, number: int, cases: Sequence[Case | None]) -> Kind | None:
+    """Return the settings of a target's boxes; None if they execute requests first in, first out, by models in memory."""
+    target = unit.case.targets[number]
+    if target.streamed is not None:
+        return target.streamed
+    models = _models(unit, number, cases)
+    if target.decoding is None or not unit.case.batches:
+        return ModelFifo(models) if models.loads else None
+    if len(models.size_bytes) == 1 and not models.loads:
+        return target.decoding
+    decodings = {case.targets[number].model_name: case.targets[number].decoding for case in cases if case is not None}
+    costs = tuple(decoding.cost for decoding in decodings.values() if decoding is not None)
+    return replace(target.decoding, models=models, costs=costs)
 
 
 def kinds(unit: Unit, down: Mapping[str, Sequence[DownTimes]] | None = None) -> list[Kind]:
@@ -105,7 +121,7 @@ def kinds(unit: Unit, down: Mapping[str, Sequence[DownTimes]] | None = None) -> 
 def _kind(unit: Unit, number: int, cases: Sequence[Case | None], boxes: int, balancer: Balancer) -> Kind:
     target = unit.case.targets[number]
     device = unit.scenario.devices[target.device]
-    settings = target.streamed or (target.decoding if unit.case.batches else None) or _held_models(unit, number, cases)
+    settings = _settings(unit, number, cases)
     name = device.execution or ("fifo" if settings is None else settings.name)
     return KINDS[name].of_device(boxes, device.workers, balancer, settings)
 
@@ -214,13 +230,9 @@ def run_unit(unit: Unit) -> UnitResult:
             counted = RequestLog.of(drawn.truth, trail, slice(cut, scenario.requests)).answered
             answered = 1.0 if trail.outcome is None else float(were_answered(trail.outcome[cut:]).mean())
             gap_totals_s[removed] = float(counted["latency_s"].sum()) * _per_counted(unit, cut) / answered
-    last = len(case.targets) - 1
     return UnitResult(
         numbers=numbers,
-        offloading={
-            (group.site, group.workload): _offloading(drawn.truth, trails.values(), last, mix.rows_of(group) if mix else ...)
-            for group in groups
-        },
+        offloading=dict(_offloading(drawn.truth, trails.values(), groups, mix)),
         learnt=learnts[0],
         learnts={(part.site_name, part.case.name): learnt for part, learnt in zip(_parts(unit), learnts, strict=True)},
         gap_totals_s=gap_totals_s,
@@ -231,9 +243,15 @@ def run_unit(unit: Unit) -> UnitResult:
     )
 
 
-def _offloading(truth: Truth, trails: Iterable[Trail], last: int, rows: Any) -> tuple[float, float]:
-    transfer_s = float(np.mean([(trail.truth or truth).transfer_s[last][rows].mean() for trail in trails]))
-    return float(np.mean(truth.best_target[rows] != 0)), transfer_s
+def _offloading(
+    truth: Truth, trails: Iterable[Trail], groups: Sequence[Group], mix: Mix | None
+) -> Iterator[tuple[tuple[str, str], tuple[float, float]]]:
+    is_best_offloaded = truth.best_target != 0
+    transfers_s = [(trail.truth or truth).transfer_s[-1] for trail in trails]
+    for group in groups:
+        rows = slice(None) if mix is None or group is groups[0] else mix.rows_of(group)
+        transfer_s = float(np.mean([column[rows].mean() for column in transfers_s]))
+        yield (group.site, group.workload), (float(np.mean(is_best_offloaded[rows])), transfer_s)
 
 
 def _parts(unit: Unit) -> tuple[Unit, ...]:
@@ -300,12 +318,25 @@ def _own_devices(mix: Mix) -> list[Kind]:
     return own
 
 
+@dataclass(frozen=True, slots=True)
+class _MeasuredRun:
+    """What the run of one policy left, for the numbers of each group of its requests."""
+
+    trail: Trail
+    columns: Log
+    cut: int
+    """Requests that are left out as warm-up."""
+    regret_s: NDArray[np.float32] | None
+    """By how much longer each request takes than on the best device; None if unknown."""
+
+
 class UnitWorld:
     """The boxes, the links and the faults of a unit, in which every policy meets the same requests."""
 
     def __init__(self, unit: Unit, drawn: Drawn, mix: Mix | None = None) -> None:
         self._unit, self._drawn, self._mix = unit, drawn, mix
         self._down = down_times(unit)
+        self._criteria = [part.scenario.criteria_of(part.case.name) for part in unit.parts]
         local, *others = kinds(unit, self._down)
         self._world = World(
             drawn.requests,
@@ -351,25 +382,28 @@ class UnitWorld:
     def measured(self, trail: Trail, cut: int, groups: Sequence[Group]) -> Iterator[tuple[Group, Numbers]]:
         """Yield the numbers of one policy's run without its first `cut` requests, of each group; the first is of all."""
         unit, mix = self._unit, self._mix
-        log = RequestLog.of(self._drawn.truth, trail, slice(cut, unit.scenario.requests)).answered
+        columns = run_columns(self._drawn.truth, trail)
+        if len(groups) > 1:  # else each group would compute the columns of all requests
+            columns = Columns(columns.keys, cache(columns.__getitem__))
+        log = RequestLog(columns, slice(cut, unit.scenario.requests)).answered
+        judged = unit.calibrated is None and judged_share(unit.scenario, unit.case) is not None
+        run = _MeasuredRun(trail, columns, cut, decision_regret_s(self._drawn.truth, trail) if judged else None)
         batches: list[tuple[BatchAccount, float] | None] = []
         for number, (account, target) in enumerate(zip(trail.batches, unit.case.targets, strict=False)):
             if account is None or target.decoding is None:
                 batches.append(None)
                 continue
-            there = np.flatnonzero(log["target"] == number)
-            full_s = saturated_s(target.decoding, log["src_len"][there], log["tgt_len"][there], unit.engine)
-            batches.append((account, full_s))
+            batches.append((account, self._saturated_s(log, number)))
         if mix is None or len(groups) == 1:
-            yield groups[0], self._measured_group(trail, groups[0], slice(0, unit.scenario.requests), cut, batches)
+            yield groups[0], self._measured_group(run, groups[0], slice(0, unit.scenario.requests), batches)
             return
-        shares, loads = self._work_shares(log, batches), dict[str, float | None]()
+        shares, loads, measured = self._work_shares(log, batches), dict[str, float | None](), list[tuple[Group, Numbers]]()
         for group in groups:
             is_whole = group is groups[0]
-            rows = slice(0, unit.scenario.requests) if is_whole else np.flatnonzero(mix.rows_of(group))
+            rows = slice(0, unit.scenario.requests) if is_whole else mix.rows_of(group)
             of_group = shares[:, list(group.parts)].sum(axis=1).tolist()
             batched = batches if is_whole else [one and (one[0], one[1] * of_group[at]) for at, one in enumerate(batches)]
-            numbers = self._measured_group(trail, group, rows, cut, batched)
+            numbers = self._measured_group(run, group, rows, batched)
             for number, device in enumerate(unit.scenario.devices):
                 numbers[f"{device}_work_share"] = None if isnan(of_group[number]) else of_group[number]
                 for name in (f"{device}_load", f"{device}_busiest_load"):
@@ -378,7 +412,27 @@ class UnitWorld:
                     elif number or group.site == ALL:
                         # The devices are loaded by all requests, but for the own ones of a site.
                         numbers[name] = loads[name]
-            yield group, numbers
+            measured.append((group, numbers))
+        busiest = f"{next(iter(unit.scenario.devices))}_busiest_load"
+        of_sites = [load for group, numbers in measured if group.site != ALL and (load := numbers[busiest]) is not None]
+        for group, numbers in measured:
+            if group.site == ALL and isinstance(group.workers, float):  # each box has the workers of its site
+                numbers[busiest] = max(of_sites)
+        yield from measured
+
+    def _saturated_s(self, log: RequestLog, number: int) -> float:
+        """Return the seconds that one server of a target needs with full batches, each of one profile's sentences."""
+        by_profile: dict[str, list[int]] = {}
+        parts = _parts(self._unit)
+        for at, part in enumerate(parts):
+            by_profile.setdefault(part.case.targets[number].profile.name, []).append(at)
+        there, seconds = log["target"] == number, 0.0
+        for of_profile in by_profile.values():
+            rows = np.flatnonzero(there if len(by_profile) == 1 else there & np.isin(log["part"], of_profile))
+            decoding = parts[of_profile[0]].case.targets[number].decoding
+            if decoding is not None:
+                seconds += saturated_s(decoding, log["src_len"][rows], log["tgt_len"][rows], self._unit.engine)
+        return seconds
 
     def _work_shares(self, log: RequestLog, batched: Sequence[Any]) -> NDArray[np.float64]:
         """Return the share of each part in the work of each target, shape (targets, parts); NaN without any work."""
@@ -393,35 +447,34 @@ class UnitWorld:
         return shares
 
     def _measured_group(
-        self, trail: Trail, group: Group, rows: slice | NDArray[np.int64], cut: int, batched: Sequence[Any]
+        self, run: _MeasuredRun, group: Group, rows: slice | NDArray[np.int64], batched: Sequence[Any]
     ) -> Numbers:
         """Return the numbers of the requests of a group; `rows`: their numbers in the order of issue."""
-        unit, drawn, mix = self._unit, self._drawn, self._mix
+        unit, mix, trail, cut = self._unit, self._mix, run.trail, run.cut
         counted: slice | NDArray[np.int64]
         if isinstance(rows, slice):
             counted, count, left_out = slice(cut, rows.stop), rows.stop, cut
         else:
             counted, count = rows[rows >= cut], len(rows)
             left_out = count - len(counted)
-        log = RequestLog.of(drawn.truth, trail, counted).answered
+        log = RequestLog(run.columns, counted).answered
         if not len(log["target"]):
             what = f"no request of {group.workload} at {group.site} is counted and answered in replication {unit.replication}"
             raise InputError(what, remedy="give more requests, or fewer warm_up_requests")
-        judged = unit.calibrated is None and judged_share(unit.scenario, unit.case) is not None
-        lost = decision_regret_s(drawn.truth, trail) if judged else None
-        lost = lost[counted] if lost is not None and (cut or mix) else lost
+        regret_s = run.regret_s
         extra_work = () if trail.faults is None else [work / _per_counted(unit, cut) for work in trail.faults.extra_work]
         if mix is not None and extra_work:
-            extra_work = [extra_work[0][group.boxes], *extra_work[1:]]
+            own_work = extra_work[0][group.boxes]
+            extra_work = [own_work if len(own_work) else np.zeros(1), *extra_work[1:]]
         numbers = measure(
             log if mix is None else _own_boxes_from(log, group.boxes.start),
-            lost,
+            regret_s[counted] if regret_s is not None and (cut or mix) else regret_s,
             devices_of(unit, group),
             unit.case.arrivals.discipline,
             batched,
             trail.streams,
             extra_work,
-            criteria=unit.scenario.criteria_of(unit.case.name) if mix is None else _criteria_of(mix, group, log),
+            criteria=unit.scenario.criteria_of(unit.case.name) if mix is None else _criteria_of(self._criteria, group, log),
             start_s=float(trail.arrival_s[slice(cut, cut + 1)][0]) if cut else 0.0,
         )
         # As if all requests were like those that count, so that totals of replications with different cuts are of as many.
@@ -429,7 +482,7 @@ class UnitWorld:
         numbers = with_faults(numbers, trail, list(unit.scenario.devices), self._down, counted)
         if trail.energy is not None:
             numbers |= trail.energy.numbers() if isinstance(rows, slice) else trail.energy.of_some(log).numbers()
-        numbers |= {"rtt_pace_s": drawn.pace_s, "warm_up_requests": float(left_out)}
+        numbers |= {"rtt_pace_s": self._drawn.pace_s, "warm_up_requests": float(left_out)}
         return numbers if mix is None else numbers | {"requests": float(count)}
 
 
@@ -443,9 +496,8 @@ def _own_boxes_from(log: RequestLog, first: int) -> Log:
     return Columns(log.keys, read)
 
 
-def _criteria_of(mix: Mix, group: Group, log: RequestLog) -> Criteria:
+def _criteria_of(by_part: Sequence[Criteria], group: Group, log: RequestLog) -> Criteria:
     """Return what the requests of a group are judged by; limits are by request where workloads differ."""
-    by_part = [part.unit.scenario.criteria_of(part.unit.case.name) for part in mix.parts]
     first, *others = (by_part[number] for number in group.parts)
     if all(criteria == first for criteria in others):
         return first

@@ -52,10 +52,9 @@ def live_unit(plan: RunPlan, workload: str | None = None, site: str | None = Non
     if plan.sites or site is not None:
         sites = {part.name: part for part in plan.sites if part.has_device}
         if not sites or (site is not None and site not in sites):
-            what = "no site with a gateway" if site is None else f"no site {site} with a gateway"
-            raise InputError(what, remedy=f"one of {', '.join(sites)}" if sites else None)
-        first = next((part for part in sites.values() if workload in part.cases), next(iter(sites.values())))
-        part = first if site is None else sites[site]
+            raise InputError(f"no site {site or ''} with a gateway", remedy=f"one of {', '.join(sites)}" if sites else None)
+        first = next(iter(sites.values()))
+        part = sites[site] if site else next((part for part in sites.values() if workload in part.cases), first)
         scenario, cases = part.scenario, part.cases
         networks = {network: links[0] for network, links in part.networks.items()}
         of_site = part if len(plan.sites) > 1 else None  # a single one is as a scenario without

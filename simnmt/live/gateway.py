@@ -19,7 +19,7 @@ from simnmt.experiment.cases import Unit
 from simnmt.experiment.targets import Target
 from simnmt.live.decider import Decision, LiveDecider, deployable_policy
 from simnmt.live.deployment import check_engine, expected_hash, routes_of
-from simnmt.live.server import Engine, FrontSettings, LiveService, Result, Task, Trip, pair_name
+from simnmt.live.server import Engine, FrontSettings, LiveService, Result, Task, Trip, served_hash
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.policies.custom import PolicyError
 from simnmt.policies.health import TRY_S, ServerHealth
@@ -76,8 +76,7 @@ class _Server:
         _, rtt_s = await self.client.health(TRY_S)  # over the open connection
         if facts.get("needs_token") and not self.client.has_token:
             raise InputError(f"{self.client.url} asks for a token", remedy="give --server-token-file")
-        pair = pair_name(settings.front.source, settings.front.target)
-        self.hash = str(facts.get("engine_hashes", {}).get(pair) or facts.get("engine_hash", ""))
+        self.hash = served_hash(facts, settings.front.source, settings.front.target)
         check_engine(f"{self.client.url} ({self.target.device})", self.hash, settings.expected_hash(self.target))
         with suppress(ServiceError):  # a server that answers `/health` need not list its languages
             await self.client.check_languages(settings.front.source, settings.front.target)

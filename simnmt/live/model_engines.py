@@ -126,7 +126,8 @@ class ModelEngines:
         # Processes are copies of one that has imported the libraries of the engines, which takes seconds.
         backends = {settings.backend for settings in self.models.values() if settings.loader is None}
         libraries = [BACKENDS[backend].partition(":")[0] for backend in backends if backend in BACKENDS]
-        self._context.set_forkserver_preload([*libraries, "simnmt.live.engine"])
+        modules = (*libraries, "ruamel.yaml", "simnmt.calibrate.profile_assembly", "simnmt.live.engine")
+        self._context.set_forkserver_preload([*modules])
         for model in self.models:
             self._processes[ModelCopy(model)] = process = self._new_process(model)
             await process.start()

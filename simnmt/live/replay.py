@@ -32,7 +32,7 @@ from simnmt.experiment.run import cell_of
 from simnmt.experiment.units import UnitResult
 from simnmt.live.decider import live_unit
 from simnmt.live.deployment import ReplayedRequests, expected_hash, replayed_requests, routes_of
-from simnmt.live.server import outcome_of
+from simnmt.live.server import outcome_of, served_hash
 from simnmt.network.series import RttSeries
 from simnmt.results.live_log import LIVE_OUTCOMES
 from simnmt.results.number_text import duration, percent
@@ -141,9 +141,9 @@ def replay_plan(
 
     Raises `InputError` for a service that cannot be reached, refuses the requests, or answers none of a replication.
     """
-    if len(plan.sites) > 1:
-        what = "a replay sends the requests of one site, and the scenario has several"
-        raise InputError(what, remedy="simnmt validate replays all sites at once")
+    if plan.sites:
+        what = "a scenario with sites is not replayed: its requests are those of all sites together"
+        raise InputError(what, remedy="write the site as a scenario without sites, with its part of the rate")
     unit, scenario = live_unit(plan, settings.workload), plan.scenario
     served = _served(run_precisely(_health(settings)), unit, settings)
     total, ended = scenario.requests * scenario.replications, 0
@@ -190,7 +190,7 @@ def _served(facts: Mapping[str, Any], unit: Unit, settings: ReplaySettings) -> _
     devices = [target.device for target in targets]
     if facts.get("needs_token") and not settings.token:
         raise InputError(f"{url} asks for a token", remedy="give --token-file")
-    service, running = facts.get("service"), facts.get("engine_hash")
+    service, running = facts.get("service"), served_hash(facts, settings.source, settings.target) or None
     slept_by = ["load generator"] if settings.delays else []
     if service == "gateway":
         servers = facts.get("servers")

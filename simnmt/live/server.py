@@ -55,6 +55,13 @@ class FrontSettings:
         return (self.source, self.target), *self.more_pairs
 
 
+def served_hash(health: Mapping[str, Any], source: str, target: str) -> str:
+    """Return the hash of the engine that translates two languages, as a service's `/health` states it; empty if it does not."""
+    hashes = health.get("engine_hashes")
+    by_pair = hashes if isinstance(hashes, Mapping) else {}
+    return str(by_pair.get(pair_name(source, target)) or health.get("engine_hash", ""))
+
+
 def pair_name(source: str, target: str) -> str:
     """Return the name of the model of two languages: `de-en`."""
     return f"{source}-{target}"

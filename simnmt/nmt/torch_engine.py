@@ -72,6 +72,8 @@ class TorchEngine:
     @classmethod
     def load(cls, request: EngineRequest) -> TorchEngine:
         threads = request.threads or torch.get_num_threads() if request.device == "cpu" else None
+        if threads is not None:
+            torch.set_num_threads(threads)  # reading weights is parallel too
 
         def load() -> TorchEngine:
             if request.languages is None:

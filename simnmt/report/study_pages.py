@@ -11,7 +11,7 @@ from typing import Any
 from simnmt.base.errors import shorten
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.capacity import SURE, Capacities, Capacity
-from simnmt.experiment.deployment import Candidate, DeploymentPlan
+from simnmt.experiment.deployment import BEHIND, Candidate, DeploymentPlan
 from simnmt.experiment.trial import Outcome
 from simnmt.report.charts import SYMBOLS, Axis, Chart, Control, Mark, Panel, beside, plain, series_colour, short
 from simnmt.report.figures import policy_line
@@ -305,12 +305,20 @@ def describe_answer(plan: Capacities | DeploymentPlan) -> list[str]:
     return words("capacity", plan=plan, **facts)
 
 
+MOST_CHECKS = 6
+"""Most requirements, by site and workload, whose values are shown."""
+
+
 def _format_values(outcome: Outcome) -> str:
-    parts = []
-    for requirement, left in outcome.headroom.items():
-        value = outcome.values[requirement]
+    parts, headroom = [], outcome.headroom
+    if len(headroom) > MOST_CHECKS:  # of many sites, those that are nearest to their limits
+        headroom = dict(sorted(headroom.items(), key=lambda pair: pair[1])[:MOST_CHECKS])
+    for check, left in headroom.items():
+        value = outcome.values[check]
         distance = f"{percent(abs(left))} {'of the limit left' if left >= 0.0 else 'beyond the limit'}"
-        parts.append(f"{requirement}: {digits(value)} ({distance})" if isfinite(value) else f"{requirement}: infinite")
+        parts.append(f"{check}: {digits(value)} ({distance})" if isfinite(value) else f"{check}: infinite")
+    if more := len(outcome.values) - len(headroom):
+        parts.append(f"{more} more are further from their limits")
     if outcome.lost_share > 0.0:
         parts.append(f"{percent(outcome.lost_share)} of the requests lost")
     return "; ".join(parts)
@@ -333,6 +341,7 @@ def capacities_table(capacities: Capacities) -> Table:
         *group_columns(CellName._fields, capacities.rows),
         Column("policy", "policy", words=True),
         Column("requests/s", lambda row: row.rate_rps or "none", interval=ends, rounded=True, interval_on_terminal=True),
+        *([Column("times the rates", "factor")] if any(row.factor is not None for row in capacities.rows) else []),
         Column("at its limit", limit, words=True),
     ]
     return Table("", columns, capacities.rows, id="capacities")
@@ -346,12 +355,24 @@ def candidates_table(plan: DeploymentPlan) -> Table:
             return f"missed: {candidate.outcome.binding}"
         return "keeps it" if candidate.certainty is None else f"keeps it with a probability of {percent(candidate.probability)}"
 
+    def apart(candidate: Candidate) -> list[str]:
+        by_site = dict(candidate.boxes_by_site)
+        behind = by_site.pop(BEHIND, None)
+        return [] if behind is None else [", ".join(f"{name} {boxes}" for name, boxes in by_site.items()), str(behind)]
+
     rows = [
-        (str(candidate), _format_objective(plan, candidate), _format_values(candidate.outcome), outcome(candidate))
+        (
+            str(candidate),
+            _format_objective(plan, candidate),
+            *apart(candidate),
+            _format_values(candidate.outcome),
+            outcome(candidate),
+        )
         for candidate in plan.simulated
     ]
-    heads = ("deployment", plan.minimised, "requirements", "level")
-    return Table.of_texts("", heads, rows, words=4, id="candidates")
+    boxes = ("boxes at sites", "boxes behind") if plan.scenario.sites else ()
+    heads = ("deployment", plan.minimised, *boxes, "requirements", "level")
+    return Table.of_texts("", heads, rows, words=len(heads), id="candidates")
 
 
 def render_plan(plan: Capacities | DeploymentPlan) -> str:

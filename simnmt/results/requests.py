@@ -284,7 +284,7 @@ class RequestLog(Log):
     def answered(self) -> RequestLog:
         """The log of the requests that were answered."""
         outcome = self.columns["outcome"]
-        numbers = np.arange(len(outcome))[self._rows]
+        numbers = np.arange(len(outcome))[self._rows] if isinstance(self._rows, slice) else self._rows
         kept = were_answered(outcome[numbers])
         return self if kept.all() else RequestLog(self.columns, numbers[kept])
 

@@ -9,6 +9,9 @@ from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+import numpy as np
+
+from simnmt.base.suggestions import format_list
 from simnmt.network.series import RttSeries
 from simnmt.results.columns import Array
 from simnmt.results.device_accounts import BatchAccount, PlannedDevice, RunEnergy, StreamAccount
@@ -102,11 +105,12 @@ class Cell:
         """Site, workload and network."""
         return CellName.of(self)
 
-    def places(self, policy: str) -> list[tuple[Place, Array | None]]:
-        """Return the places of the requests of a policy, with their rows; None for all rows."""
-        if not self.parts:
-            return [(Place(*self.name, policy), None)]
-        return [(Place(*part, self.network, policy), rows) for part, rows in self.parts.items()]
+    def places(self, policy: str, requests: int) -> tuple[list[Place], Array]:
+        """Return the places of a policy's requests, and for each request the number of its place."""
+        groups, numbers = [*self.parts] or [(self.site, self.workload)], np.zeros(requests, np.int32)
+        for number, rows in enumerate(self.parts.values()):
+            numbers[rows] = number
+        return [Place(*group, self.network, policy) for group in groups], numbers
 
     @property
     def inputs(self) -> tuple[Cell, ...]:
@@ -148,7 +152,7 @@ def format_sources(profiles: Sequence[tuple[str, str]], series: Sequence[tuple[s
         names: dict[str, dict[str, None]] = {}
         for kind, name in kinds:
             names.setdefault(kind, {})[name] = None
-        return ", ".join(f"{' and '.join(those)} {kind.replace(', ', ' but ')}" for kind, those in names.items())
+        return ", ".join(f"{format_list(those)} {kind.replace(', ', ' but ')}" for kind, those in names.items())
 
     return f"device profiles: {grouped(profiles)}; round trips: {grouped(series)}"
 
@@ -236,15 +240,13 @@ class Run:
         """Every request of replication 0, with its site, workload, network and policy."""
         import pandas as pd
 
-        frames = [
-            pd.DataFrame({name: values if rows is None else values[rows] for name, values in columns.items()}).assign(
-                **place._asdict()
-            )
-            for cell in self.cells
-            for policy, log in cell.logs.items()
-            for columns in [dict(log)]
-            for place, rows in cell.places(policy)
-        ]
+        frames = []
+        for cell in self.cells:
+            for policy, log in cell.logs.items():
+                places, numbers = cell.places(policy, log.requests)
+                names = dict(zip(Place._fields, zip(*places, strict=True), strict=True))
+                named = {key: np.array(of_key, object)[numbers] for key, of_key in names.items()}
+                frames.append(pd.DataFrame(dict(log)).assign(**named))
         return pd.concat(frames, ignore_index=True).astype(dict.fromkeys(Place._fields, "category"))
 
     @property

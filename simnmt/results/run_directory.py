@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timezone
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -148,34 +148,29 @@ ROW_GROUP = 131_072
 
 
 def write_requests(path: Path, cells: Iterable[Cell]) -> None:
-    """Write one row per request of replication 0, row groups of one site, workload, network and policy each."""
+    """Write one row per request of replication 0, row groups of one simulated world and policy each."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    logs = [(log, cell.places(policy)) for cell in cells for policy, log in cell.logs.items()]
-    labels = [list(dict.fromkeys(names)) for names in zip(*(place for _, places in logs for place, _ in places), strict=True)]
-
-    def repeated(at: int, name: str, count: int) -> Any:
-        indices = arrow_array(np.full(count, labels[at].index(name), np.int32))
-        return pa.DictionaryArray.from_arrays(indices, arrow_array(labels[at], str))
-
-    def opened(schema: Any) -> Any:
-        floats = [field.name for field in schema if pa.types.is_floating(field.type)]
-        others = [name for name in schema.names if name not in floats]
-        encoding = {"use_dictionary": others, "column_encoding": dict.fromkeys(floats, "BYTE_STREAM_SPLIT")}
-        return stack.enter_context(pq.ParquetWriter(file, schema, compression="zstd", compression_level=1, **encoding))
+    logs = [(log, *cell.places(policy, log.requests)) for cell in cells for policy, log in cell.logs.items()]
+    labels = [list(dict.fromkeys(names)) for names in zip(*(place for _, places, _ in logs for place in places), strict=True)]
 
     # The file is opened here: pyarrow would take no name that is not UTF-8, and blurs the reason of a failed write.
     with path.open("wb") as file, ExitStack() as stack:
         writer: Any = None
-        for log, places in logs:
-            columns = pa.table({name: arrow_array(values) for name, values in log.items()})
-            for place, rows in places:
-                table = columns if rows is None else columns.take(arrow_array(rows))
-                for at, key in reversed(list(enumerate(Place._fields))):
-                    table = table.add_column(0, key, repeated(at, place[at], len(table)))
-                writer = writer or opened(table.schema)
-                writer.write_table(table, row_group_size=ROW_GROUP)
+        for log, places, numbers in logs:
+            named = {}
+            for key, known, names in zip(Place._fields, labels, zip(*places, strict=True), strict=True):
+                indices = arrow_array(np.array([known.index(name) for name in names], np.int32)[numbers])
+                named[key] = pa.DictionaryArray.from_arrays(indices, arrow_array(known, str))
+            table = pa.table(named | {name: arrow_array(values) for name, values in log.items()})
+            if writer is None:
+                floats = [field.name for field in table.schema if pa.types.is_floating(field.type)]
+                others = [name for name in table.schema.names if name not in floats]
+                encoding = {"use_dictionary": others, "column_encoding": dict.fromkeys(floats, "BYTE_STREAM_SPLIT")}
+                opened = pq.ParquetWriter(file, table.schema, compression="zstd", compression_level=1, **encoding)
+                writer = stack.enter_context(opened)
+            writer.write_table(table, row_group_size=ROW_GROUP)
 
 
 def sha256(path: Path) -> str:
@@ -273,20 +268,21 @@ def _stored_cells(directory: Path, devices: Mapping[str, tuple[Device, ...]], su
     return cells
 
 
-def _row_groups(path: Path, place: Place) -> tuple[Any, dict[int, tuple[str, str]]]:
-    """Return the opened file, and the site and the workload of each row group of a place, by its number."""
+def _row_groups(path: Path, place: Place) -> tuple[Any, list[int]]:
+    """Return the opened file, and the numbers of the row groups of a place, each of one simulated world and policy."""
     import pyarrow.parquet as pq
 
     with _read(path):
         file = pq.ParquetFile(path)
         at = [file.schema_arrow.get_field_index(key) for key in Place._fields]
         groups = map(file.metadata.row_group, range(file.num_row_groups))
-        labels = [Place(*(group.column(index).statistics.min for index in at)) for group in groups]
-        return file, {
-            number: (label.site, label.workload)
+        labels = [[group.column(index).statistics.min for index in at] for group in groups]
+        # In a group of several sites or workloads, the least name says nothing.
+        return file, [
+            number
             for number, label in enumerate(labels)
             if all(known in (ALL, name) for known, name in zip(place, label, strict=True))
-        }
+        ]
 
 
 class StoredParts(Mapping[tuple[str, str], Array]):
@@ -298,12 +294,18 @@ class StoredParts(Mapping[tuple[str, str], Array]):
 
     @cached_property
     def _rows(self) -> dict[tuple[str, str], Array]:
-        file, parts = _row_groups(self._path, self._place)
-        rows: dict[tuple[str, str], list[Array]] = {}
+        file, groups = _row_groups(self._path, self._place)
         with _read(self._path):
-            for number, part in parts.items():
-                rows.setdefault(part, []).append(file.read_row_group(number, columns=["request_id"])["request_id"].to_numpy())
-        return {part: np.concatenate(numbers) for part, numbers in rows.items()}
+            table = file.read_row_groups(groups, columns=["site", "workload"])
+            sites, workloads = (table[key].unify_dictionaries().combine_chunks() for key in ("site", "workload"))
+            count = len(workloads.dictionary)
+            part = sites.indices.to_numpy() * count + workloads.indices.to_numpy()
+            return {
+                (sites.dictionary[number // count].as_py(), workloads.dictionary[number % count].as_py()): np.flatnonzero(
+                    part == number
+                )
+                for number in np.unique(part).tolist()
+            }
 
     def __getitem__(self, part: tuple[str, str]) -> Array:
         return self._rows[part]
@@ -317,18 +319,7 @@ class StoredParts(Mapping[tuple[str, str], Array]):
 
 def stored_log(path: Path, place: Place) -> RequestLog:
     """Return the log of one policy's requests in requests.parquet, which is opened on the first access."""
-
-    @cache
-    def opened() -> tuple[Any, list[int], bool]:
-        """Return the file, the numbers of the place's row groups, and whether these are of several sites or workloads."""
-        file, parts = _row_groups(path, place)
-        return file, [*parts], len({*parts.values()}) > 1
-
-    @cache
-    def order() -> Array:
-        """Return the rows in the order of issue; those of several sites and workloads are stored apart."""
-        file, groups, _ = opened()
-        return np.argsort(file.read_row_groups(groups, columns=["request_id"])["request_id"].to_numpy(), kind="stable")
+    opened = cache(partial(_row_groups, path, place))
 
     def names() -> list[str]:
         return [name for name in opened()[0].schema_arrow.names if name not in Place._fields]
@@ -336,9 +327,9 @@ def stored_log(path: Path, place: Place) -> RequestLog:
     def read(name: str) -> Array:
         if name not in names():
             raise KeyError(name)
-        file, groups, is_whole = opened()
+        file, groups = opened()
         with _read(path):
             values: Array = file.read_row_groups(groups, columns=[name])[name].to_numpy()
-            return values[order()] if is_whole else values
+            return values
 
     return RequestLog(Columns(names, read))

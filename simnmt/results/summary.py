@@ -38,8 +38,8 @@ class Device:
     name: str
     servers: int
     """Boxes of this kind."""
-    workers: int
-    """Requests that each box executes side by side."""
+    workers: float
+    """Requests that each box executes side by side; of sites with other numbers of workers, the mean of their boxes."""
     batch: int | None = None
     """Most sentences that each box decodes together; None if it does not batch."""
     streamed: bool = False

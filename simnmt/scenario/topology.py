@@ -45,9 +45,11 @@ def _sites(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
     """Yield workloads that cannot share devices, and names at sites that stand for nothing or for two things."""
     for workload in scenario.workloads if scenario.shares_devices else ():
         if not scenario.is_open(workload):
-            place = ("share_devices",) if scenario.share_devices else ("workloads", workload)
+            place: Location = ("share_devices",) if scenario.share_devices else ("workloads", workload, "arrivals")
             what = f"answers set the pace of workload {workload}, so no rate says how many of its requests meet those of others"
             yield place, f"{what} (give workloads.{workload}.arrivals a rate)"
+    if scenario.sites and not scenario.shares_devices:
+        yield ("share_devices",), "sites share the devices behind their first ones (leave share_devices out)"
     names: set[str] = {ALL}
     for single in scenario.single_sites:
         if single.name in names:

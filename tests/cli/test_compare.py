@@ -49,12 +49,12 @@ def test_compare_prints_keys_changes_best_policies_and_what_is_missing(runs: Pat
     assert keys["networks.office.rtt_mean_ms"] == ["-", "250.0"]
     assert keys["policies.naive"][:2] == ['{"kind":', '"naive",'] and keys["policies.naive"][-1] == "-"
     assert "…" not in done.out, "a pipe has room for the whole mapping"
-    changes = {row[2]: row for row in table(done.out, "workload network policy first ms far ms")}
+    changes = {row[1]: row for row in table(done.out, "network policy first ms far ms")}
     assert set(changes) == {"edge", "cloud", "oracle", "cnmt"}
-    assert changes["edge"][5:] == ["0.00", "[0.00,", "0.00]", "paired", "same"]
-    assert changes["cloud"][5].startswith("+") and changes["cloud"][-2:] == ["paired", "slower"]
-    (best,) = table(done.out, "workload network first far")
-    assert best[:2] == ["news", "office"] and best.count("latency") == 2
+    assert changes["edge"][4:] == ["0.00", "[0.00,", "0.00]", "paired", "same"]
+    assert changes["cloud"][4].startswith("+") and changes["cloud"][-2:] == ["paired", "slower"]
+    (best,) = table(done.out, "network first far")
+    assert best[0] == "office" and best.count("latency") == 2
     assert "\nfar against first: paired by replication.\n" in done.out
     assert done.out.splitlines()[-1].startswith("policy naive: in first, not in far")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,12 @@ import pytest
 
 import simnmt
 from simnmt.base.errors import InputError
+from simnmt.experiment.mix import draw_mix
+from simnmt.experiment.run import units_of
+from simnmt.experiment.units import learn_parts
+from simnmt.policies.decision import LeastTotal
 from simnmt.results.run import Run
+from tests.units import plan_of
 
 EXACT = {"lengths": {"lognormal": {"src_mean": 20.0, "src_sd": 0.0, "spread": 0.0}}}
 """A workload whose sentences all have the same lengths."""
@@ -151,3 +158,144 @@ def test_workloads_without_a_rate_cannot_divide_the_requests() -> None:
     languages = {"de-en": workload(4.0), "fr-en": {"lengths": "@fr-en-news", "arrivals": moments}}
     with pytest.raises(InputError):
         simnmt.run(scenario(workloads=languages, share_devices=True))
+
+
+SITES: dict[str, Any] = {
+    "berlin": {"share": 2, "devices": {"gateway": {"profile": "@tx2-gru", "workers": 2, "overhead": 2}}},
+    "branches": {"count": 2, "networks": {"n": {"rtt": "@cp1", "rtt_mean_ms": {"dist": "lognorm", "s": 0.5, "scale": 40}}}},
+    "bare": {"devices": {"gateway": None}, "workloads": ["fr-en"]},
+}
+"""An own device, drawn lines, and no device."""
+
+
+class ShortStays:
+    """Keeps short sentences at the gateway: a policy in Python, of which no column can be made."""
+
+    def __init__(self, knowledge: simnmt.Knowledge) -> None:
+        self.last = len(knowledge.devices) - 1
+
+    def prepare(self, src_len: Any) -> Any:
+        return lambda request, delay_s: self.last * bool(src_len[request] > 15)
+
+
+def test_both_engines_agree_on_sites_whose_policies_differ() -> None:
+    policies = {"mine": ShortStays, "cnmt": {}, "aware": {"kind": "cnmt", "sees_backlog": True}, "oracle": {}}
+    sites = {**SITES, "berlin": {**SITES["berlin"], "policies": {"mine": {"kind": "edge"}}}}
+    keys = scenario(requests=1_500, sites=sites, policies=policies)
+    compiled, reference = (simnmt.run(keys, engine=engine) for engine in ("compiled", "reference"))
+    ours, theirs = compiled.requests, reference.requests
+    np.testing.assert_array_equal(ours[["request_id", "target", "server"]], theirs[["request_id", "target", "server"]])
+    np.testing.assert_allclose(ours["latency_s"], theirs["latency_s"], rtol=1e-9)
+    at_berlin = ours.query("policy == 'mine' and site == 'berlin'")
+    assert not at_berlin["target"].any()
+    elsewhere = ours.query("policy == 'mine' and site == 'branches'")
+    np.testing.assert_array_equal(elsewhere["target"] == 1, elsewhere["src_len"] > 15)
+
+
+@pytest.mark.parametrize("policy", ["cnmt", "aware"])
+def test_no_policy_of_a_mix_sees_the_truth(policy: str) -> None:
+    plan = plan_of(scenario(sites=SITES, policies={"cnmt": {}, "aware": {"kind": "cnmt", "sees_backlog": True}}))
+    unit = units_of(plan, None)[0]
+    mix = draw_mix(unit, learn_parts(unit))
+    (block,) = mix.drawn.requests.blocks(len(mix.drawn.requests))
+    unknown = tuple(np.full(len(block), np.nan) for _ in block.execution_s)
+    blind = replace(block, execution_s=unknown, uplink_s=unknown[1:], downlink_s=unknown[1:], tgt_len=unknown[0])
+    setup = mix.set_up(policy).composed()
+    seeing, unseeing = (setup.decide_for(known) for known in (block, blind))
+    assert isinstance(seeing, LeastTotal) and isinstance(unseeing, LeastTotal)
+    for ours, theirs in zip(seeing.execution_s, unseeing.execution_s, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_what_workloads_and_sites_spend_adds_up_to_what_all_spend() -> None:
+    power = {"idle_w": 2.0, "busy_w": 5.0}
+    devices = {
+        "gateway": {"profile": "@tx2-gru", "count": 2, "power": power, "price_per_hour": 0.1},
+        "cloud": {"profile": "@titan-xp-gru", "power": {"idle_w": 20.0, "busy_w": 50.0}, "price_per_hour": 1.0},
+    }
+    other = {"profile": "@tx2-gru", "power": {"idle_w": 4.0, "busy_w": 7.0}, "price_per_hour": 0.3}
+    sites = {"here": {}, "there": {"devices": {"gateway": other}, "workloads": ["de-en"]}}
+    result = simnmt.run(scenario(devices=devices, sites=sites, replications=1, policies={"cnmt": {}, "edge": {}}))
+    for policy, column in product(("cnmt", "edge"), ("mean_energy_j", "mean_static_j", "mean_dynamic_j", "mean_cost")):
+        whole = row_of(result, policy)
+        for parts in ([{"workload": "de-en"}, {"workload": "fr-en"}], [{"site": "here"}, {"site": "there"}]):
+            rows = [row_of(result, policy, **part) for part in parts]
+            spent = sum(row["requests"] * row[column] for row in rows)
+            assert spent == pytest.approx(whole["requests"] * whole[column])
+
+
+def test_faults_of_lines_are_those_of_a_site_alone() -> None:
+    lines = {"n": {"rtt": {"constant_ms": 50}, "outages": {"intervals_s": [[0.0, 1e6]]}}}
+    sites = {"cut": {"networks": lines}, "well": {}}
+    networks = {"n": {"rtt": {"constant_ms": 50}}}
+    keys = {"requests": 1_000, "replications": 1, "late_answers": {"timeout_ms": 900}, "policies": {"cloud": {}}}
+    result = simnmt.run(scenario(sites=sites, networks=networks, **keys))
+    cut, well = (row_of(result, "cloud", site) for site in sites)
+    assert cut["gateway_share"] == 1.0 and cut["fallback_share"] > 0.0
+    assert well["gateway_share"] == well["fallback_share"] == 0.0
+
+
+def test_a_box_has_the_workers_of_its_site() -> None:
+    result = simnmt.run(scenario(sites=SITES, policies={"edge": {}}, replications=1))
+    busiest = {site: row_of(result, "edge", site)["gateway_busiest_load"] for site in SITES}
+    assert row_of(result, "edge")["gateway_busiest_load"] == max(busiest.values())
+    requests = result.requests.query("site == 'berlin'")
+    span_s = requests["arrival_s"].max()
+    assert row_of(result, "edge", "berlin")["gateway_load"] == pytest.approx(requests["t_exe_s"].sum() / (2.0 * span_s))
+
+
+def test_the_gap_analysis_of_a_mix_is_of_all_requests() -> None:
+    gaps = simnmt.run(scenario(requests=1_000, sites=SITES, policies={"cnmt": {}}, gap_analysis=True)).gaps
+    assert {(row["site"], row["workload"]) for row in gaps} == {("all", "all")}
+    assert next(row for row in gaps if row["removed"] == "everything")["change_percent"] < 0.0
+
+
+def test_profiles_are_drawn_for_workloads_that_share_devices_and_refused_for_sites() -> None:
+    keys = {"requests": 400, "devices": {"gateway": {"profile": "@cpu1-gru"}, "cloud": {"profile": "@cpu2-gru"}}}
+    uncertain = scenario(**keys, policies={"edge": {}}, profile_uncertainty={"profiles": 20})
+    row = row_of(simnmt.run(uncertain), "edge", workload="fr-en")
+    assert row["mean_latency_s_predicted_low"] <= row["mean_latency_s"] <= row["mean_latency_s_predicted_high"]
+    with pytest.raises(InputError):
+        simnmt.run({**uncertain, "sites": {"hq": {}}})
+
+
+@pytest.mark.parametrize("engine", ["compiled", "reference"])
+def test_a_link_to_the_gateway_may_be_at_one_site_alone(engine: Any) -> None:
+    near, far = ({"rtt": {"constant_ms": 30}, "hops": hops} for hops in ({}, {"gateway": {"rtt": {"constant_ms": 20}}}))
+    sites = {"near": {"networks": {"n": near}}, "far": {"networks": {"n": far}, "workloads": ["de-en"]}}
+    keys = scenario(sites=sites, policies={"edge": {}}, requests=500, replications=1)
+    result = simnmt.run({**keys, "networks": {"n": near}}, engine=engine)
+    between_s = row_of(result, "edge", "far")["mean_transfer_s"] - row_of(result, "edge", "near")["mean_transfer_s"]
+    assert between_s == pytest.approx(0.020, rel=0.01)
+
+
+def test_a_site_without_a_request_is_refused() -> None:
+    with pytest.raises(InputError):
+        simnmt.run(scenario(sites={"near": {}, "far": {"share": 1e-6}}, requests=50))
+
+
+def test_a_clock_of_a_site_that_is_not_that_of_the_requests_is_refused_at_its_key() -> None:
+    sites = {"near": {}, "far": {"networks": {"n": {"rtt": "@cp1", "clock": "spread"}}}}
+    with pytest.raises(InputError) as caught:
+        simnmt.run(scenario(sites=sites))
+    assert caught.value.what.startswith("sites.far.networks.n.clock: ")
+
+
+def test_batches_of_two_profiles_share_a_box_alike_in_both_engines() -> None:
+    batching = {"kind": "top_up", "size": 8, "refill": "free"}
+    cloud = {"profile": {"de-en": "@cpu1-gru", "fr-en": "@cpu2-gru"}, "batching": batching}
+    keys = {"devices": {"gateway": {"profile": "@tx2-gru"}, "cloud": cloud}, "policies": {"cloud": {}}, "replications": 1}
+    runs = [simnmt.run(scenario(requests=1_000, **keys), engine=engine) for engine in ("compiled", "reference")]
+    for name in ("all", "de-en", "fr-en"):
+        ours, theirs = (row_of(result, "cloud", workload=name) for result in runs)
+        assert ours["mean_latency_s"] == pytest.approx(theirs["mean_latency_s"], rel=1e-9)
+        assert ours["cloud_load"] == pytest.approx(theirs["cloud_load"], rel=1e-9)
+    assert 0.0 < row_of(runs[0], "cloud")["cloud_load"] < 1.0
+
+
+def test_devices_that_batch_otherwise_at_another_site_are_refused() -> None:
+    batching = {"kind": "top_up", "size": 8, "refill": "free"}
+    devices = {"gateway": {"profile": "@cpu1-gru"}, "cloud": {"profile": "@titan-xp-gru"}}
+    sites = {"here": {}, "there": {"devices": {"gateway": {"profile": "@cpu1-gru", "batching": batching}}}}
+    with pytest.raises(InputError, match=r"sites\.there\.devices\.gateway"):
+        simnmt.run(scenario(devices=devices, sites=sites))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -101,3 +102,91 @@ def test_multilingual_models_of_one_profile_are_one(scenario: dict[str, Any]) ->
     for model in cloud["models"].values():
         model["multilingual"] = True
     simnmt.run(scenario | {"requests": 20, "replications": 1}, jobs=1)
+
+
+def test_languages_that_share_a_box_miss_as_an_independent_cache_does_by_the_log() -> None:
+    """Zipf rates; all sentences have one length, so that they reach the cloud in the order in which they are issued."""
+    lengths = {"lognormal": {"src_mean": 20.0, "src_sd": 0.0, "spread": 0.0}}
+    languages = [f"l{number}" for number in range(1, 7)]
+    rates_rps = [1.0 / number for number in range(1, 7)]
+    scenario = {
+        "version": 1,
+        "name": "languages",
+        "requests": 3_000,
+        "replications": 1,
+        "workloads": {
+            name: {"lengths": lengths, "arrivals": {"kind": "poisson", "rate_rps": rate_rps}}
+            for name, rate_rps in zip(languages, rates_rps, strict=True)
+        },
+        "networks": {"n": {"rtt": {"constant_ms": 20}}},
+        "devices": {
+            "gateway": {"profile": "@cpu1-marian"},
+            "cloud": {
+                "models": {
+                    name: {"profile": "@cpu2-marian-int8", "memory_gb": 1 + number % 2, "load_s": 0.2}
+                    for number, name in enumerate(languages)
+                },
+                "memory_gb": 4,
+            },
+        },
+        "policies": {"cloud": {}},
+    }
+    result = simnmt.run(scenario, jobs=1)
+    log = result.requests.sort_values("arrival_s", kind="stable")
+    held: OrderedDict[str, None] = OrderedDict()
+    misses = []
+    for name in log["workload"]:
+        misses.append(name not in held)
+        held[name] = None
+        held.move_to_end(name)
+        while sum(1 + languages.index(other) % 2 for other in held) > 4:
+            held.popitem(last=False)
+    assert log["model_load"].tolist() == misses and 0.1 < sum(misses) / len(misses) < 0.9
+    by_workload = {row["workload"]: row for row in result.summary_rows}
+    assert by_workload["all"]["model_loads"] == sum(misses)
+    for name in languages:
+        of_language = [miss for miss, other in zip(misses, log["workload"], strict=True) if other == name]
+        assert by_workload[name]["cloud_model_loads"] == sum(of_language)
+        assert by_workload[name]["cloud_miss_share"] == pytest.approx(sum(of_language) / len(of_language))
+
+
+@pytest.mark.parametrize("memory", [{}, {"memory_gb": 1.5}])
+def test_batches_of_languages_with_models_of_their_own_hold_one_language(memory: dict[str, Any]) -> None:
+    """Where both share a multilingual model, batches are larger."""
+    arrivals = {"kind": "poisson", "rate_rps": 20.0}
+    model = {"profile": "@cpu2-gru", "memory_gb": 1, "load_s": 0.01}
+    cloud = {"models": {"de-en": model, "fr-en": model}, "batching": {"kind": "top_up", "size": 16, "refill": "free"}, **memory}
+    scenario = {
+        "version": 1,
+        "name": "batches",
+        "requests": 600,
+        "replications": 1,
+        "workloads": {name: {"lengths": f"@{name}-news", "arrivals": arrivals} for name in ("de-en", "fr-en")},
+        "networks": {"n": {"rtt": {"constant_ms": 20}}},
+        "devices": {"gateway": {"profile": "@cpu2-gru"}, "cloud": cloud},
+        "policies": {"cloud": {}},
+    }
+    rows = []
+    for multilingual in (False, True):
+        cloud["models"] = {name: {**model, "multilingual": multilingual} for name in ("de-en", "fr-en")}
+        rows.append(simnmt.run(scenario, jobs=1).summary_rows[0])
+    own, shared = rows
+    assert shared["cloud_mean_batch"] > own["cloud_mean_batch"]
+    if memory:
+        assert own["model_loads"] > shared["model_loads"] == 1.0
+
+
+def test_a_site_may_have_models_of_its_own_device(scenario: dict[str, Any]) -> None:
+    cloud = scenario["devices"]["cloud"]
+    own = {"models": {"de-en": cloud["models"]["de-en"]}, "memory_gb": 1.5}
+    sites = {"berlin": {"workloads": ["de-en"], "devices": {"gateway": own}}, "paris": {"devices": {"gateway": None}}}
+    scenario |= {"sites": sites, "policies": {"edge": {}, "cloud": {}}}
+    result = simnmt.run(scenario, jobs=1)
+    rows = {(row["site"], row["policy"]): row for row in result.summary_rows if row["workload"] == "all"}
+    assert rows["berlin", "edge"]["model_loads"] == rows["berlin", "edge"]["gateway_model_loads"] == 1.0
+    assert rows["paris", "edge"]["cloud_model_loads"] > 1.0
+    assert rows["all", "cloud"]["model_loads"] >= rows["paris", "cloud"]["model_loads"]
+    cloud["evict"] = "never"  # each site's models fit, and those of both do not
+    scenario["sites"]["paris"]["workloads"] = ["fr-en"]
+    with pytest.raises(InputError, match=r"devices\.cloud\.memory_gb"):
+        simnmt.run(scenario, jobs=1)

@@ -120,15 +120,13 @@ def test_the_oracle_and_unknown_policies_are_refused(unit: Unit, plan: RunPlan) 
         live_unit(plan, "fr-en")
 
 
-def test_a_gateway_of_a_site_sees_the_scenario_as_its_site_does(make_scenario: Callable[..., dict[str, Any]]) -> None:
-    sites = {"rome": {"devices": {"gateway": None}}, "berlin": {}, "paris": {"networks": {"a": {"rtt": {"constant_ms": 7}}}}}
-    plan = plan_of(make_scenario(networks={"a": {"rtt": {"constant_ms": 20}}}, sites=sites))
-    assert live_unit(plan).site_name == "berlin", "the first that has a gateway"
-    unit = live_unit(plan, site="paris")
-    assert (unit.site_name, unit.links.link.rtt.mean_s) == ("paris", pytest.approx(0.007))
-    for site in ("rome", "oslo"):
-        with pytest.raises(InputError, match=f"no site {site} with a gateway"):
-            live_unit(plan, site=site)
+def test_the_gateway_of_a_site_has_its_lines_and_its_workloads() -> None:
+    plan = plan_of("@three-offices")
+    for site in plan.sites:
+        for workload in site.cases if site.has_device else ():
+            unit = live_unit(plan, workload, site.name)
+            assert (unit.case.name, unit.scenario, unit.links) == (workload, site.scenario, site.networks[unit.network][0])
+    assert {live_unit(plan, workload).case.name for workload in plan.cases} == set(plan.cases)
 
 
 class WhenSlow:

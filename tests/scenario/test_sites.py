@@ -43,6 +43,11 @@ policies:
   oracle: {}
 """
 ONE_WORKLOAD = "workloads={de-en: {lengths: '@de-en-news', arrivals: {kind: poisson, rate_rps: 3}}}"
+TIERS = [
+    "devices={gateway: {profile: '@tx2-bilstm'}, region: {profile: '@a'}, server: {profile: '@a'}}",
+    *(f"networks.{name}.hops={{region: {{rtt: {{constant_ms: 5}}}}}}" for name in ("today", "fibre")),
+    "sites.branches.networks.today.hops={region: {rtt: {constant_ms: 5}}}",
+]
 NO_GATEWAY = ["devices={server: {profile: '@titan-xp-bilstm'}}", "sites.berlin.devices={gateway: {profile: '@tx2-bilstm'}}"]
 
 
@@ -121,7 +126,7 @@ def test_all_sites_may_lack_a_first_device(tmp_path: Path) -> None:
     ("overrides", "shares"),
     [
         ([], True),
-        (["share_devices=false"], False),
+        (["share_devices=true"], True),
         (["sites={}"], True),
         (["sites={}", "workloads.fr-en.arrivals={kind: back_to_back}"], False),
         (["sites={}", "workloads.fr-en.arrivals=null"], False),
@@ -186,9 +191,11 @@ def test_a_workload_is_judged_by_its_own_service_level(scenario: ScenarioConfigu
         (["devices.gateway.count=31"], "devices.gateway.count"),
         (["sites.branches.devices.gateway.count=21"], "sites.branches.devices.gateway.count"),
         (["sites.rome.workloads=[de-en]", "sites.branches.workloads=[de-en]"], "workloads.fr-en"),
-        (["workloads.fr-en.arrivals=null"], "workloads.fr-en"),
+        (["workloads.fr-en.arrivals=null"], "workloads.fr-en.arrivals"),
         (["workloads.fr-en.arrivals=null", "share_devices=true"], "share_devices"),
         (["sites={}", "workloads.fr-en.arrivals=null", "share_devices=true"], "share_devices"),
+        (TIERS, "sites.berlin.networks.today"),
+        (["share_devices=false"], "share_devices"),
         (["sites.berlin.share=0"], "sites.berlin.share"),
         (["sites.branches.count=0"], "sites.branches.count"),
         (["sites.all={}"], "sites.all"),
@@ -276,6 +283,17 @@ def test_what_sites_draw_is_noted(scenario: ScenarioConfiguration, tmp_path: Pat
     assert [*map(float, means)] == pytest.approx(line.mean_ms, rel=1e-2)
     (note,) = describe_drawn_lines(source_of(tmp_path, "sites.branches.count=1000").scenario)
     assert len(note) < 200 and "1,000" in note
+
+
+def test_the_models_of_a_shared_device_are_those_of_all_sites(tmp_path: Path) -> None:
+    held = "{profile: '@titan-xp-bilstm', memory_gb: 1, load_s: 1}"
+    server = f"devices.server={{models: {{de-en: {held}, fr-en: {held}}}, memory_gb: 1.5, evict: never}}"
+    apart = ["sites.rome.workloads=[de-en]", "sites.branches.workloads=[fr-en]"]
+    source = source_of(tmp_path, server, *apart)
+    with pytest.raises(ScenarioError, match=r": devices\.server\.memory_gb: "):
+        read_sites(source.scenario, tmp_path, source.document)
+    source = source_of(tmp_path, server, *apart, "devices.server.memory_gb=2")
+    assert len(read_sites(source.scenario, tmp_path, source.document)) == 3
 
 
 def test_an_unfit_input_of_a_site_is_refused_at_the_key_of_the_site(tmp_path: Path) -> None:
