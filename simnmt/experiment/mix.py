@@ -418,6 +418,8 @@ def _meet_lines(
     met: Columns = {}
     for number, (at, copy) in enumerate(copies):
         rows = by_copy[edges[number] : edges[number + 1]]
+        if not rows.size:  # few requests, many sites
+            continue
         unit, block = units[numbers[at]], {name: columns[name][rows] for name in read}
         own_devices.enter(unit, rows, block)
         on_links = columns_on_links(lines[at][copy].routes, unit.nodes, issued_s[rows], block)

@@ -302,7 +302,7 @@ def cell_of(unit: Unit, result: UnitResult) -> Cell:
     """Return the cell of a unit of replication 0."""
     case, truth, trails = unit.case, result.truth, result.trails
     assert truth is not None
-    known = judged_share(unit.scenario, case) is not None and not result.live
+    known = judged_share(unit) is not None and not result.live
     group = result_groups(unit)[0]
     whole = _cell_of_inputs(unit, result.learnt, ALL, group.workload)
     sources = [

@@ -59,7 +59,7 @@ def devices(scenario: ScenarioConfiguration, workload: str) -> list[Device]:
             part.workers,
             None if part.batching is None else part.batching.size,
             part.sti is not None,
-            part.memory_gb is not None and part.evict != "never",
+            part.loads_models,
         )
         for name, part in scenario.devices.items()
     ]
@@ -68,8 +68,10 @@ def devices(scenario: ScenarioConfiguration, workload: str) -> list[Device]:
 def devices_of(unit: Unit, group: Group) -> list[Device]:
     """Return the devices that the requests of a group meet; their own ones are those of its sites."""
     first, *others = devices(unit.scenario, unit.case.name)
-    workers = group.workers or first.workers
-    return [replace(first, servers=max(group.boxes.stop - group.boxes.start, 1), workers=workers), *others]
+    # Every group has the same columns.
+    loads = any(part.scenario.devices[first.name].loads_models for part in unit.parts or (unit,))
+    servers, workers = max(group.boxes.stop - group.boxes.start, 1), group.workers or first.workers
+    return [replace(first, servers=servers, workers=workers, loads=loads), *others]
 
 
 def _models(unit: Unit, number: int, cases: Sequence[Case | None]) -> Models:
@@ -210,7 +212,7 @@ def run_unit(unit: Unit) -> UnitResult:
     world = UnitWorld(unit, drawn, mix)
     groups = result_groups(unit)
     # Misroutes of runs with drawn profiles are shown nowhere.
-    share = None if unit.calibrated is not None else judged_share(scenario, case)
+    share = None if unit.calibrated is not None else judged_share(unit)
     cut = scenario.warm_up_requests
     trails, numbers = dict[str, Trail](), dict[Place, Numbers]()
     for name, settings in scenario.policies.items():
@@ -295,17 +297,18 @@ JUDGED = 2_000
 """About how many decisions of a policy in a replication an oracle judges if requests queue: 5 to 15 us each."""
 
 
-def judged_share(scenario: ScenarioConfiguration, case: Case) -> float | None:
+def judged_share(unit: Unit) -> float | None:
     """Return the share of the requests whose decisions the simulation judges by foresight; None if misroutes stay unknown.
 
     It is 0 if nothing waits and no device streams: the executions alone tell every misroute. In batches later arrivals matter,
     and where models are loaded, waits for memory are not foreseen.
     """
-    if case.batches or case.loads:
+    scenario, cases = unit.scenario, {id(part.case): part.case for part in unit.parts or (unit,)}.values()
+    if any(case.batches or case.loads for case in cases):
         return None
-    if case.streams:
+    if any(case.streams for case in cases):
         return 1.0 if scenario.foresee_misroutes else None
-    return min(JUDGED / scenario.requests, 1.0) if case.queues else 0.0
+    return min(JUDGED / scenario.requests, 1.0) if unit.case.queues else 0.0
 
 
 def _own_devices(mix: Mix) -> list[Kind]:
@@ -386,7 +389,7 @@ class UnitWorld:
         if len(groups) > 1:  # else each group would compute the columns of all requests
             columns = Columns(columns.keys, cache(columns.__getitem__))
         log = RequestLog(columns, slice(cut, unit.scenario.requests)).answered
-        judged = unit.calibrated is None and judged_share(unit.scenario, unit.case) is not None
+        judged = unit.calibrated is None and judged_share(unit) is not None
         run = _MeasuredRun(trail, columns, cut, decision_regret_s(self._drawn.truth, trail) if judged else None)
         batches: list[tuple[BatchAccount, float] | None] = []
         for number, (account, target) in enumerate(zip(trail.batches, unit.case.targets, strict=False)):

@@ -195,6 +195,11 @@ class DeviceConfiguration(Configuration):
     price_per_hour: Annotated[float, Field(ge=0.0, le=1e9)] | None = None
     """Price of an hour of each box, whether it is used or not; left out: it costs nothing."""
 
+    @property
+    def loads_models(self) -> bool:
+        """Whether requests may wait until their model is loaded."""
+        return self.memory_gb is not None and self.evict != "never"
+
     @field_validator("execution")
     @classmethod
     def _is_a_known_kind(cls, name: str | None) -> str | None:

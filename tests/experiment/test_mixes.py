@@ -299,3 +299,12 @@ def test_devices_that_batch_otherwise_at_another_site_are_refused() -> None:
     sites = {"here": {}, "there": {"devices": {"gateway": {"profile": "@cpu1-gru", "batching": batching}}}}
     with pytest.raises(InputError, match=r"sites\.there\.devices\.gateway"):
         simnmt.run(scenario(devices=devices, sites=sites))
+
+
+def test_a_copy_of_a_site_may_have_no_request_but_a_site_must_have_some() -> None:
+    few = scenario(requests=60, replications=1, policies={"edge": {}})
+    sites = {"branches": {"count": 50}}
+    assert row_of(simnmt.run(few | {"sites": sites}), "edge")["requests"] == 60
+    with pytest.raises(InputError) as caught:
+        simnmt.run(few | {"sites": sites | {"rome": {"share": 1e-6}}})
+    assert caught.value.exit_status == 2

@@ -179,7 +179,7 @@ def test_batches_of_languages_with_models_of_their_own_hold_one_language(memory:
 def test_a_site_may_have_models_of_its_own_device(scenario: dict[str, Any]) -> None:
     cloud = scenario["devices"]["cloud"]
     own = {"models": {"de-en": cloud["models"]["de-en"]}, "memory_gb": 1.5}
-    sites = {"berlin": {"workloads": ["de-en"], "devices": {"gateway": own}}, "paris": {"devices": {"gateway": None}}}
+    sites = {"paris": {"devices": {"gateway": None}}, "berlin": {"workloads": ["de-en"], "devices": {"gateway": own}}}
     scenario |= {"sites": sites, "policies": {"edge": {}, "cloud": {}}}
     result = simnmt.run(scenario, jobs=1)
     rows = {(row["site"], row["policy"]): row for row in result.summary_rows if row["workload"] == "all"}
