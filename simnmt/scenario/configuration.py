@@ -156,7 +156,7 @@ class ScenarioConfiguration(Configuration):
     """What the first device does about requests whose answers do not come, such as `{timeout_ms: 500}`. Left out: it waits."""
     fit: FitConfiguration = FitConfiguration()
     """What the policies learn from."""
-    policies: Annotated[Policies, Field(min_length=1)]
+    policies: Annotated[Policies, Field(min_length=1, json_schema_extra={"minProperties": 1})]
     """How targets are chosen, by name; a policy named after its kind needs no `kind`."""
     gap_analysis: bool = False
     """Also run the first C-NMT policy with one source of loss after another replaced by the truth (CNMT-19)."""

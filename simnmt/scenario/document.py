@@ -19,7 +19,7 @@ from simnmt.base.errors import InputError, printable
 from simnmt.base.extension import OBJECT, ListOfPython, of_object
 from simnmt.base.files import read_bounded
 from simnmt.scenario.errors import Location, ScenarioError, describe_value, format_location, quote_text
-from simnmt.scenario.yaml_text import MAX_DEPTH, Mark, Marks, Place, parse_yaml, place_of
+from simnmt.scenario.yaml_text import MAX_DEPTH, UNPRINTABLE, Mark, Marks, Place, parse_yaml, place_of
 
 MAX_BYTES = 1 << 18
 """A scenario has a few thousand bytes; the parser takes some seconds for this many."""
@@ -99,6 +99,9 @@ def plain_data(value: object, *, option: str | None = None, location: Location =
         return os.fspath(value)
     if isinstance(value, numbers.Real) and not isinstance(value, bool):
         return int(value) if isinstance(value, numbers.Integral) else float(value)
+    if isinstance(value, str) and UNPRINTABLE.search(value):
+        what = "holds a control character, which is no part of a text"
+        raise ScenarioError(f"{format_location(location)}: {what}".removeprefix(": "), path=option)
     if objects or value is None or isinstance(value, (str, bool)):
         return value
     what = f"a {type(value).__name__} is no text, number, mapping or list"

@@ -94,6 +94,8 @@ class Index:
     @property
     def records(self) -> list[Record]:
         """All records in file order: by layer, then bits, then slice. Raises `ValueError` for an index of another shape."""
+        if not set(self.bits) <= set(BITS):
+            raise ValueError(self.bits)
         geometry, records, offset = self.configuration.geometry, list[Record](), 0
         for layer, of_layer in zip(range(geometry.layers), self.layers, strict=True):
             for bits, sums, errors in zip(self.bits, of_layer.crc32, of_layer.squared_error, strict=True):
@@ -103,8 +105,6 @@ class Index:
                     size = record_size(geometry.weights_per_shard, bits, count)
                     records.append(Record(layer, piece, bits, offset, size, count, crc32, error))
                     offset += size
-        if not set(self.bits) <= set(BITS):
-            raise ValueError(self.bits)
         return records
 
 

@@ -148,6 +148,9 @@ def test_data_that_no_file_can_hold_is_refused_by_its_key() -> None:
     with pytest.raises(ScenarioError) as caught:
         Override.of(("a", "b"), [{1, 2}])
     assert ": 0: " in str(caught.value)
+    with pytest.raises(ScenarioError) as caught:
+        document_of({"name": "a", "description": "\x1b[31m"})
+    assert str(caught.value).startswith("description: ")
 
 
 def test_a_resolved_scenario_is_written_in_block_style() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
 import shutil
@@ -71,6 +72,15 @@ def test_a_store_gives_its_model_again(written: Path) -> None:
         store.check_model(WEIGHTS.fingerprint)
         with pytest.raises(StoreError, match=r"shards of another model, made \(give this model's store\)"):
             store.check_model(random_weights(seed=1).fingerprint)
+
+
+def test_an_index_with_bits_that_no_shard_has_is_refused_before_sizes_are_computed(written: Path, tmp_path: Path) -> None:
+    shutil.copytree(written, tmp_path / "store")
+    index = json.loads((tmp_path / "store" / "store.json").read_text())
+    index["bits"][0] = 2**63
+    (tmp_path / "store" / "store.json").write_text(json.dumps(index))
+    with pytest.raises(StoreError, match=r"store\.json"):
+        ShardStore(tmp_path / "store")
 
 
 def test_records_fill_the_file_by_layer_then_bits_and_their_fields_are_aligned(written: Path) -> None:
