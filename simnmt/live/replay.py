@@ -42,7 +42,7 @@ from simnmt.results.run import LiveMeasurement, Run
 from simnmt.results.stability import with_stability
 from simnmt.results.summary import Device, Numbers, measure, replicated, rows, with_deadlines_of_all, with_regret
 from simnmt.service.client import DelayedTransport, TranslationClient
-from simnmt.service.load import Load, LoadLog, run_precisely, send_load
+from simnmt.service.load import SOON_S, Load, LoadLog, run_precisely, send_load
 from simnmt.service.messages import FORCED_LENGTH, ServiceError
 
 LIVE = "live"
@@ -287,10 +287,11 @@ async def send(
         clients = [await stack.enter_async_context(one.settings.client(one.transport)) for one in sendings]
         for one, client in zip(sendings, clients, strict=True):
             await one.warm_up(client)
+        begin_s = time.monotonic() + SOON_S
         for transport in filter(None, [*transports, *(one.transport for one in sendings)]):
-            transport.begin_s = time.monotonic()
+            transport.begin_s = begin_s
         loads = [
-            send_load(one.load(), client, timeout_s=one.settings.timeout_s, ended=ended)
+            send_load(one.load(), client, timeout_s=one.settings.timeout_s, ended=ended, begin_s=begin_s)
             for one, client in zip(sendings, clients, strict=True)
         ]
         return list(await asyncio.gather(*loads))
