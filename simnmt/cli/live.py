@@ -411,7 +411,7 @@ def _servers(given: Sequence[str], devices: Sequence[str]) -> dict[str, str]:
 @grouped
 def validate(
     changes: Changes,
-    scenario: Annotated[str, argument("SCENARIO|@NAME", "Its first workload is replayed, by its own arrivals.")],
+    scenario: Annotated[str, argument("SCENARIO|@NAME", "Its first workload, or all its sites, by their own arrivals.")],
     policies: Annotated[str | None, option("LIST", "Policies of the scenario. [default: all that can be deployed]")] = None,
     any_model: AnyModel = False,
     within: Annotated[float | None, share_option("End with status 3 if a structural error of a mean is greater.")] = None,
@@ -433,8 +433,9 @@ def validate(
     with prints_of_users():
         names = policies.split(",") if policies else ()
         validation = run_validation(_read_plan(scenario, changes), policies=names, any_model=any_model, progress=note)
-    rows = [row.cells() for row in validation.rows]
-    table = Table.of_texts("", list(rows[0]), [list(row.values()) for row in rows], words=2, id="errors")
+    rows = validation.cells()
+    words = list(rows[0]).index("live ms")
+    table = Table.of_texts("", list(rows[0]), [list(row.values()) for row in rows], words=words, id="errors")
     sentences = [ranking.sentence for ranking in validation.rankings]
     print_result(as_json, validation.document, lambda: "\n".join([table.to_text(), LEGEND, "", *sentences]))
     if validation.warning is not None:

@@ -197,6 +197,10 @@ class Unit:
         """Name of its site in results."""
         return ALL if self.site is None else self.site.name
 
+    def line_name(self, copy: int = 0) -> str:
+        """Return the name that keys what is drawn of the links of a copy of its site."""
+        return self.network if self.site is None else f"{self.network}/{self.site.name} {copy}"
+
     @property
     def has_own_device(self) -> bool:
         """True if the device that decides can execute requests."""

@@ -368,7 +368,7 @@ def _draw_workload(
     lines: list[list[Line]] = [[] for _ in numbers]
     for at, copy in copies:
         of_site = units[numbers[at]]
-        name = of_site.network if is_one_line else f"{of_site.network}/{of_site.site_name} {copy}"
+        name = of_site.network if is_one_line else of_site.line_name(copy)
         lines[at].append(Line(name, routes_of(of_site, of_site.lines[copy], name, of_site.nodes), of_site.nodes))
     if len(copies) == 1 and unit.has_own_device:
         on_line = partial(columns_on_links, lines[0][0].routes, unit.nodes)

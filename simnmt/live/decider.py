@@ -42,20 +42,13 @@ class Decision:
     sent_as: int
 
 
-def refuse_sites(plan: RunPlan) -> None:
-    """Raise `InputError` for a scenario with sites, whose requests are drawn for all sites together."""
-    if plan.sites:
-        what = "a scenario with sites is not replayed: its requests are those of all sites together"
-        raise InputError(what, remedy="write the site as a scenario without sites, with its part of the rate")
-
-
 def live_unit(plan: RunPlan, workload: str | None = None, site: str | None = None) -> Unit:
     """Return the unit of a scenario that a gateway serves: its first workload, unless named, on its first network.
 
     `site`: whose gateway it is; None: the first one's that has a gateway and the workload. Raises `InputError` for a workload
     or a site that the scenario does not have, and for a device that streams its model.
     """
-    scenario, cases, networks = plan.scenario, plan.cases, plan.networks
+    scenario, cases, networks, of_site = plan.scenario, plan.cases, plan.networks, None
     if plan.sites or site is not None:
         sites = {part.name: part for part in plan.sites if part.has_device}
         if not sites or (site is not None and site not in sites):
@@ -64,6 +57,7 @@ def live_unit(plan: RunPlan, workload: str | None = None, site: str | None = Non
         part = sites[site] if site else next((part for part in sites.values() if workload in part.cases), first)
         scenario, cases = part.scenario, part.cases
         networks = {network: links[0] for network, links in part.networks.items()}
+        of_site = part if len(plan.sites) > 1 else None  # a single one is as a scenario without
     name = next(iter(cases)) if workload is None else workload
     if name not in cases:
         raise InputError(f"no workload {name}", remedy=f"one of {', '.join(cases)}")
@@ -71,7 +65,7 @@ def live_unit(plan: RunPlan, workload: str | None = None, site: str | None = Non
         if target.streaming is not None:
             raise InputError(f"device {target.device} streams its model, which is simulated alone")
     network, links = next(iter(networks.items()))
-    return Unit(scenario, cases[name], network, links, 0)
+    return Unit(scenario, cases[name], network, links, 0, site=of_site)
 
 
 def deployable_policy(unit: Unit, policy: str) -> PolicySettings:

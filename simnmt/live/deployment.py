@@ -18,15 +18,17 @@ from simnmt.base.random_streams import stream
 from simnmt.base.suggestions import did_you_mean
 from simnmt.batching import Batching
 from simnmt.batching.custom import CustomBatching
+from simnmt.experiment import draws
 from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.draws import draw, learn
 from simnmt.experiment.inputs import GIGABYTE
-from simnmt.experiment.routes import Routes, routes
+from simnmt.experiment.mix import draw_mix
+from simnmt.experiment.routes import Routes
 from simnmt.experiment.targets import Target
+from simnmt.experiment.units import learn_parts
 from simnmt.live.decider import live_unit
 from simnmt.live.engine import ONE_BY_ONE, EngineSettings
 from simnmt.live.model_engines import ModelEngines
-from simnmt.network.link import bytes_per_token
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.results.places import ALL
@@ -165,9 +167,7 @@ def batching_of(target: Target) -> Batching:
 
 def routes_of(unit: Unit) -> Routes:
     """Return the links of a unit with the moments at which its series begin, as its simulation has them."""
-    token_bytes = tuple(bytes_per_token(profile.model.vocab) for profile in unit.case.profiles)
-    devices, scenario = tuple(unit.scenario.devices), unit.scenario
-    return routes(unit.links, devices, token_bytes, unit.nodes, scenario.seed, unit.replication, unit.network)
+    return draws.routes_of(unit, unit.links, unit.line_name(), unit.nodes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -184,18 +184,38 @@ class ReplayedRequests:
     node: NDArray[np.int32]
     """The end node that asks; in a closed loop, that of each client counts instead."""
     clients: Clients | None
+    gateway: NDArray[np.int32]
+    """Number of the gateway to which it is sent, in the order of the sites."""
+
+    def at(self, gateway: int) -> ReplayedRequests:
+        """Return the requests of one gateway."""
+        rows = np.flatnonzero(self.gateway == gateway)
+        if rows.size == len(self.gateway):
+            return self
+        return ReplayedRequests(
+            None if self.offsets_s is None else self.offsets_s[rows],
+            self.src_len[rows],
+            self.tgt_len[rows],
+            [self.texts[row] for row in rows.tolist()],
+            self.node[rows],
+            self.clients,
+            self.gateway[rows],
+        )
 
 
 def replayed_requests(unit: Unit) -> ReplayedRequests:
-    """Draw the requests of a unit, with texts of random words."""
-    drawn = draw(unit, learn(unit))
+    """Draw the requests of a unit, of all its sites together, with texts of random words."""
+    mix = draw_mix(unit, learn_parts(unit)) if unit.parts else None
+    drawn = draw(unit, learn(unit)) if mix is None else mix.drawn
     src_len, tgt_len, node, offsets_s = drawn.truth.src_len, drawn.truth.tgt_len, drawn.truth.node, drawn.issued_s
     assert tgt_len is not None and node is not None
-    src_end, tgt_end = end_tokens(unit.case.profiles[0].length_unit.end_of_sentence)
+    gateway = np.zeros(len(src_len), np.int32) if mix is None else mix.part
+    units = [part.case.profiles[0].length_unit for part in unit.parts or (unit,)]
+    src_end, tgt_end = np.array([end_tokens(one.end_of_sentence) for one in units])[gateway].T
     src_len = np.maximum(src_len + (1 - src_end), 2)
     tgt_len = np.maximum(tgt_len + (1 - tgt_end), 1)
     random = stream(unit.scenario.seed, unit.replication, "words")
     words = [f"w{number}" for number in random.integers(0, 10_000, int((src_len - 1).sum())).tolist()]
     ends = np.cumsum(src_len - 1).tolist()
     texts = [" ".join(words[begin:end]) for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
-    return ReplayedRequests(offsets_s, src_len, tgt_len, texts, node, drawn.clients)
+    return ReplayedRequests(offsets_s, src_len, tgt_len, texts, node, drawn.clients, gateway)

@@ -117,10 +117,12 @@ class ModelEngines:
         self._hurried, self.waiting = False, 0
 
     async def ready(self) -> None:
-        """Load each model once, one after another, to learn its size.
+        """Load each model once, one after another, to learn its size, unless a service before this one has done so.
 
         Raises `InputError` for a memory that is too small, `NmtError` for a model that cannot be loaded.
         """
+        if self.hashes:
+            return
         # Processes are copies of one that has imported the libraries of the engines, which takes seconds.
         backends = {settings.backend for settings in self.models.values() if settings.loader is None}
         libraries = [BACKENDS[backend].partition(":")[0] for backend in backends if backend in BACKENDS]

@@ -7,8 +7,10 @@ those of the others are NaN, so that nothing is said of misroutes or of the best
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from hashlib import sha256
@@ -28,7 +30,7 @@ from simnmt.experiment.draws import learn
 from simnmt.experiment.notes import fits
 from simnmt.experiment.run import cell_of
 from simnmt.experiment.units import UnitResult
-from simnmt.live.decider import live_unit, refuse_sites
+from simnmt.live.decider import live_unit
 from simnmt.live.deployment import ReplayedRequests, expected_hash, replayed_requests, routes_of
 from simnmt.live.server import outcome_of, served_hash
 from simnmt.network.series import RttSeries
@@ -40,7 +42,7 @@ from simnmt.results.run import LiveMeasurement, Run
 from simnmt.results.stability import with_stability
 from simnmt.results.summary import Device, Numbers, measure, replicated, rows, with_deadlines_of_all, with_regret
 from simnmt.service.client import DelayedTransport, TranslationClient
-from simnmt.service.load import Load, LoadLog, run_precisely, send_load
+from simnmt.service.load import SOON_S, Load, LoadLog, run_precisely, send_load
 from simnmt.service.messages import FORCED_LENGTH, ServiceError
 
 LIVE = "live"
@@ -139,7 +141,9 @@ def replay_plan(
 
     Raises `InputError` for a service that cannot be reached, refuses the requests, or answers none of a replication.
     """
-    refuse_sites(plan)
+    if plan.sites:
+        what = "a scenario with sites is not replayed: its requests are those of all sites together"
+        raise InputError(what, remedy="write the site as a scenario without sites, with its part of the rate")
     unit, scenario = live_unit(plan, settings.workload), plan.scenario
     served = _served(run_precisely(_health(settings)), unit, settings)
     total, ended = scenario.requests * scenario.replications, 0
@@ -160,7 +164,7 @@ def replay_plan(
         turn = f", replication {replication + 1} of {scenario.replications}" if scenario.replications > 1 else ""
         announce(f"sending {scenario.requests:,} requests to {settings.url} ({served.policy}){turn}")
         transport = _transport(unit_of, served) if settings.delays else None
-        log = run_precisely(send(requests, settings, count, transport))
+        (log,) = run_precisely(send([Sending(requests, settings, transport)], count))
         truth, trail = _measured_columns(unit_of, requests, log, served.target, texts=settings.texts is not None)
         replays.append(_Replay(unit_of, requests, log, trail, _result(unit_of, served, log, truth, trail)))
     return _run_result(plan, settings, served, replays, begun)
@@ -238,37 +242,59 @@ def _transport(unit: Unit, served: _Served) -> DelayedTransport:
     return DelayedTransport(hops)
 
 
-async def send(
-    requests: ReplayedRequests,
-    settings: ReplaySettings,
-    ended: Callable[[], None] = lambda: None,
-    *transports: DelayedTransport | None,
-) -> LoadLog:
-    """Send requests to a service, after a few that open connections; series of delays begin with the requests that count.
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """Requests that are sent to one service."""
 
-    Raises `InputError` if the first requests are not answered. `transports`: the client's own, and further ones.
-    """
-    forced = None if settings.texts is not None else requests.tgt_len.tolist()
-    clients = requests.clients
-    load = Load(
-        requests.texts,
-        settings.source,
-        settings.target,
-        forced,
-        None if requests.offsets_s is None else requests.offsets_s.tolist(),
-        1 if clients is None else clients.count,
-        None if clients is None else clients.think_s.tolist(),
-    )
-    async with settings.client(transports[0] if transports else None) as client:
-        first = await send_load(load.warm_up(), client, timeout_s=settings.timeout_s)
+    requests: ReplayedRequests
+    settings: ReplaySettings
+    transport: DelayedTransport | None = None
+    """Delays from the load generator to the service."""
+
+    def load(self) -> Load:
+        """Return the requests as the load generator sends them."""
+        requests, settings, clients = self.requests, self.settings, self.requests.clients
+        return Load(
+            requests.texts,
+            settings.source,
+            settings.target,
+            None if settings.texts is not None else requests.tgt_len.tolist(),
+            None if requests.offsets_s is None else requests.offsets_s.tolist(),
+            1 if clients is None else clients.count,
+            None if clients is None else clients.think_s.tolist(),
+        )
+
+    async def warm_up(self, client: TranslationClient) -> None:
+        """Send a few requests that open connections. Raises `InputError` if none is answered."""
+        settings, load = self.settings, self.load().warm_up()
+        first = await send_load(load, client, timeout_s=settings.timeout_s)
         if not first.answered.any():
             remedy = "see the service's log"
-            if forced is not None and FORCED_LENGTH in first.fault:
+            if load.forced_lens is not None and FORCED_LENGTH in first.fault:
                 remedy = "start the service with --forced-lengths, or give --text FILE"
             raise InputError(f"{settings.url} answers no request: {first.fault}", remedy=remedy)
-        for transport in filter(None, transports):
-            transport.begin_s = time.monotonic()
-        return await send_load(load, client, timeout_s=settings.timeout_s, ended=ended)
+
+
+async def send(
+    sendings: Sequence[Sending], ended: Callable[[], None] = lambda: None, transports: Sequence[DelayedTransport] = ()
+) -> list[LoadLog]:
+    """Send requests to services at the same time, after a few that open connections.
+
+    `transports`: other delays, whose series begin with the requests that count, as those of the sendings do. Raises
+    `InputError` if the first requests to a service are not answered.
+    """
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(one.settings.client(one.transport)) for one in sendings]
+        for one, client in zip(sendings, clients, strict=True):
+            await one.warm_up(client)
+        begin_s = time.monotonic() + SOON_S
+        for transport in filter(None, [*transports, *(one.transport for one in sendings)]):
+            transport.begin_s = begin_s
+        loads = [
+            send_load(one.load(), client, timeout_s=one.settings.timeout_s, ended=ended, begin_s=begin_s)
+            for one, client in zip(sendings, clients, strict=True)
+        ]
+        return list(await asyncio.gather(*loads))
 
 
 def _live_devices(unit: Unit) -> list[Device]:

@@ -432,9 +432,10 @@ class ModelServer(LiveService[ModelEngines]):
         *,
         log: TextIO | None = None,
         on_error: Callable[[str], None] = print,
+        keeps_engine: bool = False,
     ) -> None:
         """See `LiveService`; the models have the names of the pairs."""
-        super().__init__("server", engines, front, access, limits, log, on_error, keeps_engine=False)
+        super().__init__("server", engines, front, access, limits, log, on_error, keeps_engine)
         self._loads = Counter("simnmt_model_loads", "Loads, by model.", ["model"], registry=self.metrics)
         for model in engines.models:
             self._loads.labels(model)  # counted from 0

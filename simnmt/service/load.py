@@ -32,6 +32,9 @@ STOPPING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGHUP", "SIGTERM
 WARM_UP = 3
 """Requests before those that count: the first ones open connections and fill caches."""
 
+SOON_S = 0.05
+"""Time before the first request of an open loop."""
+
 
 @dataclass(frozen=True, slots=True)
 class Load:
@@ -142,11 +145,16 @@ def _number(text: str) -> float:
 
 
 async def send_load(
-    load: Load, client: TranslationClient, *, timeout_s: float = 60.0, ended: Callable[[], None] = lambda: None
+    load: Load,
+    client: TranslationClient,
+    *,
+    timeout_s: float = 60.0,
+    ended: Callable[[], None] = lambda: None,
+    begin_s: float | None = None,
 ) -> LoadLog:
     """Send all requests and return what became of them. An open loop wants precise timers (`run_precisely`).
 
-    `ended`: called whenever a request has ended.
+    `ended`: called whenever a request has ended. `begin_s`: moment from which the offsets of an open loop count; None: soon.
     """
     log = LoadLog.of(len(load.texts))
 
@@ -178,7 +186,7 @@ async def send_load(
         clients = sorted(range(load.clients), key=think_s.__getitem__)[: len(load.texts)]
         await asyncio.gather(*map(think_and_ask, clients))
     else:
-        log.begin_s, tasks = time.monotonic() + 0.05, list[asyncio.Task[None]]()
+        log.begin_s, tasks = begin_s or time.monotonic() + SOON_S, list[asyncio.Task[None]]()
         for request, offset_s in enumerate(load.offsets_s):
             due_s = log.begin_s + float(offset_s)
             if (left_s := due_s - time.monotonic()) > 0.0:

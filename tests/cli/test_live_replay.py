@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from simnmt.live import validation
+from simnmt.live.validation_runs import Figures
 from tests.command_line import Command, Tree, assert_complaint
 from tests.live.sleeping_service import sleeping
 
@@ -85,8 +86,8 @@ def test_a_wrong_request_is_refused_before_anything_is_measured(simnmt: Command,
 def test_the_result_is_printed_written_and_judged(
     simnmt: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, within: str, status: int
 ) -> None:
-    live, structural, predicted = (validation.Figures(mean, mean, mean, 0.5) for mean in (1.0, 1.02, 1.4))
-    row = validation.Comparison("lan", "cnmt", live, live, structural, predicted, (1.0,), (), False)
+    live, structural, predicted = (Figures(mean, mean, mean, 0.5) for mean in (1.0, 1.02, 1.4))
+    row = validation.Comparison("lan", "cnmt", "all", live, live, structural, predicted, (1.0,), (), False)
     made = validation.Validation("mine <1>", 1, 10, [row], [validation.Ranking("lan", ("cnmt",), ("cnmt",), ())], 1e9)
     monkeypatch.setattr(validation, "validate", lambda plan, **options: made)
     done = simnmt("validate", "@live-smoke", "--within", within, "--out", str(tmp_path / "out"))

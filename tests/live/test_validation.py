@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,15 +15,15 @@ from simnmt.live.decider import live_unit
 from simnmt.live.deployment import replayed_requests
 from simnmt.live.validation import (
     Comparison,
-    Figures,
-    LiveRun,
     Validation,
     _compared,
     _ranked,
     _reason_void,
-    structural_figures,
+    structural_latency_s,
     validate,
 )
+from simnmt.live.validation_runs import Figures, LiveRun
+from simnmt.results.places import ALL
 from simnmt.service.load import LoadLog
 from tests.live.fake_engines import load_paced
 from tests.live.live_services import engine_settings, plan_of
@@ -65,12 +66,16 @@ def run_of(plan: RunPlan, policy: str, target: int, pace: float = 1.0) -> LiveRu
     return LiveRun(unit, policy, requests, log, (0.0, 0.0), (0.0, 0.0), references_s, True)
 
 
+def structural_errors(run: LiveRun, *others: LiveRun) -> Figures:
+    return run.figures(structural_latency_s(run, others)).errors(run.figures(run.log.latency_s))
+
+
 @pytest.mark.parametrize(("policy", "target"), [("edge", 0), ("cloud", 1)])
 def test_a_run_that_behaved_as_the_simulated_world_has_no_structural_error(plan: RunPlan, policy: str, target: int) -> None:
     run, other = run_of(plan, policy, target), run_of(plan, policy, target, pace=2.0)
     assert run.overhead_s(target) == pytest.approx(np.full(60, OVERHEAD_S))
     assert run.log.queue_s.max() > 0.01, "requests queued"
-    errors = structural_figures(run, [other]).errors(run.figures)
+    errors = structural_errors(run, other)
     assert errors.mean_s == pytest.approx(0.0, abs=1e-9) and errors.p95_s == pytest.approx(0.0, abs=1e-9)
 
 
@@ -84,14 +89,14 @@ def test_executions_in_batches_are_fitted_to_the_live_ones() -> None:
     received_s = apart_s + RTT_S + slow_s
     log = replace(run.log, due_s=apart_s, received_s=received_s, execution_s=slow_s, queue_s=np.zeros(60))
     slowed = replace(run, log=log, requests=replace(requests, offsets_s=apart_s))
-    assert structural_figures(slowed, [slowed]).errors(slowed.figures).mean_s == pytest.approx(0.0, abs=1e-3)
+    assert structural_errors(slowed, slowed).mean_s == pytest.approx(0.0, abs=1e-3)
 
 
 def test_the_first_device_is_simulated_as_its_kind_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(KINDS, "ticking", Ticking)
     overrides = ["requests=60", "networks={lan: {rtt: {constant_ms: 25}}}", "devices.gateway.execution=ticking"]
     run = run_of(plan_of("@live-smoke", *overrides), "edge", 0)
-    assert structural_figures(run, [run]).errors(run.figures).mean_s != pytest.approx(0.0, abs=1e-3)
+    assert structural_errors(run, run).mean_s != pytest.approx(0.0, abs=1e-3)
 
 
 def test_a_run_beside_other_load_or_with_lost_requests_is_void(plan: RunPlan) -> None:
@@ -110,9 +115,9 @@ def test_disturbed_runs_lend_no_overheads_to_others(plan: RunPlan) -> None:
     run, other = run_of(plan, "edge", 0), run_of(plan, "edge", 0)
     late = replace(other, log=replace(other.log, received_s=other.log.received_s + 1.0))
     cell = (run.unit.network, "edge")
-    predicted = {(*cell, run.unit.replication): run.figures}
+    predicted = {(*cell, ALL, run.unit.replication): run.figures(run.log.latency_s)}
     for others in ({late: "disturbed"}, {late: "disturbed", run_of(plan, "cloud", 1): ""}):
-        compared = _compared(cell, {run: "", **others}, predicted)
+        (compared,) = _compared(cell, {run: "", **others}, predicted)
         assert compared.voids == ("disturbed",)
         assert compared.structural.errors(compared.live).mean_s == pytest.approx(0.0, abs=1e-9)
 
@@ -126,7 +131,7 @@ def row(policy: str, live_s: tuple[float, ...], predicted_s: float, structural_s
     live, structural, predicted = (
         Figures(mean, mean, mean, 0.5) for mean in (float(np.mean(live_s)), structural_s, predicted_s)
     )
-    return Comparison("lan", policy, live, live, structural, predicted, live_s, (), False)
+    return Comparison("lan", policy, ALL, live, live, structural, predicted, live_s, (), False)
 
 
 def test_only_policies_that_are_clearly_apart_live_can_be_inverted() -> None:
@@ -169,19 +174,62 @@ def test_live_runs_are_compared_with_both_simulations(monkeypatch: pytest.Monkey
     assert sum(line.startswith("run ") for line in lines) == 4
 
 
+SITES = {
+    "berlin": {"workloads": ["de-en"], "networks": {"lan": {"rtt": {"constant_ms": 10}}}},
+    "paris": {"workloads": ["fr-en"], "networks": {"lan": {"rtt": {"constant_ms": 40}}}},
+}
+
+
+def scenario_of_sites(**keys: Any) -> dict[str, Any]:
+    """Two sites of one language each, and one server with a model for each."""
+    workload, gru = {"lengths": "@de-en-tatoeba"}, {"profile": "@cpu1-gru", "outside_range_share": 1.0}
+    return {
+        "version": 1,
+        "name": "branches",
+        "requests": 40,
+        "replications": 1,
+        "workloads": {name: workload | {"arrivals": {"kind": "poisson", "rate_rps": 12}} for name in ("de-en", "fr-en")},
+        "devices": {
+            "gateway": gru,
+            "cloud": {"outside_range_share": 1.0, "models": dict.fromkeys(("de-en", "fr-en"), gru["profile"])},
+        },
+        "policies": {"cloud": {}, "cnmt": {}},
+        "sites": SITES,
+    } | keys
+
+
+def test_two_gateways_offload_to_one_server_of_two_models() -> None:
+    """The engines take the same time for each step, so that what was measured live says what the simulation should be."""
+    plan = plan_of(scenario_of_sites())
+    engines = {device: engine_settings(load_paced) for device in ("gateway", "cloud")}
+    validation = validate(plan, any_model=True, engines=engines)
+    rows = {(row.policy, row.site): row for row in validation.rows}
+    assert set(rows) == {(policy, site) for policy in ("cloud", "cnmt") for site in (ALL, "berlin", "paris")}
+    for row in rows.values():
+        error = row.structural.errors(row.live)
+        assert error.offloaded_share == 0.0 and (row.void or abs(error.mean_s) < 0.3)
+    means_s = {site: rows["cloud", site].live.mean_s for site in SITES}
+    assert means_s["paris"] - means_s["berlin"] > 0.01, "each site has its own line"
+    assert [row["site"] for row in validation.cells()[:3]] == [ALL, "berlin", "paris"]
+    assert all(len(ranking.live) == 0 for ranking in validation.rankings), "one run of each policy ranks nothing"
+
+
 @pytest.mark.parametrize(
     ("scenario", "overrides"),
     [
+        (scenario_of_sites(sites=SITES | {"rome": {"workloads": ["de-en"], "devices": {"gateway": None}}}), ()),
+        (scenario_of_sites(sites=SITES | {"paris": SITES["paris"] | {"workloads": ["de-en", "fr-en"]}}), ()),
+        (scenario_of_sites(sites=SITES | {"paris": SITES["paris"] | {"count": 2}}), ()),
         ("@tiers", ()),
         ("@quickstart", ()),
         ("@live-smoke", ("devices.cloud.count=2",)),
         ("@live-smoke", ("requests=30", "devices.cloud.failures={intervals_s: [[0, 100000]]}")),
     ],
-    ids=["access link", "back to back", "boxes", "no predicted answer"],
+    ids=["no gateway", "two workloads", "several sites", "access link", "back to back", "boxes", "no predicted answer"],
 )
 def test_what_cannot_be_compared_is_refused_before_an_engine_starts(
-    monkeypatch: pytest.MonkeyPatch, scenario: str, overrides: tuple[str, ...]
+    monkeypatch: pytest.MonkeyPatch, scenario: Any, overrides: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr("simnmt.live.validation.EngineProcess", None)
+    monkeypatch.setattr("simnmt.live.validation_runs.EngineProcess", None)
     with pytest.raises(InputError):
         validate(plan_of(scenario, *overrides))

@@ -1,0 +1,377 @@
+"""The live runs of a validation: the gateways of a scenario's sites before shared servers, all on this box.
+
+Load generator, gateways and servers run in this process, each engine in one of its own; delays of the network are slept.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import astuple, dataclass, fields, replace
+from itertools import product
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.base import random_streams
+from simnmt.base.arrays import Floats
+from simnmt.base.errors import InputError, SimnmtError
+from simnmt.experiment.cases import RunPlan, Unit
+from simnmt.experiment.mix import mixed_units
+from simnmt.experiment.targets import Target
+from simnmt.live.decider import deployable_policy, live_unit, replayed_targets
+from simnmt.live.deployment import (
+    ReplayedRequests,
+    engine_settings,
+    holds_models,
+    model_engines,
+    replayed_requests,
+    routes_of,
+    target_of,
+)
+from simnmt.live.engine import EngineSettings
+from simnmt.live.engine_process import EngineProcess
+from simnmt.live.gateway import GatewaySettings, LiveGateway
+from simnmt.live.model_engines import ModelEngines
+from simnmt.live.replay import ReplaySettings, Sending, send
+from simnmt.live.server import FrontSettings, LiveServer, ModelServer
+from simnmt.results.live_log import DecisionRecord, LiveLog, RequestRecord, read_live_log
+from simnmt.service.client import DelayedTransport
+from simnmt.service.http_server import Access, Limits
+from simnmt.service.load import LoadLog
+
+Progress = Callable[[str], None]
+REFERENCE_EVERY_S = 1.0
+"""Time between the reference executions of an idle engine."""
+IDLE_S = 0.02
+"""Time without an execution after which an engine surely was idle, and longer than any turnaround."""
+USUAL_S = 3e-4
+"""Handover and turnaround where none was measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The figures of one run, or their means over runs."""
+
+    mean_s: float
+    p50_s: float
+    p95_s: float
+    offloaded_share: float
+
+    @classmethod
+    def of(cls, latency_s: Floats, target: NDArray[np.int64]) -> Figures:
+        """Return the figures of requests."""
+        p50_s, p95_s = np.quantile(latency_s, (0.5, 0.95)).tolist()
+        return cls(float(latency_s.mean()), p50_s, p95_s, float((target > 0).mean()))
+
+    @classmethod
+    def mean_of(cls, runs: Sequence[Figures]) -> Figures:
+        """Return the mean of each figure."""
+        return cls(*np.mean([astuple(run) for run in runs], axis=0).tolist())
+
+    def errors(self, live: Figures) -> Figures:
+        """Return the errors against live figures: relative, and the difference of the offloaded shares."""
+        return Figures(
+            self.mean_s / live.mean_s - 1.0,
+            self.p50_s / live.p50_s - 1.0,
+            self.p95_s / live.p95_s - 1.0,
+            self.offloaded_share - live.offloaded_share,
+        )
+
+
+def gateways_of(unit: Unit) -> tuple[Unit, ...]:
+    """Return what each gateway serves, in the order of the sites."""
+    if len(unit.parts) == 1:
+        return (replace(unit.parts[0], site=None),)  # a single site is as a scenario without
+    return unit.parts or (unit,)
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A box that executes requests: the gateway of a site, or a device behind all gateways."""
+
+    unit: Unit
+    """As its gateway serves it, or as the first gateway sees it."""
+    number: int
+    """Of its target."""
+    gateway: int | None
+    """Number of the gateway that it is; None behind."""
+
+    @property
+    def target(self) -> Target:
+        """The target that it is."""
+        return self.unit.case.targets[self.number]
+
+    @property
+    def name(self) -> str:
+        """The device, with the site of a gateway."""
+        at_site = self.gateway is not None and self.unit.site is not None
+        return f"{self.target.device} at {self.unit.site_name}" if at_site else self.target.device
+
+
+def boxes_of(unit: Unit) -> list[Box]:
+    """Return the boxes of a unit: the gateways, then the devices behind."""
+    gateways = gateways_of(unit)
+    behind = [Box(gateways[0], number, None) for number in range(1, len(gateways[0].case.targets))]
+    return [Box(gateway, 0, number) for number, gateway in enumerate(gateways)] + behind
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LiveRun:
+    """One live run of a policy."""
+
+    unit: Unit
+    policy: str
+    requests: ReplayedRequests
+    log: LoadLog
+    handover_s: tuple[float, ...]
+    """Of each box, the usual time from sending a sentence to an idle engine to the begin of its execution."""
+    turnaround_s: tuple[float, ...]
+    """Of each box, the usual time from the end of an execution to the begin of the next one that waits."""
+    references_s: Mapping[str, Floats]
+    """By name of the box."""
+    decides_again: bool
+    """True if the policy, given what each gateway had measured, makes the same decisions again."""
+
+    @property
+    def valid(self) -> NDArray[np.bool_]:
+        """Requests that were answered where the policy sent them."""
+        return self.log.answered & ~self.log.fell_back
+
+    @property
+    def target(self) -> NDArray[np.int64]:
+        """The target of each request; 0 if none answered."""
+        return np.maximum(self.log.target, 0)
+
+    @property
+    def box(self) -> NDArray[np.int64]:
+        """Number of the box of each request's target, in the order of `boxes_of`."""
+        return np.where(self.target == 0, self.requests.gateway, self.target + len(gateways_of(self.unit)) - 1)
+
+    def figures(self, latency_s: Floats, gateway: int | None = None) -> Figures:
+        """Return the figures of the valid requests with such latencies, of one gateway or of all.
+
+        Raises `SimnmtError` if no request is valid.
+        """
+        rows = self.valid if gateway is None else self.valid & (self.requests.gateway == gateway)
+        if not rows.any():
+            raise SimnmtError(f"a live run of {self.policy} answered no request as decided: {self.log.fault}")
+        return Figures.of(latency_s[rows], self.log.target[rows])
+
+    def link_s(self) -> tuple[Floats, Floats]:
+        """Return the seconds that the network prescribes for each request on its way to its target and back."""
+        requests, target = self.requests, self.target
+        assert requests.offsets_s is not None
+        up_s, down_s = np.zeros(len(target)), np.zeros(len(target))
+        for number, unit in enumerate(gateways_of(self.unit)):
+            rows = np.flatnonzero(requests.gateway == number)
+            nothing_s, node = np.zeros(len(rows)), np.zeros(len(rows), np.int32)
+            ways = routes_of(unit).ways(requests.offsets_s[rows], node, requests.src_len[rows], requests.tgt_len[rows])
+            for way_s, side in ((up_s, ways.uplink_s), (down_s, ways.downlink_s)):
+                way_s[rows] = np.choose(target[rows], [nothing_s, *side])
+        return up_s, down_s
+
+    def overhead_s(self, box: int) -> Floats:
+        """Return what the latency of each request of a box holds beside waiting, execution and links."""
+        log, there = self.log, self.valid & (self.box == box)
+        waiting_s = np.maximum(log.queue_s - self.handover_s[box], 0.0)
+        overhead_s: Floats = (log.latency_s - waiting_s - log.execution_s - sum(self.link_s()))[there]
+        return overhead_s
+
+
+def _engine_gaps_s(requests: Sequence[RequestRecord], device: str) -> tuple[float, float]:
+    """Return the usual handover to an idle engine and its usual turnaround, by the log of its own box.
+
+    Between two executions of which the second waits, the engine sends an answer, and its front may use the same processor.
+    """
+    done = [one for one in requests if (one.device, one.outcome) == (device, "done")]
+    times_s = np.array([(one.decision_s, one.queue_s, one.execution_s) for one in done], np.float64)
+    decision_s, queue_s, execution_s = times_s.reshape(-1, 3).T
+    begin_s = decision_s + queue_s
+    order = np.argsort(begin_s)
+    gap_s = begin_s[order][1:] - (begin_s + execution_s)[order][:-1]
+    queue_s = queue_s[order][1:]
+    handover_s = queue_s[gap_s > IDLE_S]
+    usual_s = float(np.median(handover_s)) if handover_s.size else USUAL_S
+    turnaround_s = gap_s[(queue_s > 2.0 * usual_s + 1e-3) & (gap_s >= 0.0) & (gap_s < IDLE_S)]
+    return usual_s, float(np.median(turnaround_s)) if turnaround_s.size >= 3 else min(usual_s, USUAL_S)
+
+
+def unit_at(plan: RunPlan, network: str, replication: int) -> Unit:
+    """Return what is validated: the first workload, or all sites. Raises `InputError` for sites that no gateway can be."""
+    template = replace(
+        live_unit(plan), network=network, links=plan.networks[network], replication=replication, keeps_requests=False, site=None
+    )
+    for site in plan.sites:
+        if not site.has_device:
+            raise InputError(f"site {site.name} has no gateway", remedy=f"give sites.{site.name}.devices")
+        if len(site.cases) > 1:
+            what = f"site {site.name} has several workloads, and a live gateway serves one"
+            raise InputError(what, remedy=f"name one in sites.{site.name}.workloads")
+        if plan.scenario.sites[site.name].count > 1:
+            what = f"site {site.name} is several sites, and this is one gateway"
+            raise InputError(what, remedy=f"set sites.{site.name}.count=1")
+    if plan.sites and not plan.is_mixed:
+        raise InputError("the sites share no devices, and here they do", remedy="remove share_devices")
+    return mixed_units(plan, template) if plan.sites else template
+
+
+def check(unit: Unit, policies: Sequence[str]) -> None:
+    for gateway in gateways_of(unit):
+        for policy in policies:
+            deployable_policy(gateway, policy)
+        if gateway.case.arrivals.discipline != "open":
+            what = f"workload {gateway.case.name} has no arrivals of its own, which a validation replays"
+            raise InputError(what, remedy="give it such as arrivals: {kind: poisson, rate_rps: 5}")
+        if routes_of(gateway).access is not None:
+            remedy = "validate a scenario that begins at its gateway"
+            raise InputError("requests reach the first device over a link", remedy=remedy)
+        if gateway.case.loads:
+            what = "which models are in memory depends on earlier runs, so a validation keeps all of them there"
+            raise InputError(what, remedy="leave memory_gb out, or give evict: never")
+        for target in gateway.case.targets:
+            target_of(gateway, target.device)
+            if gateway.scenario.count_of(target.device, gateway.case.name) > 1:
+                remedy = f"set devices.{target.device}.count=1"
+                raise InputError(f"{target.device} is several boxes, and this is one", remedy=remedy)
+
+
+def engines_of(
+    plan: RunPlan, unit: Unit, folder: Path, given: Mapping[str, EngineSettings], any_model: bool
+) -> list[EngineSettings | ModelEngines]:
+    """Return how the engines of each box are loaded, each box on a processor of its own if there are enough.
+
+    Engines that share a processor run no reference executions, which would slow the others down.
+    """
+    allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    boxes, engines = boxes_of(unit), list[EngineSettings | ModelEngines]()
+    # The first gateway and the devices behind come first, the other gateways last.
+    order = sorted(range(len(boxes)), key=lambda number: bool(boxes[number].gateway))
+    every_s = REFERENCE_EVERY_S if not allowed or len(boxes) <= len(allowed) else inf
+    for number, box in enumerate(boxes):
+        device = box.target.device
+        cpus = (allowed[order.index(number) % len(allowed)],) if allowed else ()
+        place = folder / f"engine {number}"
+        place.mkdir()
+        if box.gateway is None and holds_models(plan, device):
+            if device in given:
+                engines.append(ModelEngines(dict.fromkeys(plan.cases, given[device])))
+            else:
+                engines.append(model_engines(plan, device, place, {}, any_model, cpus=cpus))
+        else:
+            settings = given.get(device) or engine_settings(box.target, place, cpus=cpus)
+            engines.append(replace(settings, reference_every_s=every_s))
+    return engines
+
+
+async def replayed_runs(
+    plan: RunPlan,
+    policies: Sequence[str],
+    settings: Sequence[EngineSettings | ModelEngines],
+    folder: Path,
+    any_model: bool,
+    progress: Progress,
+) -> list[LiveRun]:
+    """Replay every policy on every network once a replication, in another order each time."""
+    engines = [EngineProcess(one) if isinstance(one, EngineSettings) else one for one in settings]
+    runs = list[LiveRun]()
+    try:
+        progress("loading the engines")
+        for engine in engines:
+            await engine.ready()
+        for replication in range(plan.scenario.replications):
+            cells = list(product(plan.networks, policies))
+            order = random_streams.stream(plan.scenario.seed, replication, "order of live runs").permutation(len(cells))
+            for network, policy in (cells[number] for number in order):
+                progress(f"run {len(runs) + 1} of {plan.scenario.replications * len(cells)}: {policy} on {network}")
+                place = folder / str(len(runs))
+                place.mkdir()
+                unit = unit_at(plan, network, replication)
+                runs.append(await _live_run(unit, policy, engines, place, any_model, progress))
+    finally:
+        for engine in engines:
+            await engine.close()
+    return runs
+
+
+async def _live_run(
+    unit: Unit,
+    policy: str,
+    engines: Sequence[EngineProcess | ModelEngines],
+    folder: Path,
+    any_model: bool,
+    progress: Progress,
+) -> LiveRun:
+    requests, gateways, boxes = replayed_requests(unit), gateways_of(unit), boxes_of(unit)
+    has_models = any(isinstance(engine, ModelEngines) for engine in engines)
+    # Only models are told apart by languages.
+    pairs = [_languages(gateway.case.name) if has_models else ("de", "en") for gateway in gateways]
+    front = FrontSettings(forced_lengths=True, deadline_s=120.0, waiting=100_000)
+    (source, target), *more_pairs = dict.fromkeys(pairs)
+    behind = replace(front, source=source, target=target, more_pairs=tuple(more_pairs))
+    paths = [folder / f"{number}.jsonl" for number in range(len(boxes))]
+    async with AsyncExitStack() as stack:
+        options: list[dict[str, Any]] = [
+            {"log": stack.enter_context(path.open("w", encoding="utf-8")), "on_error": progress, "keeps_engine": True}
+            for path in paths
+        ]
+
+        async def url_of(service: LiveServer | ModelServer | LiveGateway) -> str:
+            stack.push_async_callback(service.close)
+            stack.push_async_callback(service.http.stop)
+            await service.start()
+            return service.http.url
+
+        urls: dict[str, str] = {}
+        for box, engine, of_box in zip(boxes, engines, options, strict=True):
+            if box.gateway is None:
+                kind: Any = ModelServer if isinstance(engine, ModelEngines) else LiveServer
+                urls[box.target.device] = await url_of(kind(engine, behind, Access(), Limits(), **of_box))
+        sendings, transports = list[Sending](), list[DelayedTransport]()
+        for number, (of_site, pair, engine, of_box) in enumerate(zip(gateways, pairs, engines, options, strict=False)):
+            assert isinstance(engine, EngineProcess)
+            at_site = replace(front, source=pair[0], target=pair[1])
+            settings = GatewaySettings(of_site, policy, urls, at_site, any_model=any_model, offload_s=60.0, delays=True)
+            gateway = LiveGateway(settings, engine, **of_box)
+            replay = ReplaySettings(await url_of(gateway), source=pair[0], target=pair[1], timeout_s=180.0, connections=1_000)
+            sendings.append(Sending(requests.at(number), replay))
+            transports += gateway.transports
+        load = _joined(await send(sendings, transports=transports), requests.gateway)
+    logs = [read_live_log(path) for path in paths]
+    seconds = [np.array([one.execution_s for one in log.references]) for log in logs]
+    references_s = dict(zip((box.name for box in boxes), seconds, strict=True))
+    gaps_s = [
+        _engine_gaps_s(log.requests, "server" if box.gateway is None else box.target.device)
+        for box, log in zip(boxes, logs, strict=True)
+    ]
+    handover_s, turnaround_s = zip(*gaps_s, strict=True)
+    decides_again = all(_decides_again(gateway, policy, log) for gateway, log in zip(gateways, logs, strict=False))
+    return LiveRun(unit, policy, requests, load, handover_s, turnaround_s, references_s, decides_again)
+
+
+def _languages(workload: str) -> tuple[str, str]:
+    source, _, target = workload.partition("-")
+    return source, target
+
+
+def _joined(logs: Sequence[LoadLog], gateway: NDArray[np.int32]) -> LoadLog:
+    """Return the logs of all gateways as one; `gateway`: number of that of each request."""
+    joined = replace(LoadLog.of(len(gateway)), begin_s=logs[0].begin_s)
+    for number, log in enumerate(logs):
+        for field in fields(log):
+            if isinstance(column := getattr(log, field.name), np.ndarray):
+                getattr(joined, field.name)[gateway == number] = column
+        joined.fault = joined.fault or log.fault
+    return joined
+
+
+def _decides_again(unit: Unit, policy: str, log: LiveLog) -> bool:
+    """Return whether the policy of a gateway, given what it had measured, makes the same decisions again."""
+    assert log.begin is not None
+    events, initial_s = log.decider_events, dict(enumerate(log.begin.initial_s, start=1))
+    decided = [event.target for event in events if isinstance(event, DecisionRecord)]
+    return replayed_targets(unit, policy, initial_s, events) == decided
