@@ -232,6 +232,7 @@ BYTES = 4 * 3 * 50_000 * 64
 """Of both embeddings and the output layer in float32, beside which the cells are few."""
 
 
+@pytest.mark.deep
 def test_a_model_takes_the_memory_of_its_weights_and_its_files_are_read_from_a_known_cache(tmp_path: Path) -> None:
     architecture = GRU.model_copy(update=SIZES)
     save_checkpoint(tmp_path, build_model(architecture), architecture)

@@ -17,6 +17,7 @@ from simnmt.experiment.run import units_of
 from simnmt.experiment.units import learn_parts
 from simnmt.policies.decision import LeastTotal
 from simnmt.results.run import Run
+from tests.campaigns.harness import deep
 from tests.units import plan_of
 from tests.worlds import needs_compiled
 
@@ -54,7 +55,7 @@ def assert_equal_columns(ours: Run, theirs: Run) -> None:
     pd.testing.assert_frame_equal(ours_requests, their_requests, check_exact=True)
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [1, deep(2)])
 def test_one_site_written_as_sites_gives_equal_bytes(jobs: int) -> None:
     keys = {"workloads": {"de-en": workload(9.0, end_nodes=3)}, "warm_up_requests": 100, "slo": {"p95_ms": 900}}
     without, with_site = (simnmt.run(scenario(**keys, **sites), jobs=jobs) for sites in ({}, {"sites": {"hq": {}}}))

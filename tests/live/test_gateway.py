@@ -249,6 +249,7 @@ async def outage_amid_requests(gateway: LiveGateway, server: subprocess.Popen[st
     return [moment_s - gateway.begin_s for moment_s in moments_s]
 
 
+@pytest.mark.deep
 def test_a_killed_server_is_left_out_as_in_the_reference(
     services: Services, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,7 @@ from simnmt.profile.profile_file import read_profile, write_profile
 from simnmt.results.live_log import RequestRecord, read_live_log
 from simnmt.service.client import Exchange
 from simnmt.service.messages import ServiceError, TranslateRequest
+from tests.campaigns.harness import deep
 from tests.live.fake_engines import ARCHITECTURE, load_echo, load_paced, load_refused_once, load_slowly
 from tests.live.live_services import FRONT, Services, ask, engine_settings, unit_of
 
@@ -202,7 +203,7 @@ def scenario_of_models(folder: Path, make_scenario: Any) -> str:
     return "scenario.json"
 
 
-@pytest.mark.parametrize(("form", "loads"), [("options", 2), ("scenario", 3)])
+@pytest.mark.parametrize(("form", "loads"), [deep("options", 2), ("scenario", 3)])
 def test_real_models_are_served_by_the_command(tmp_path: Path, make_scenario: Any, form: str, loads: int) -> None:
     """By the sizes that a scenario states, one model is in memory; by those of the processes, both are."""
     (tmp_path / "tiny.json").write_text(ARCHITECTURE.model_dump_json())
