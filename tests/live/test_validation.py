@@ -11,8 +11,10 @@ import pytest
 from simnmt.base.errors import InputError
 from simnmt.devices import KINDS
 from simnmt.experiment.cases import RunPlan
+from simnmt.experiment.mix import draw_mix
+from simnmt.experiment.units import learn_parts
 from simnmt.live.decider import live_unit
-from simnmt.live.deployment import replayed_requests
+from simnmt.live.deployment import replayed_requests, routes_of
 from simnmt.live.validation import (
     Comparison,
     Validation,
@@ -22,7 +24,7 @@ from simnmt.live.validation import (
     structural_latency_s,
     validate,
 )
-from simnmt.live.validation_runs import Figures, LiveRun
+from simnmt.live.validation_runs import Figures, LiveRun, gateways_of, unit_at
 from simnmt.results.places import ALL
 from simnmt.service.load import LoadLog
 from tests.live.fake_engines import load_paced
@@ -196,6 +198,18 @@ def scenario_of_sites(**keys: Any) -> dict[str, Any]:
         "policies": {"cloud": {}, "cnmt": {}},
         "sites": SITES,
     } | keys
+
+
+@pytest.mark.parametrize("sites", [{"berlin": {}, "paris": {}}, {"berlin": {}}], ids=len)
+def test_the_lines_of_gateways_begin_where_those_of_simulated_sites_do(sites: dict[str, Any]) -> None:
+    workloads = {"de-en": scenario_of_sites()["workloads"]["de-en"]}
+    devices = {name: {"profile": "@cpu1-gru", "outside_range_share": 1.0} for name in ("gateway", "cloud")}
+    network = {"lan": {"rtt": "@cp1"}}
+    plan = plan_of(scenario_of_sites(sites=sites, workloads=workloads, networks=network, devices=devices))
+    unit = unit_at(plan, "lan", 1)
+    begins_s = [part.lines[0].routes.begin_s for part in draw_mix(unit, learn_parts(unit)).parts]
+    assert [routes_of(gateway).begin_s for gateway in gateways_of(unit)] == begins_s
+    assert len({*begins_s}) == len(sites), "each line begins elsewhere"
 
 
 def test_two_gateways_offload_to_one_server_of_two_models() -> None:
