@@ -71,7 +71,14 @@ def devices_of(unit: Unit, group: Group) -> list[Device]:
     # Every group has the same columns.
     loads = any(part.scenario.devices[first.name].loads_models for part in unit.parts or (unit,))
     servers, workers = max(group.boxes.stop - group.boxes.start, 1), group.workers or first.workers
-    return [replace(first, servers=servers, workers=workers, loads=loads), *others]
+    own = replace(first, servers=servers, workers=workers, loads=loads)
+    return [replace(device, load_s=_load_s(unit, number)) for number, device in enumerate([own, *others])]
+
+
+def _load_s(unit: Unit, number: int) -> tuple[float, ...]:
+    """Return the seconds in which a target loads the model of each part; 0 for a model that is never loaded."""
+    models = [part.case.targets[number].model for part in _parts(unit)]
+    return tuple(0.0 if model is None or model.stays else model.load_s for model in models)
 
 
 def _models(unit: Unit, number: int, cases: Sequence[Case | None]) -> Models:

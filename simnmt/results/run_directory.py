@@ -235,7 +235,7 @@ def load_run(directory: Path, scenario: Row) -> Run:
             raise TypeError
         workloads = [cell.workload for cell in wholes(summary["rows"])]
     with _read(directory / MANIFEST):
-        devices = {name: tuple(Device(**device) for device in manifest[DEVICES][name]) for name in workloads}
+        devices = {name: tuple(_device(**device) for device in manifest[DEVICES][name]) for name in workloads}
         replicated = {Place.of(row): dict(row["values"]) for row in manifest[REPLICATIONS]}
         engines, engine_reasons = dict(manifest["engines"]), dict(manifest["engine_reasons"])
     with _read(directory / SUMMARY):
@@ -253,6 +253,10 @@ def load_run(directory: Path, scenario: Row) -> Run:
             engine_reasons=engine_reasons,
             manifest=manifest,
         )
+
+
+def _device(load_s: Sequence[float] = (), **device: Any) -> Device:
+    return Device(load_s=tuple(load_s), **device)
 
 
 def _stored_cells(directory: Path, devices: Mapping[str, tuple[Device, ...]], summary: Row) -> list[Cell]:

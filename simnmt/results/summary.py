@@ -46,6 +46,8 @@ class Device:
     """True if its model is streamed from its disk."""
     loads: bool = False
     """True if it loads and evicts models."""
+    load_s: tuple[float, ...] = ()
+    """Seconds in which it loads the model of each part of a mix, or of the one workload; 0 for a model that stays in memory."""
 
 
 def measure(
@@ -129,6 +131,11 @@ def measure(
             if account is not None:
                 # The share of each box in the work of full batches.
                 work_s = work_s / max(by_box.sum(), 1.0) * saturated_s
+            if loading and any(device.load_s):
+                # A box is as busy as its disk if that has more to do than its workers.
+                load_s = np.asarray(device.load_s)[log["part"][there] if "part" in log else 0] * log["model_load"][there]
+                loading_s = np.bincount(log["server"][there], load_s, minlength=device.servers)
+                work_s = np.maximum(work_s, device.workers * loading_s)
             numbers[f"{name}_load"] = float(work_s.sum()) / (device.servers * device.workers * working_s)
             numbers[f"{name}_busiest_load"] = float(work_s.max()) / (device.workers * working_s)
     return numbers | {"makespan_s": makespan_s, "throughput_rps": requests / (makespan_s - start_s)}

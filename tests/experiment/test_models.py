@@ -46,6 +46,13 @@ def test_a_run_shows_the_loads_of_a_device(scenario: dict[str, Any], tmp_path: P
     assert all(row["misrouted_share"] is None for row in result.summary_rows), "no oracle foresees waits for memory"
 
 
+def test_a_box_is_overloaded_if_its_disk_is(scenario: dict[str, Any]) -> None:
+    """About half of 2 requests/s of two languages ask for a load of 2 s: the disk has twice the work that it can do."""
+    row = simnmt.run(scenario, jobs=1).summary_rows[0]
+    assert row["cloud_busiest_load"] == pytest.approx(row["model_loads"] * 2.0 * row["offered_rps"] / 300, rel=0.02)
+    assert row["cloud_busiest_load"] > 1.5 and "cloud" in row["unstable"]
+
+
 @pytest.mark.parametrize("changes", [{"memory_gb": None}, {"memory_gb": 3, "evict": "never"}])
 def test_models_that_are_always_in_memory_are_profiles_by_workload(scenario: dict[str, Any], changes: dict[str, Any]) -> None:
     cloud = scenario["devices"]["cloud"]
