@@ -176,10 +176,10 @@ def arrival_times(unit: Unit) -> Seconds | None:
     return arrivals.times(unit.scenario.requests, RandomStream(*unit.stream("arrivals"))) if open_loop else None
 
 
-def routes_of(unit: Unit, links: Network, name: str, nodes: int) -> Routes:
-    """Return the routes of a unit over some links; `name`: keys what is drawn."""
+def routes_of(unit: Unit, links: Network, name: str, nodes: int, is_first: bool = True) -> Routes:
+    """Return the routes of a unit over some links; `name` keys what is drawn, and `is_first` tells the first of all lines."""
     token_bytes = tuple(bytes_per_token(profile.model.vocab) for profile in unit.case.profiles)
-    return routes(links, tuple(unit.scenario.devices), token_bytes, nodes, unit.scenario.seed, unit.replication, name)
+    return routes(links, tuple(unit.scenario.devices), token_bytes, nodes, unit.scenario.seed, unit.replication, name, is_first)
 
 
 def requests_of(columns: dict[str, Array], issued_s: Array | None) -> tuple[Truth, Requests, NDArray[np.int64] | None]:

@@ -369,7 +369,8 @@ def _draw_workload(
     for at, copy in copies:
         of_site = units[numbers[at]]
         name = of_site.network if is_one_line else of_site.line_name(copy)
-        lines[at].append(Line(name, routes_of(of_site, of_site.lines[copy], name, of_site.nodes), of_site.nodes))
+        is_first = of_site.site_name == units[0].site_name and not copy  # one for all workloads there
+        lines[at].append(Line(name, routes_of(of_site, of_site.lines[copy], name, of_site.nodes, is_first), of_site.nodes))
     if len(copies) == 1 and unit.has_own_device:
         on_line = partial(columns_on_links, lines[0][0].routes, unit.nodes)
         columns = drawn_columns(unit, learnt, lambda rows, block: on_line(issued_s[rows], block))

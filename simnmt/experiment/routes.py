@@ -125,18 +125,25 @@ class Line:
 
 
 def routes(
-    network: Network, devices: tuple[str, ...], token_bytes: tuple[int, ...], nodes: int, seed: int, replication: int, name: str
+    network: Network,
+    devices: tuple[str, ...],
+    token_bytes: tuple[int, ...],
+    nodes: int,
+    seed: int,
+    replication: int,
+    name: str,
+    is_first: bool = True,
 ) -> Routes:
-    """Draw the routes of one replication: all but the first shift the starts of traces; own links begin anywhere.
+    """Draw the routes of one replication: traces begin anywhere, but for the shared ones of the first line in the first one.
 
-    `name`: the network's; it keys what is drawn.
+    `name`: the line's; it keys what is drawn. `is_first`: among the lines of all sites.
     """
 
     def hop(device: str, links: tuple[Link, ...], link_per_node: bool) -> Hop:
         if link_per_node:
             uniform = random_streams.uniform(seed, replication, f"{name}/{device} starts", nodes)
             return Hop(links, tuple((uniform * [links[node % len(links)].rtt.duration_s for node in range(nodes)]).tolist()))
-        if replication == 0:
+        if replication == 0 and is_first:
             return Hop(links, (0.0,))
         stream = f"{name}/trace start" if device == devices[-1] else f"{name}/{device} trace start"
         return Hop(links, (float(random_streams.stream(seed, replication, stream).random()) * links[0].rtt.duration_s,))

@@ -312,3 +312,11 @@ def test_a_copy_of_a_site_may_have_no_request_but_a_site_must_have_some() -> Non
     with pytest.raises(InputError) as caught:
         simnmt.run(few | {"sites": sites | {"rome": {"share": 1e-6}}})
     assert caught.value.exit_status == 2
+
+
+def test_series_of_several_sites_begin_apart_in_the_first_replication_too() -> None:
+    unit = units_of(plan_of(scenario(sites={"hq": {}, "branches": {"count": 2}})), None)[0]
+    mix = draw_mix(unit, learn_parts(unit))
+    begins_s = {line.name: line.routes.begin_s for line in mix.lines}
+    assert begins_s["n/hq 0"] == 0.0
+    assert len({*begins_s.values()}) == len(begins_s) == 3
