@@ -32,6 +32,7 @@ from simnmt.experiment.trial import (
     judge_certainty,
 )
 from simnmt.results.metrics import objective_metric
+from simnmt.results.places import BEHIND
 from simnmt.results.statistics import Estimate, change_percent
 from simnmt.results.summary import Row, known
 from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
@@ -79,10 +80,6 @@ class SiteBoxes:
     def __str__(self) -> str:
         boxes = " and ".join(f"{count} {device}" for device, count in self.boxes.items()) or "none"
         return f"{self.sites} x {boxes}" if self.sites > 1 else boxes
-
-
-BEHIND = "behind"
-"""Name of the devices that the sites share."""
 
 
 def boxes_by_site(placement: Placement) -> dict[str, SiteBoxes]:

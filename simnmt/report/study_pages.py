@@ -11,7 +11,7 @@ from typing import Any
 from simnmt.base.errors import shorten
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.capacity import SURE, Capacities, Capacity
-from simnmt.experiment.deployment import BEHIND, Candidate, DeploymentPlan
+from simnmt.experiment.deployment import Candidate, DeploymentPlan
 from simnmt.experiment.trial import Outcome
 from simnmt.report.charts import SYMBOLS, Axis, Chart, Control, Mark, Panel, beside, plain, series_colour, short
 from simnmt.report.figures import policy_line
@@ -22,7 +22,7 @@ from simnmt.report.table import Column, Table, change, estimate, group_columns
 from simnmt.report.words import words
 from simnmt.results.comparison import NOTHING, Comparison, describe_value
 from simnmt.results.number_text import digits, format_interval, percent
-from simnmt.results.places import CellName, by_cell, wholes
+from simnmt.results.places import BEHIND, CellName, by_cell, wholes
 from simnmt.results.summary import Row, format_objective, objective_name
 from simnmt.results.sweep_table import BEST, BOUND, EQUAL, POINT, TABLE, TIED, SweepTable
 

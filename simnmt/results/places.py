@@ -8,6 +8,8 @@ from typing import Any, NamedTuple, TypeVar
 Row = TypeVar("Row", bound=Mapping[str, Any])
 ALL = "all"
 """The site or the workload of rows that are about all of them; the only site of a scenario without sites."""
+BEHIND = "behind"
+"""Name of the devices that sites share, where boxes are counted by site."""
 
 
 class CellName(NamedTuple):

@@ -10,7 +10,7 @@ from simnmt.base.laws import DrawnNumber
 from simnmt.base.suggestions import did_you_mean
 from simnmt.network.configuration import MOST_MEAN_RTT_MS, links_of
 from simnmt.policies.baselines import FixedPolicy
-from simnmt.results.places import ALL
+from simnmt.results.places import ALL, BEHIND
 from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import Location, format_location
@@ -50,11 +50,11 @@ def _sites(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
             yield place, f"{what} (give workloads.{workload}.arrivals a rate)"
     if scenario.sites and not scenario.shares_devices:
         yield ("share_devices",), "sites share the devices behind their first ones (leave share_devices out)"
-    names: set[str] = {ALL}
+    names = {ALL: "the sum", BEHIND: "the devices that sites share"}
     for single in scenario.single_sites:
         if single.name in names:
-            yield ("sites", single.site), f"{single.name} already names {'the sum' if single.name == ALL else 'another site'}"
-        names.add(single.name)
+            yield ("sites", single.site), f"{single.name} already names {names[single.name]}"
+        names[single.name] = "another site"
     for name, site in scenario.sites.items():
         place = ("sites", name)
         for number, workload in enumerate(site.workloads or ()):
@@ -70,8 +70,8 @@ def _sites(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
     for workload in scenario.workloads if scenario.sites else ():
         if not any(workload in scenario.workloads_at(site) for site in scenario.sites):
             yield ("workloads", workload), "requested at no site"
-        if workload == ALL:
-            yield ("workloads", workload), f"{ALL} names the sum of the workloads"
+    if ALL in scenario.workloads and scenario.shares_devices and (scenario.sites or len(scenario.workloads) > 1):
+        yield ("workloads", ALL), f"{ALL} names the sum of the workloads"
 
 
 def _lines(scenario: ScenarioConfiguration) -> Iterator[Misfit]:

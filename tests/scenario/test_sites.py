@@ -199,6 +199,8 @@ def test_a_workload_is_judged_by_its_own_service_level(scenario: ScenarioConfigu
         (["sites.berlin.share=0"], "sites.berlin.share"),
         (["sites.branches.count=0"], "sites.branches.count"),
         (["sites.all={}"], "sites.all"),
+        (["sites.behind={}"], "sites.behind"),
+        (["sites={}", "workloads.all={lengths: '@de-en-news', arrivals: {kind: poisson, rate_rps: 3}}"], "workloads.all"),
         (["sites.branches-2={}"], "sites.branches-2"),
         (["late_answers={timeout_ms: 100}"], "sites.rome.devices"),
         (["sites.branches.networks.today.rtt_mean_ms={dist: lognrm, s: 1}"], "sites.branches.networks.today.rtt_mean_ms.dist"),
