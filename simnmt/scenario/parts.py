@@ -270,7 +270,7 @@ class SiteConfiguration(Configuration):
     """The lines of this site by the names of the scenario's networks, each in place of the whole network of that name."""
     devices: dict[DeviceName, DeviceConfiguration | None] = Field(default={})
     """The first device at this site, such as `{gateway: {profile: "@x"}}`; `{gateway: null}`: it has none, and all of its
-    requests go to the first device behind. The devices behind are those of all sites."""
+    requests go to the one device behind. The devices behind are those of all sites."""
     policies: Policies = Field(default={})
     """How this site chooses targets, by the names of the scenario's policies."""
 

@@ -7,7 +7,7 @@ from itertools import chain
 from math import inf
 
 from simnmt.base.laws import DrawnNumber
-from simnmt.base.suggestions import did_you_mean
+from simnmt.base.suggestions import did_you_mean, format_list
 from simnmt.network.configuration import MOST_MEAN_RTT_MS, links_of
 from simnmt.policies.baselines import FixedPolicy
 from simnmt.results.places import ALL, BEHIND
@@ -65,8 +65,13 @@ def _sites(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
                 yield (*place, "policies", policy), f"unknown policy ({did_you_mean(policy, scenario.policies)})"
             elif settings.knows_truth != scenario.policies[policy].knows_truth:
                 yield (*place, "policies", policy), "knows the truth at one site and not at another; choose another name"
-        if scenario.late_answers is not None and scenario.own_device(name) is None:
-            yield (*place, "devices"), "late_answers are executed by the first device, and this site has none"
+        if scenario.own_device(name) is None:
+            first, *behind = scenario.devices
+            if len(behind) > 1:
+                choices = format_list(behind, "or")
+                yield (*place, "devices", first), f"without it, no device decides between {choices} (give this site a {first})"
+            if scenario.late_answers is not None:
+                yield (*place, "devices"), "late_answers are executed by the first device, and this site has none"
     for workload in scenario.workloads if scenario.sites else ():
         if not any(workload in scenario.workloads_at(site) for site in scenario.sites):
             yield ("workloads", workload), "requested at no site"
