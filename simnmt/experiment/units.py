@@ -39,11 +39,11 @@ from simnmt.experiment.routes import Line, estimate_age_s
 from simnmt.experiment.targets import Decoding
 from simnmt.network.outages import DownTimes
 from simnmt.results.columns import Array
-from simnmt.results.device_accounts import BatchAccount, Log, StreamAccount
+from simnmt.results.device_accounts import Log, StreamAccount
 from simnmt.results.metrics import Criteria
 from simnmt.results.places import ALL, Place
 from simnmt.results.requests import Columns, Engine, RequestLog, Trail, Truth, decision_regret_s, run_columns, were_answered
-from simnmt.results.summary import Device, Numbers, known, measure
+from simnmt.results.summary import BatchedWork, Device, Numbers, known, measure
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.world.engine import decode_all, simulate
 from simnmt.world.inputs import PolicySetup, World
@@ -398,12 +398,12 @@ class UnitWorld:
         log = RequestLog(columns, slice(cut, unit.scenario.requests)).answered
         judged = unit.calibrated is None and judged_share(unit) is not None
         run = _MeasuredRun(trail, columns, cut, decision_regret_s(self._drawn.truth, trail) if judged else None)
-        batches: list[tuple[BatchAccount, float] | None] = []
+        batches: list[BatchedWork | None] = []
         for number, (account, target) in enumerate(zip(trail.batches, unit.case.targets, strict=False)):
             if account is None or target.decoding is None:
                 batches.append(None)
-                continue
-            batches.append((account, self._saturated_s(log, number)))
+            else:
+                batches.append(BatchedWork(account, self._saturated_s(log, number)))
         if mix is None or len(groups) == 1:
             yield groups[0], self._measured_group(run, groups[0], slice(0, unit.scenario.requests), batches)
             return
@@ -412,8 +412,7 @@ class UnitWorld:
             is_whole = group is groups[0]
             rows = slice(0, unit.scenario.requests) if is_whole else mix.rows_of(group)
             of_group = shares[:, list(group.parts)].sum(axis=1).tolist()
-            batched = batches if is_whole else [one and (one[0], one[1] * of_group[at]) for at, one in enumerate(batches)]
-            numbers = self._measured_group(run, group, rows, batched)
+            numbers = self._measured_group(run, group, rows, batches)
             for number, device in enumerate(unit.scenario.devices):
                 numbers[f"{device}_work_share"] = None if isnan(of_group[number]) else of_group[number]
                 for name in (f"{device}_load", f"{device}_busiest_load"):
@@ -424,40 +423,48 @@ class UnitWorld:
                         numbers[name] = loads[name]
             measured.append((group, numbers))
         busiest = f"{next(iter(unit.scenario.devices))}_busiest_load"
+        workers = {group.workers for group in groups if group.site != ALL and group.workers is not None}
         of_sites = [load for group, numbers in measured if group.site != ALL and (load := numbers[busiest]) is not None]
         for group, numbers in measured:
-            if group.site == ALL and isinstance(group.workers, float):  # each box has the workers of its site
+            if group.site == ALL and len(workers) > 1:  # each box has the workers of its site
                 numbers[busiest] = max(of_sites)
         yield from measured
 
-    def _saturated_s(self, log: RequestLog, number: int) -> float:
-        """Return the seconds that one server of a target needs with full batches, each of one profile's sentences."""
-        by_profile: dict[str, list[int]] = {}
-        parts = _parts(self._unit)
+    def _saturated_s(self, log: RequestLog, number: int) -> NDArray[np.float64]:
+        """Return the seconds that a target needs with full batches for the sentences of each part.
+
+        Together full are the batches of one profile's sentences on boxes of one kind, and parts take seconds by their tokens.
+        """
+        alike: dict[tuple[str, int], list[int]] = {}
+        parts, device = _parts(self._unit), list(self._unit.scenario.devices)[number]
         for at, part in enumerate(parts):
-            by_profile.setdefault(part.case.targets[number].profile.name, []).append(at)
-        there, seconds = log["target"] == number, 0.0
-        for of_profile in by_profile.values():
-            rows = np.flatnonzero(there if len(by_profile) == 1 else there & np.isin(log["part"], of_profile))
-            decoding = parts[of_profile[0]].case.targets[number].decoding
-            if decoding is not None:
-                seconds += saturated_s(decoding, log["src_len"][rows], log["tgt_len"][rows], self._unit.engine)
+            alike.setdefault((part.case.targets[number].profile.name, id(part.scenario.devices[device])), []).append(at)
+        there, seconds = log["target"] == number, np.zeros(len(parts))
+        for of_kind in alike.values():
+            decoding = parts[of_kind[0]].case.targets[number].decoding
+            rows = np.flatnonzero(there if len(alike) == 1 else there & np.isin(log["part"], of_kind))
+            if decoding is None or not rows.size:
+                continue
+            src_len, tgt_len = log["src_len"][rows], log["tgt_len"][rows]
+            part_of = log["part"][rows] if len(parts) > 1 else np.zeros(len(rows), np.int64)
+            tokens = np.bincount(part_of, tgt_len + 1.0, minlength=len(parts))
+            seconds += tokens / tokens.sum() * saturated_s(decoding, src_len, tgt_len, self._unit.engine)
         return seconds
 
-    def _work_shares(self, log: RequestLog, batched: Sequence[Any]) -> NDArray[np.float64]:
+    def _work_shares(self, log: RequestLog, batches: Sequence[BatchedWork | None]) -> NDArray[np.float64]:
         """Return the share of each part in the work of each target, shape (targets, parts); NaN without any work."""
         assert self._mix is not None
         work = []
         for number in range(len(self._unit.case.targets)):
-            there = log["target"] == number
-            weights = log["tgt_len"] + 1.0 if batched and batched[number] else log["t_exe_s"]
-            work.append(np.bincount(log["part"][there], weights[there], minlength=len(self._mix.parts)))
+            batched, there = batches[number] if batches else None, log["target"] == number
+            executed_s = np.bincount(log["part"][there], log["t_exe_s"][there], minlength=len(self._mix.parts))
+            work.append(executed_s if batched is None else batched.saturated_s)
         with np.errstate(invalid="ignore"):
             shares: NDArray[np.float64] = np.array(work) / np.sum(work, axis=1, keepdims=True)
         return shares
 
     def _measured_group(
-        self, run: _MeasuredRun, group: Group, rows: slice | NDArray[np.int64], batched: Sequence[Any]
+        self, run: _MeasuredRun, group: Group, rows: slice | NDArray[np.int64], batched: Sequence[BatchedWork | None]
     ) -> Numbers:
         """Return the numbers of the requests of a group; `rows`: their numbers in the order of issue."""
         unit, mix, trail, cut = self._unit, self._mix, run.trail, run.cut

@@ -50,12 +50,29 @@ class Device:
     """Seconds in which it loads the model of each part of a mix, or of the one workload; 0 for a model that stays in memory."""
 
 
+@dataclass(frozen=True, slots=True)
+class BatchedWork:
+    """What a device executed in batches."""
+
+    account: BatchAccount
+    saturated_s: Floats
+    """By part of a mix, or of the one workload: seconds in which one box could do all of its work there with full batches."""
+
+    def token_s(self, log: Log, there: NDArray[np.bool_]) -> Floats | float:
+        """Return these seconds per target token with the end of the sentence, by request there; `log`: of whole parts."""
+        tokens = log["tgt_len"][there] + 1.0
+        if len(self.saturated_s) == 1:
+            return float(self.saturated_s[0]) / max(float(tokens.sum()), 1.0)
+        part = log["part"][there]
+        return (self.saturated_s / np.maximum(np.bincount(part, tokens, minlength=len(self.saturated_s)), 1.0))[part]
+
+
 def measure(
     log: Log,
     decision_regret_s: NDArray[np.float32] | None,
     devices: Sequence[Device],
     discipline: Literal["back_to_back", "open", "closed"],
-    batched: Sequence[tuple[BatchAccount, float] | None] = (),
+    batched: Sequence[BatchedWork | None] = (),
     streamed: Sequence[StreamAccount | None] = (),
     extra_work: Sequence[Floats] = (),
     *,
@@ -72,8 +89,7 @@ def measure(
         decision_regret_s: of each judged request, NaN for the others; None if unknown.
         devices: in the order of the targets, as are the next three, which are empty if no device batches, streams or fails.
         discipline: what sets the pace of the requests.
-        batched: account of the batches, and the seconds in which one box could do all the work of the device with full batches:
-            by these it is loaded, since a box with little to do decodes small ones.
+        batched: work in batches. It loads a box by the seconds of full ones, since a box with little to do decodes small ones.
         streamed: account of the streamed model.
         extra_work: the work of each box that answered no request, as of `FaultAccount`.
         criteria: what else is measured.
@@ -114,7 +130,8 @@ def measure(
     for number, device in enumerate(devices):
         there, name = target == number, device.name
         numbers |= {f"{name}_share": int(sent[number]) / requests, f"{name}_load": None, f"{name}_busiest_load": None}
-        account, saturated_s = (batched[number] if batched else None) or (None, 0.0)
+        in_batches = batched[number] if batched else None
+        account = None if in_batches is None else in_batches.account
         if device.batch is not None:
             numbers |= batch_columns(
                 name, device.servers, account, makespan_s, log["t_queue_s"][there], log["first_token_s"][there]
@@ -124,13 +141,12 @@ def measure(
         if device.loads and loading:
             numbers |= model_columns(name, log["model_load"][there], log["load_wait_s"][there])
         if working_s > 0.0:
-            # Seconds of execution; of a device that batches, target tokens with the end of the sentence.
-            work = log["t_exe_s"][there] if account is None else log["tgt_len"][there] + 1.0
-            by_box = np.bincount(log["server"][there], work, minlength=device.servers)
-            work_s = by_box + (extra_work[number] if extra_work else 0.0)
-            if account is not None:
-                # The share of each box in the work of full batches.
-                work_s = work_s / max(by_box.sum(), 1.0) * saturated_s
+            work_s, extra = log["t_exe_s"][there], extra_work[number] if extra_work else 0.0
+            if in_batches is not None:
+                token_s = in_batches.token_s(log, there)
+                work_s = (log["tgt_len"][there] + 1.0) * token_s
+                extra = extra * np.mean(token_s)  # in target tokens
+            work_s = np.bincount(log["server"][there], work_s, minlength=device.servers) + extra
             if loading and any(device.load_s):
                 # A box is as busy as its disk if that has more to do than its workers.
                 load_s = np.asarray(device.load_s)[log["part"][there] if "part" in log else 0] * log["model_load"][there]

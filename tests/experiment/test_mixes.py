@@ -320,3 +320,25 @@ def test_series_of_several_sites_begin_apart_in_the_first_replication_too() -> N
     begins_s = {line.name: line.routes.begin_s for line in mix.lines}
     assert begins_s["n/hq 0"] == 0.0
     assert len({*begins_s.values()}) == len(begins_s) == 3
+
+
+def test_the_batching_devices_of_each_site_are_loaded_as_in_a_run_of_its_own() -> None:
+    batching = {"kind": "top_up", "size": 8, "refill": "free"}
+    sites = {name: {"devices": {"gateway": {"profile": f"@{name}-gru", "batching": batching}}} for name in ("cpu1", "cpu2")}
+    devices = {"gateway": {"profile": "@cpu1-gru", "batching": batching}, "cloud": {"profile": "@titan-xp-gru"}}
+
+    def run(rate_rps: float, **sites: Any) -> Run:
+        keys = {"requests": int(10 * rate_rps), "replications": 1, "networks": {"n": {"rtt": {"constant_ms": 10}}}}
+        return simnmt.run(
+            scenario(**keys, devices=devices, policies={"edge": {}}, workloads={"w": workload(rate_rps)}, sites=sites)
+        )
+
+    both = run(80.0, **sites)
+    loads = {name: row_of(both, "edge", name, "w")["gateway_load"] for name in sites}
+    for name, site in sites.items():
+        (alone,) = run(40.0, **{name: site}).summary_rows
+        assert loads[name] == pytest.approx(alone["gateway_load"], rel=0.1)
+    whole = row_of(both, "edge", workload="w")
+    assert whole["gateway_load"] == pytest.approx(sum(loads.values()) / 2.0, rel=0.01)
+    assert whole["gateway_busiest_load"] == pytest.approx(max(loads.values()), rel=0.01)
+    assert loads["cpu1"] > 1.0 > loads["cpu2"] and whole["unstable_device"] == "gateway"
