@@ -95,7 +95,8 @@ def _mean_power(powers: Sequence[BoxPower | None], boxes: Sequence[int]) -> BoxP
 
 def unit_energy(unit: Unit, log: Log, trail: Trail) -> RunEnergy | None:
     """Return the joules and the money of a policy's run; None if neither power nor a price is known."""
-    if not unit.scenario.has_costs and not any(box_powers(unit.scenario, unit.case).values()):
+    parts = unit.parts or (unit,)
+    if not any(part.scenario.has_costs or any(box_powers(part.scenario, part.case).values()) for part in parts):
         return None
     unanswered_s = [] if trail.faults is None else [float(work.sum()) for work in trail.faults.extra_work]
     return account_energy(log, target_costs(unit), trail.batches, unanswered_s)

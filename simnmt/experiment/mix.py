@@ -59,7 +59,8 @@ def mixed_units(plan: RunPlan, template: Unit) -> Unit:
         for name, case in site.cases.items()
     )
     first = next((part for part in parts if part.has_own_device), parts[0])
-    whole = first.scenario.model_copy(update={"requests": scenario.requests})
+    # The device of the first site that has one stands for those of all, which batch or stream alike.
+    whole = scenario.model_copy(update={"devices": first.scenario.devices})
     return replace(template, scenario=whole, case=first.case, links=first.links, parts=parts)
 
 

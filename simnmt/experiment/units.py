@@ -222,14 +222,15 @@ def run_unit(unit: Unit) -> UnitResult:
     share = None if unit.calibrated is not None else judged_share(unit)
     cut = scenario.warm_up_requests
     trails, numbers = dict[str, Trail](), dict[Place, Numbers]()
-    for name, settings in scenario.policies.items():
+    for name in scenario.policies:
         trail = world.trail(_setup(unit.known, learnts, drawn, mix, name), share or 0.0)
         refuse_without_answers(unit, name, trail.outcome, cut)
         trail = replace(trail, energy=unit_energy(unit, RequestLog.of(drawn.truth, trail).answered, trail))
         trails[name] = trail
         for group, measured in world.measured(trail, cut, groups):
             numbers[Place(group.site, group.workload, unit.network, name)] = measured
-            if settings.knows_truth or settings.single_device:
+            policies = [_parts(unit)[number].scenario.policies[name] for number in group.parts]
+            if all(policy.knows_truth or policy.single_device for policy in policies):
                 measured["mean_estimate_age_s"] = None  # it uses none
     gap_totals_s = dict[str, float]()
     if scenario.gap_analysis and scenario.analysed_policy is not None and unit.calibrated is None:

@@ -367,3 +367,21 @@ def test_the_batching_devices_of_each_site_are_loaded_as_in_a_run_of_its_own() -
     assert whole["gateway_load"] == pytest.approx(sum(loads.values()) / 2.0, rel=0.01)
     assert whole["gateway_busiest_load"] == pytest.approx(max(loads.values()), rel=0.01)
     assert loads["cpu1"] > 1.0 > loads["cpu2"] and whole["unstable_device"] == "gateway"
+
+
+def test_what_a_later_site_states_counts_as_what_the_first_one_does() -> None:
+    priced = {"networks": {"n": {"rtt": {"constant_ms": 10}, "price_per_gb": 100.0}}, "policies": {"edge": {"kind": "cnmt"}}}
+    sites: dict[str, Any] = {"plain": {}, "priced": priced}
+    keys = {"requests": 300, "replications": 1, "policies": {"edge": {}, "cloud": {}}, "objective": "cost_per_request"}
+    for names in (["plain", "priced"], ["priced", "plain"]):
+        result = simnmt.run(
+            scenario(
+                **keys,
+                workloads={"w": workload(2.0, end_nodes=2)},
+                networks={"n": {"rtt": {"constant_ms": 10}}},
+                sites={name: sites[name] for name in names},
+            )
+        )
+        assert row_of(result, "cloud", workload="w")["mean_cost"] > 0.0
+        ages_s = [row_of(result, "edge", name, "w")["mean_estimate_age_s"] for name in ("plain", "priced")]
+        assert ages_s[0] is None and ages_s[1] > 0.0
