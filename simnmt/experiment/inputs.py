@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -73,7 +73,7 @@ def read_inputs(
         plan = _plan_of_sites(scenario, sites)
     else:
         reader = _Reader(scenario, base, document, cache)
-        cases = {name: reader.of(name).case() for name in scenario.workloads}
+        cases = {name: reader.of(name).case(reader.of(name).table()) for name in scenario.workloads}
         reader.check_memories(cases.values())
         drawn = (
             {} if scenario.profile_uncertainty is None else {name: reader.of(name).draws(case) for name, case in cases.items()}
@@ -89,19 +89,30 @@ def read_sites(
 ) -> tuple[SitePlan, ...]:
     """Read the inputs of each site, each file once; the arguments and the errors are those of `read_inputs`."""
     cache, plans = cache or InputCache(), list[SitePlan]()
-    known_cases: dict[tuple[str, int], Case] = {}
+    readers = {
+        name: [
+            _Reader(scenario.at(name, copy), base, document, cache, partial(scenario.key_at, name))
+            for copy in range(1, site.count + 1)
+        ]
+        for name, site in scenario.sites.items()
+    }
+    # A hundred sites with one kind of device have the same inputs.
+    by_device: dict[str, dict[int, _Reader]] = {workload: {} for workload in scenario.workloads}
+    for name, (reader, *_) in readers.items():
+        for workload in reader.scenario.workloads:
+            by_device[workload].setdefault(id(scenario.own_device(name)), reader.of(workload))
+    known_cases = dict[tuple[str, int], Case]()
+    for workload, of_sites in by_device.items():
+        first = next(iter(of_sites.values()))
+        table = first.table([*of_sites.values()])
+        known_cases |= {(workload, device): reader.case(table) for device, reader in of_sites.items()}
     for name, site in scenario.sites.items():
-        views = [scenario.at(name, copy) for copy in range(1, site.count + 1)]
-        readers = [_Reader(view, base, document, cache, partial(scenario.key_at, name)) for view in views]
-        device, cases = scenario.own_device(name), dict[str, Case]()
-        for workload in views[0].workloads:
-            if (workload, id(device)) not in known_cases:  # a hundred sites with one kind of device have the same inputs
-                known_cases[workload, id(device)] = readers[0].of(workload).case()
-            cases[workload] = known_cases[workload, id(device)]
-        readers[0].check_memories(cases.values(), slice(1))
-        lines = [reader.networks() for reader in readers]
-        networks = {network: tuple(by_name[network] for by_name in lines) for network in views[0].networks}
-        plans.append(SitePlan(name, views[0], cases, networks, site.share, device is not None))
+        view, device = readers[name][0].scenario, scenario.own_device(name)
+        cases = {workload: known_cases[workload, id(device)] for workload in view.workloads}
+        readers[name][0].check_memories(cases.values(), slice(1))
+        lines = [reader.networks() for reader in readers[name]]
+        networks = {network: tuple(by_name[network] for by_name in lines) for network in view.networks}
+        plans.append(SitePlan(name, view, cases, networks, site.share, device is not None))
     # All sites share the devices behind.
     all_cases = [case for plan in plans for case in plan.cases.values()]
     _Reader(scenario, base, document, cache).check_memories(all_cases, slice(1, None))
@@ -233,20 +244,27 @@ class _Reader:
                 return profile.profile
             return self.cache.get((profile, self.base), lambda: read_profile(PROFILE_FILE.path(profile, self.base)))
 
-    def case(self) -> Case:
-        """Read the workload's lengths, its arrivals and the profiles of all devices."""
-        scenario, name, base = self.scenario, self.workload, self.base
-        lengths = scenario.workloads[name].lengths
-        measured = {device: self.measured(device) for device in scenario.devices}
-        known = [profile for profile in measured.values() if profile is not None]
+    def profiles(self, behind: bool = False) -> list[DeviceProfile]:
+        """Return the profiles of all devices, or of those behind the first one; cost functions have none."""
+        devices = list(self.scenario.devices)[1 if behind else 0 :]
+        return [profile for profile in map(self.measured, devices) if profile is not None]
+
+    def table(self, sites: Sequence[_Reader] = ()) -> LengthTable:
+        """Read the workload's lengths, which all `sites` share: their readers, if there are some.
+
+        Lengths that a user brings are in the unit of the first profile. All count the end of a sentence as the first profile
+        with decode steps does, else as the first profile. Where sites differ, the shared devices decide, whatever the order.
+        """
+        name, lengths = self.workload, self.scenario.workloads[self.workload].lengths
+        by_site, shared = [reader.profiles() for reader in sites or (self,)], self.profiles(behind=True)
+        known = [profile for profiles in by_site for profile in profiles]
+
         with self.naming("workloads", name, "lengths"):
-            # Lengths that a user brings count as the first profile does.
             if isinstance(lengths, CustomLengths) and known:
-                table = lengths.load_in(known[0].length_unit.src, known[0].length_unit.tgt)
+                table = lengths.load_in(*_agreed(by_site, shared, lambda unit: (unit.src, unit.tgt)))
             else:
-                key = lengths.model_dump_json(warnings=False), base
-                table = self.cache.get(key, partial(lengths.load, base))
-            warning = dropped_warning(table.filtered)
+                key = lengths.model_dump_json(warnings=False), self.base
+                table = self.cache.get(key, partial(lengths.load, self.base))
             stated = lengths.fertility or Fertility()
             src_units = list(dict.fromkeys(profile.length_unit.src for profile in known))
             tgt_units = list(dict.fromkeys(profile.length_unit.tgt for profile in known))
@@ -254,12 +272,19 @@ class _Reader:
             stated.check("tgt", table.tgt_unit, tgt_units)
             if lengths.fertility is not None and len(src_units) == len(tgt_units) == 1:
                 table = convert_units(table, stated, src_units[0], tgt_units[0])
-            # Lengths count the end of a sentence as the first profile with decode steps does; `counted_in` adapts
-            # the other profiles.
-            stepping = [profile for profile in known if profile.step or profile.decoder or profile.sti]
-            if known:
-                table = table.counting((stepping or known)[0].length_unit.end_of_sentence)
-            table.split(scenario.fit.share, scenario.seed)  # refuses a corpus too small to split, here where its key is known
+            stepping = [[one for one in profiles if one.step or one.decoder or one.sti] for profiles in by_site]
+            if known:  # `counted_in` adapts the profiles that count otherwise
+                counting = stepping if any(stepping) else by_site
+                table = table.counting(_agreed(counting, shared, lambda unit: unit.end_of_sentence))
+            # Refuses a corpus too small to split, here where its key is known.
+            table.split(self.scenario.fit.share, self.scenario.seed)
+        return table
+
+    def case(self, table: LengthTable) -> Case:
+        """Read the workload's arrivals and the profiles of all devices; `table`: its lengths."""
+        scenario, name, base = self.scenario, self.workload, self.base
+        measured = {device: self.measured(device) for device in scenario.devices}
+        warning, stated = dropped_warning(table.filtered), scenario.workloads[name].lengths.fertility or Fertility()
         targets = tuple(self.target(device, profile, table, stated) for device, profile in measured.items())
         with self.naming("workloads", name, "arrivals"):
             given = scenario.workloads[name].arrivals
@@ -445,6 +470,14 @@ class _Reader:
                 )
         with self.naming("devices", device, "sti"):
             return streamed_device(sti, profile, cost, table)
+
+
+def _agreed(
+    by_site: Iterable[Sequence[DeviceProfile]], shared: Sequence[DeviceProfile], wanted: Callable[[LengthUnit], Part]
+) -> Part:
+    """Return how lengths are counted by the first profile of each site, or, where sites differ, of the shared devices."""
+    choices = {wanted(profiles[0].length_unit) for profiles in by_site if profiles}
+    return choices.pop() if len(choices) == 1 else wanted(shared[0].length_unit) if shared else min(choices, key=str)
 
 
 def _conversion(table: LengthTable, unit: LengthUnit, stated: Fertility) -> Conversion | None:

@@ -385,3 +385,20 @@ def test_what_a_later_site_states_counts_as_what_the_first_one_does() -> None:
         assert row_of(result, "cloud", workload="w")["mean_cost"] > 0.0
         ages_s = [row_of(result, "edge", name, "w")["mean_estimate_age_s"] for name in ("plain", "priced")]
         assert ages_s[0] is None and ages_s[1] > 0.0
+
+
+def test_lengths_do_not_depend_on_the_order_of_sites() -> None:
+    sites = {name: {"devices": {"gateway": {"profile": f"@{name}-gru"}}} for name in ("tx2", "cpu1")}
+    devices = {"gateway": {"profile": "@tx2-gru"}, "cloud": {"profile": "@titan-xp-gru"}}
+    cases = [
+        {
+            site.name: site.cases["w"]
+            for site in plan_of(scenario(devices=devices, workloads={"w": workload(2.0)}, sites=ordered)).sites
+        }
+        for ordered in (sites, dict(reversed(sites.items())))
+    ]
+    tables = [case.table for by_site in cases for case in by_site.values()]
+    assert {table.end_of_sentence for table in tables} == {"both"}, "as the profile with decode steps counts"
+    assert len({table.tgt_len.tobytes() for table in tables}) == 1
+    for name in sites:
+        assert cases[0][name].targets[0].profile.plane == cases[1][name].targets[0].profile.plane
