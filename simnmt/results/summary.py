@@ -145,7 +145,7 @@ def measure(
             if in_batches is not None:
                 token_s = in_batches.token_s(log, there)
                 work_s = (log["tgt_len"][there] + 1.0) * token_s
-                extra = extra * np.mean(token_s)  # in target tokens
+                extra = extra * float(np.mean(token_s))  # in target tokens
             work_s = np.bincount(log["server"][there], work_s, minlength=device.servers) + extra
             if loading and any(device.load_s):
                 # A box is as busy as its disk if that has more to do than its workers.
