@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from simnmt.experiment.capacity import Capacities
     from simnmt.experiment.deployment import Candidate, DeploymentPlan
     from simnmt.experiment.sweep import SweepResult
+    from simnmt.experiment.targets import Target
     from simnmt.results.comparison import Comparison
     from simnmt.results.run import Run
     from simnmt.workload.arrivals.traffic import Peak
@@ -367,11 +368,8 @@ def deploy_commands(plan: DeploymentPlan, choice: Candidate, name: str, written:
     given = shlex.quote(name if written is None else written)
     settings = [f"{format_location(part.location)}={format_choice(part.value)}" for part in choice.overrides]
     sets = "" if written is not None else "".join(f" --set {shlex.quote(setting)}" for setting in settings)
-    engines = {
-        target.device: target.profile.engine for case in choice.placements[0].plan.cases.values() for target in case.targets
-    }
-    has_model = {device for device, engine in engines.items() if engine is not None and engine.architecture}
-    model = {device: "" if device in has_model else " --model MODEL" for device in devices}
+    targets = {target.device: target for case in choice.placements[0].plan.cases.values() for target in case.targets}
+    model = {device: _model_option(target) for device, target in targets.items()}
     first, *others = devices
     commands = {device: f"simnmt live server {given} --device {device}{model[device]}{sets}" for device in devices}
     if not others:
@@ -383,12 +381,23 @@ def deploy_commands(plan: DeploymentPlan, choice: Candidate, name: str, written:
             attached = "one URL for each share of the end nodes"
             where = attached if balancer == "attached" else f"behind a load balancer at {_address(device)}"
             commands[device] += f"   # on each of {count} boxes, {where} (simulated: {balancer})"
-    if plan.scenario.sites:
-        return [*(commands[device] for device in servers), "# a gateway of your own at each site: live gateways read no sites"]
     addresses = "".join(f" --server {device}={_address(device)}" for device in servers)
-    nodes = "   # on every end node" if first == END_NODE else ""
-    gateway = f"simnmt live gateway {given} --policy {choice.policy}{model[first]}{addresses}{sets}{nodes}"
-    return [*(commands[device] for device in servers), gateway]
+    gateway = f"simnmt live gateway {given} --policy {choice.policy}"
+    gateways = [f"{gateway}{model[first]}{addresses}{sets}" + "   # on every end node" * (first == END_NODE)]
+    if sites := choice.placements[0].plan.sites:
+        # A gateway serves one workload, and the devices of two sites may have other engines.
+        gateways = [
+            f"{gateway} --site {site.name} --workload {workload}{_model_option(case.targets[0])}{addresses}{sets}"
+            for site in sites
+            if site.has_device
+            for workload, case in site.cases.items()
+        ]
+    return [*(commands[device] for device in servers), *gateways]
+
+
+def _model_option(target: Target) -> str:
+    engine = target.profile.engine
+    return "" if engine is not None and engine.architecture else " --model MODEL"
 
 
 def _address(device: str) -> str:
