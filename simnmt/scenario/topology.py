@@ -137,7 +137,7 @@ def _models(scenario: ScenarioConfiguration, whole: ScenarioConfiguration, name:
     if device.memory_gb is not None:
         given = {"execution": device.execution, "failures": device.failures}
         for key in [key for key, value in given.items() if value is not None]:
-            yield (*place, key), "not for a device with memory_gb, whose boxes load their models"
+            yield (*place, key), "not for a device with memory_gb, whose boxes load their models (leave one of them out)"
     if device.models is not None and device.sti is not None:
         yield (*place, "sti"), "a box that streams its model has one; give a profile in place of models"
 
