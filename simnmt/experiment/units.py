@@ -492,7 +492,11 @@ class UnitWorld:
         numbers["total_latency_s"] = known(numbers["total_latency_s"]) * (count / (count - left_out))
         numbers = with_faults(numbers, trail, list(unit.scenario.devices), self._down, counted)
         if trail.energy is not None:
-            numbers |= trail.energy.numbers() if isinstance(rows, slice) else trail.energy.of_some(log).numbers()
+            numbers |= (
+                trail.energy.numbers()
+                if isinstance(rows, slice)
+                else trail.energy.of_some(RequestLog(run.columns, rows).answered).numbers()
+            )
         numbers |= {"rtt_pace_s": self._drawn.pace_s, "warm_up_requests": float(left_out)}
         return numbers if mix is None else numbers | {"requests": float(count)}
 

@@ -176,10 +176,12 @@ def _changes(baseline: tuple[str, Run], compared: tuple[str, Run]) -> Iterator[R
 def unpaired_reasons(first: Run, second: Run, workload: str) -> Iterator[str]:
     """Yield why two runs do not issue the same requests of a workload; nothing if they do."""
     scenarios = first.scenario, second.scenario
-    names = second.scenario["workloads"] if workload == ALL else [workload]
+    names = [workload]
+    if any(_is_shared(run) for run in (first, second)):  # the rates of all workloads divide the requests
+        names = [*dict.fromkeys(name for scenario in scenarios for name in scenario.get("workloads", {}))]
     drawn = [{name: scenario.get("workloads", {}).get(name) for name in names} for scenario in scenarios]
     shares = [scenario.get("fit", {}).get("share") for scenario in scenarios]
-    sites = [_sites_of_requests(scenario) for scenario in scenarios]
+    sites = [_sites_of_requests(run) for run in (first, second)]
     for key in ("seed", "replications", "requests"):
         theirs, ours = (scenario[key] for scenario in scenarios)
         if ours != theirs:
@@ -200,11 +202,16 @@ def unpaired_reasons(first: Run, second: Run, workload: str) -> Iterator[str]:
         yield "other texts sent live"
 
 
-def _sites_of_requests(scenario: Row) -> Row:
+def _is_shared(run: Run) -> bool:
+    """Return whether requests of several workloads meet at the devices: a run has a row of all of them then."""
+    return any(place.workload == ALL for place in run.totals_s)
+
+
+def _sites_of_requests(run: Run) -> Row:
     """Return what decides how many requests of a workload come, and from which site."""
     keys = ("count", "share", "end_nodes", "workloads")
-    sites = {name: {key: site.get(key) for key in keys} for name, site in (scenario.get("sites") or {}).items()}
-    return {"share_devices": scenario.get("share_devices"), "sites": sites}
+    sites = {name: {key: site.get(key) for key in keys} for name, site in (run.scenario.get("sites") or {}).items()}
+    return {"share_devices": _is_shared(run), "sites": sites}
 
 
 def changed_inputs(first: Run, second: Run) -> list[str]:

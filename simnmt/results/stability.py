@@ -18,7 +18,7 @@ import numpy as np
 
 from simnmt.base.arrays import Floats
 from simnmt.results.device_accounts import Log
-from simnmt.results.places import Place
+from simnmt.results.places import ALL, Place, by_cell
 from simnmt.results.summary import Device, Numbers, Row, Runs, known
 
 LOAD_SUFFIX = "_busiest_load"
@@ -65,7 +65,11 @@ def overloads(replications: Sequence[Numbers], requests: int, devices: Sequence[
             over = [load for load in loads if load.log > _normal_quantile_beyond(len(loads)) * sqrt(load.variance)]
         if over:
             overloaded.append(Overload(device.name, sum(load.shown for load in over) / len(over), len(over), len(loads)))
-    return sorted(overloaded, key=lambda overload: (-overload.replications, -overload.load))
+    return sorted(overloaded, key=_by_extent)
+
+
+def _by_extent(overload: Overload) -> tuple[int, float]:
+    return -overload.replications, -overload.load
 
 
 class JudgedLoad(NamedTuple):
@@ -121,12 +125,22 @@ def with_stability(rows: Sequence[Row], runs: Runs, open_loops: Mapping[tuple[st
     """Add the columns on overload to each row (docs/reference/results.md#rows); None everywhere for a stable row.
 
     `open_loops`: by site and workload, the devices of those with an open loop. In other loops clients wait for answers, so no
-    queue grows beyond their number.
+    queue grows beyond their number. Shared devices are judged by all requests that met at them, also in the rows of few of
+    them; the row of all requests stands before those.
     """
-    judged = []
+    judged, cells, by_place = [], by_cell(rows), dict[Place, list[Overload]]()
     for row in rows:
+        place, devices = Place.of(row), open_loops.get((row["site"], row["workload"]), ())
+        whole = Place(*place.cell.whole(cells), place.policy)
+        if place != whole:
+            devices = devices[:1] if place.site != ALL else ()  # a site's own device is the first one
         counted = row["requests"] - round(row.get("warm_up_requests") or 0)
-        overloaded = overloads(runs[Place.of(row)], counted, open_loops.get((row["site"], row["workload"]), ()))
+        overloaded = overloads(runs[place], counted, devices)
+        if place != whole:
+            own = {device.name for device in devices}
+            shared = (overload for overload in by_place[whole] if overload.device not in own)
+            overloaded = sorted([*overloaded, *shared], key=_by_extent)
+        by_place[place] = overloaded
         worst = overloaded[0] if overloaded else None
         columns: Row = {
             "unstable": ", ".join(map(str, overloaded)) or None,

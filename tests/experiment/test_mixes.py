@@ -147,6 +147,31 @@ def test_two_languages_that_each_load_a_box_by_more_than_half_overload_it() -> N
     assert [row["unstable"] for row in apart.summary_rows] == [None, None]
 
 
+def test_a_rare_site_or_workload_does_not_hide_that_a_shared_device_is_overloaded() -> None:
+    keys: dict[str, Any] = {
+        "devices": {"gateway": {"profile": constant_s(0.01)}, "cloud": {"profile": constant_s(0.25)}},
+        "policies": {"cloud": {}, "edge": {}},
+        "networks": {"n": {"rtt": {"constant_ms": 5}}},
+        "requests": 20_000,
+    }
+    at_sites = simnmt.run(scenario(workloads={"w": workload(4.4, **EXACT)}, sites={"big": {"share": 199}, "rare": {}}, **keys))
+    languages = {"big": workload(4.38, **EXACT), "rare": workload(0.02, **EXACT)}
+    for result in (at_sites, simnmt.run(scenario(workloads=languages, **keys))):
+        judged = {row["policy"]: [] for row in result.summary_rows}
+        for row in result.summary_rows:
+            judged[row["policy"]].append((row["unstable_device"], row["unstable_replications"]))
+        assert judged == {"cloud": [("cloud", 2)] * 3, "edge": [(None, None)] * 3}
+
+
+def test_the_energy_of_parts_counts_the_warm_up_as_that_of_all_does() -> None:
+    power = {"power": {"idle_w": 5.0, "busy_w": 15.0}}
+    devices = {"gateway": {"profile": "@tx2-gru", **power}, "cloud": {"profile": "@titan-xp-gru", **power}}
+    keys = {"requests": 2_000, "replications": 1, "devices": devices, "policies": {"edge": {}}}
+    rows = [simnmt.run(scenario(warm_up_requests=count, **keys)).summary_rows for count in (0, 1_000)]
+    for all_counted, cut in zip(*rows, strict=True):
+        assert cut["mean_energy_j"] == pytest.approx(all_counted["mean_energy_j"], rel=1e-12)
+
+
 def test_end_nodes_of_each_workload_have_devices_of_their_own() -> None:
     devices = {"end_node": {"profile": "@tx2-gru"}, "cloud": {"profile": "@titan-xp-gru"}}
     result = simnmt.run(scenario(devices=devices, networks={"n": {"rtt": "@cp1"}}))

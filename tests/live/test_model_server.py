@@ -201,7 +201,7 @@ def scenario_of_models(folder: Path, make_scenario: Any) -> str:
     return "scenario.json"
 
 
-@pytest.mark.parametrize(("form", "loads"), [deep("options", 2), ("scenario", 3)])
+@pytest.mark.parametrize(("form", "loads"), [deep("options", 2), deep("scenario", 3)])
 def test_real_models_are_served_by_the_command(tmp_path: Path, make_scenario: Any, form: str, loads: int) -> None:
     """By the sizes that a scenario states, one model is in memory; by those of the processes, both are."""
     (tmp_path / "tiny.json").write_text(ARCHITECTURE.model_dump_json())

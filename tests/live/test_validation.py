@@ -212,6 +212,7 @@ def test_the_lines_of_gateways_begin_where_those_of_simulated_sites_do(sites: di
     assert len({*begins_s}) == len(sites), "each line begins elsewhere"
 
 
+@pytest.mark.deep
 def test_two_gateways_offload_to_one_server_of_two_models() -> None:
     """The engines take the same time for each step, so that what was measured live says what the simulation should be."""
     plan = plan_of(scenario_of_sites())

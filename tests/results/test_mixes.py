@@ -16,6 +16,7 @@ from simnmt.results.recommendation import Goal, Roles, recommend
 from simnmt.results.run import Run
 from simnmt.results.stability import with_stability
 from simnmt.results.summary import rows
+from tests.experiment import test_mixes as mixes
 
 GROUPS = ((ALL, ALL), ("berlin", ALL), ("rome", ALL), (ALL, "de-en"), (ALL, "fr-en"))
 POLICIES = ("edge", "cloud", "cnmt")
@@ -128,3 +129,15 @@ def test_a_mix_is_written_and_read_again_with_its_sites_and_workloads(tmp_path: 
     assert "Devices of de-en at rome" in titles and "Devices of fr-en at rome" not in titles
     assert not [row for row in loaded.fits if row["site"] == "rome"], "it has no device of its own"
     assert loaded.figure("sites").data[0].name == "edge"
+
+
+def test_runs_are_unpaired_if_the_rate_of_a_workload_gives_another_one_more_requests() -> None:
+    def run(**keys: Any) -> Run:
+        devices = {name: {"profile": "@titan-xp-gru"} for name in ("gateway", "cloud")}
+        return simnmt.run(mixes.scenario(requests=300, policies={"cloud": {}}, devices=devices, **keys))
+
+    slow, fast = ({"a": mixes.workload(4.0), "b": mixes.workload(rate_rps)} for rate_rps in (2.0, 4.0))
+    assert not any(row["paired"] for row in compare_runs([run(workloads=slow), run(workloads=fast)]).changes)
+    assert all(row["paired"] for row in compare_runs([run(workloads=slow), run(workloads=slow, share_devices=True)]).changes)
+    apart = [run(workloads=rates, share_devices=False) for rates in (slow, fast)]
+    assert {row["workload"]: row["paired"] for row in compare_runs(apart).changes} == {"a": True, "b": False}
