@@ -161,7 +161,11 @@ def test_a_key_of_a_part_that_one_site_inherits_changes_a_copy_of_the_part(tmp_p
 
 @pytest.mark.parametrize(
     "overrides",
-    [["sites.*.devices.gatway.profile=@cpu1-gru"], ["sites={}", "sites.*.devices.gateway.profile=@cpu1-gru"]],
+    [
+        ["sites.*.devices.gatway.profile=@cpu1-gru"],
+        ["sites={}", "sites.*.devices.gateway.profile=@cpu1-gru"],
+        ["sites.berlim.share=2"],  # and no further site of that name
+    ],
 )
 def test_a_star_that_meets_no_part_is_one_line_that_names_the_option(tmp_path: Path, overrides: list[str]) -> None:
     with pytest.raises(ScenarioError) as caught:
@@ -300,9 +304,7 @@ def test_the_models_of_a_shared_device_are_those_of_all_sites(tmp_path: Path) ->
 
 
 def test_an_unfit_input_of_a_site_is_refused_at_the_key_of_the_site(tmp_path: Path) -> None:
-    source = source_of(
-        tmp_path, "sites.branches.devices.gateway.profile=@nosuch", "sites.berlin.networks.today.rtt_add_ms=-900"
-    )
+    source = source_of(tmp_path, "sites.berlin.networks.today.rtt_add_ms=-900")
     with pytest.raises(TraceError, match=r"sites.berlin.networks.today.rtt_add_ms"):
         read_sites(source.scenario, tmp_path, source.document)
     source = source_of(tmp_path, "sites.branches.devices.gateway.profile=@nosuch")
