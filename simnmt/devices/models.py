@@ -37,6 +37,8 @@ class Models:
 
     def __post_init__(self) -> None:
         self.memory()
+        if len(self.load_s) != len(self.size_bytes):
+            raise ValueError(f"loads of {len(self.load_s)} models, sizes of {len(self.size_bytes)}")
 
     @property
     def loads(self) -> bool:

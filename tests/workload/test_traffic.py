@@ -64,6 +64,7 @@ def test_periodic_arrivals_have_an_index_near_0() -> None:
     process = counting(np.arange(20_000) * 0.025 + 0.001, 500.0)
     rows = process.dispersions()
     assert max(row.index for row in rows) < 1e-3
+    assert {row.index for row in counting(np.arange(3_000) / 10.0, 300.0).dispersions()} == {0.0}, "moments on the edges"
     assert {row.verdict for row in rows} == {"more regular"}
 
 

@@ -170,7 +170,7 @@ class CountingProcess:
         """Return the number of whole windows from the first row on, those that are not empty, and the requests in each."""
         windows = int(self.ticks / width * (1.0 + 1e-12))
         if self.expected is None:
-            index = (self.tick / width).astype(np.int64)
+            index = (self.tick / width + 1e-9).astype(np.int64)  # 0.3 / 0.1 is below 3
             index = index[: np.searchsorted(index, windows)]
             begins = np.flatnonzero(np.diff(index, prepend=-1))
             return windows, index[begins], np.diff(begins, append=len(index)).astype(np.float64)
