@@ -139,7 +139,7 @@ class LiveGateway(LiveService[Engine]):
         self._servers: list[_Server] = []
         self._server_health = ServerHealth()
         self.transports: list[DelayedTransport] = []
-        """Of the servers, if delays are slept here."""
+        """Transports to the servers, if delays are slept here."""
         self._stack = AsyncExitStack()
         self._tasks: set[asyncio.Task[None]] = set()
         self.fallbacks = 0
