@@ -38,7 +38,7 @@ from simnmt.live.engine_process import EngineProcess
 from simnmt.live.gateway import GatewaySettings, LiveGateway
 from simnmt.live.model_engines import ModelEngines
 from simnmt.live.replay import ReplaySettings, Sending, send
-from simnmt.live.server import FrontSettings, LiveServer, ModelServer
+from simnmt.live.server import FrontSettings, LiveServer
 from simnmt.results.live_log import DecisionRecord, LiveLog, RequestRecord, read_live_log
 from simnmt.service.client import DelayedTransport
 from simnmt.service.http_server import Access, Limits
@@ -97,7 +97,7 @@ class Box:
     unit: Unit
     """As its gateway serves it, or as the first gateway sees it."""
     number: int
-    """Of its target."""
+    """Number of its target."""
     gateway: int | None
     """Number of the gateway that it is; None behind."""
 
@@ -129,9 +129,9 @@ class LiveRun:
     requests: ReplayedRequests
     log: LoadLog
     handover_s: tuple[float, ...]
-    """Of each box, the usual time from sending a sentence to an idle engine to the begin of its execution."""
+    """Usual time at each box from sending a sentence to an idle engine to the begin of its execution."""
     turnaround_s: tuple[float, ...]
-    """Of each box, the usual time from the end of an execution to the begin of the next one that waits."""
+    """Usual time at each box from the end of an execution to the begin of the next one that waits."""
     references_s: Mapping[str, Floats]
     """By name of the box."""
     decides_again: bool
@@ -320,7 +320,7 @@ async def _live_run(
             for path in paths
         ]
 
-        async def url_of(service: LiveServer | ModelServer | LiveGateway) -> str:
+        async def url_of(service: LiveServer | LiveGateway) -> str:
             stack.push_async_callback(service.close)
             stack.push_async_callback(service.http.stop)
             await service.start()
@@ -329,8 +329,7 @@ async def _live_run(
         urls: dict[str, str] = {}
         for box, engine, of_box in zip(boxes, engines, options, strict=True):
             if box.gateway is None:
-                kind: Any = ModelServer if isinstance(engine, ModelEngines) else LiveServer
-                urls[box.target.device] = await url_of(kind(engine, behind, Access(), Limits(), **of_box))
+                urls[box.target.device] = await url_of(LiveServer(engine, behind, Access(), Limits(), **of_box))
         sendings, transports = list[Sending](), list[DelayedTransport]()
         for number, (of_site, pair, engine, of_box) in enumerate(zip(gateways, pairs, engines, options, strict=False)):
             assert isinstance(engine, EngineProcess)
