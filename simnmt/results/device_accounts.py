@@ -407,7 +407,7 @@ class RunEnergy:
 
     @property
     def _is_mix(self) -> bool:
-        return self.token_j.shape[1] > 1
+        return bool(self.token_j.shape[1] > 1)
 
     def of_some(self, log: Log) -> RunEnergy:
         """Return the joules and the money of some requests of the run, by their log."""
