@@ -145,8 +145,14 @@ def down_times(unit: Unit) -> dict[str, list[DownTimes]]:
     return down
 
 
+REMEDY_OF_LOSSES = "set late_answers.timeout_ms, so that requests fall back, make faults rarer, or give fewer warm_up_requests"
+
+
 class NoAnswers(InputError):
-    """A run whose requests are all lost."""
+    """A run whose requests are all lost, or all those of one of its sites or workloads."""
+
+    lost_share = 1.0
+    """Of all counted requests of the run."""
 
 
 def refuse_without_answers(unit: Unit, policy: str, outcome: Array | None, cut: int) -> None:
@@ -154,7 +160,7 @@ def refuse_without_answers(unit: Unit, policy: str, outcome: Array | None, cut: 
     if outcome is not None and not were_answered(outcome[cut:]).any():
         raise NoAnswers(
             f"every request of {unit.case.name} on {unit.network} under {policy} is lost in replication {unit.replication}",
-            remedy="set late_answers.timeout_ms, so that requests fall back, make faults rarer, or give fewer warm_up_requests",
+            remedy=REMEDY_OF_LOSSES,
         )
 
 
