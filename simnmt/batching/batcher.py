@@ -284,6 +284,12 @@ class ModelBatcher:
         """Add a sentence of a model."""
         self._batchers[model].arrive(request, src_len, now_s)
 
+    def withdraw(self, request: int) -> None:
+        """Remove a sentence that has not joined, if it waits here."""
+        for batcher in self._batchers:
+            if not batcher.withdraw(request):
+                batcher.drop_encoded((request,))
+
     def close(self) -> None:
         """As of `Batcher`."""
         for batcher in self._batchers:

@@ -168,8 +168,7 @@ def server(
     Example: simnmt live server --model out/de-en --batching top-up:8 --listen 127.0.0.1:5001
     """
     from simnmt.experiment.inputs import GIGABYTE
-    from simnmt.live.decider import live_unit
-    from simnmt.live.deployment import engine_settings, expected_hash, holds_models, model_engines, target_of
+    from simnmt.live.deployment import engine_settings, expected_hash, holds_models, model_engines, served_target
     from simnmt.live.engine import EngineSettings
     from simnmt.live.engine_process import EngineProcess
     from simnmt.live.model_engines import ModelEngines
@@ -205,7 +204,7 @@ def server(
             if plan is None:
                 engine = EngineSettings(**options.settings(), device=served)
             else:
-                chosen = target_of(live_unit(plan), served)
+                chosen = served_target(plan, served)
                 engine = engine_settings(chosen, Path(folder), **options.settings())
                 expected = None if any_model else expected_hash(chosen)
             service_of = partial(LiveServer, EngineProcess(engine), *clients, expected_hash=expected)

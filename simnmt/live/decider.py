@@ -52,7 +52,8 @@ def live_unit(plan: RunPlan, workload: str | None = None, site: str | None = Non
     if plan.sites or site is not None:
         sites = {part.name: part for part in plan.sites if part.has_device}
         if not sites or (site is not None and site not in sites):
-            raise InputError(f"no site {site or ''} with a gateway", remedy=f"one of {', '.join(sites)}" if sites else None)
+            what = f"no site {site} has a gateway" if site else "no site has a gateway"
+            raise InputError(what, remedy=f"one of {', '.join(sites)}" if sites else None)
         first = next(iter(sites.values()))
         part = sites[site] if site else next((part for part in sites.values() if workload in part.cases), first)
         scenario, cases = part.scenario, part.cases

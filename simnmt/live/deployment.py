@@ -19,14 +19,13 @@ from simnmt.base.suggestions import did_you_mean
 from simnmt.batching import Batching
 from simnmt.batching.custom import CustomBatching
 from simnmt.experiment import draws
-from simnmt.experiment.cases import RunPlan, Unit
+from simnmt.experiment.cases import RunPlan, Unit, UsedTarget
 from simnmt.experiment.draws import draw, learn
 from simnmt.experiment.inputs import GIGABYTE
 from simnmt.experiment.mix import draw_mix
 from simnmt.experiment.routes import Routes
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import learn_parts
-from simnmt.live.decider import live_unit
 from simnmt.live.engine import ONE_BY_ONE, EngineSettings
 from simnmt.live.model_engines import ModelEngines
 from simnmt.profile.blocks import ProfileError
@@ -36,11 +35,20 @@ from simnmt.results.run_directory import SUMMARY
 from simnmt.world.inputs import Clients
 
 
-def target_of(unit: Unit, device: str) -> Target:
+def served_target(plan: RunPlan, device: str, workload: str | None = None) -> Target:
+    """Return the target of a device at any site, for a workload or for the first one. Raises `InputError` as `target_of`."""
+    workload = workload or next(iter(plan.cases))
+    uses = [use for use in plan.used_targets if use.case.name == workload]
+    return target_of(next((use for use in uses if use.target.device == device), uses[0]), device)
+
+
+def target_of(unit: Unit | UsedTarget, device: str) -> Target:
     """Return the target of a device that one live engine can be. Raises `InputError` for another."""
     targets = {target.device: target for target in unit.case.targets}
     if device not in targets:
         raise InputError(f"no device is called {device}", remedy=did_you_mean(device, targets))
+    if targets[device].streaming is not None:
+        raise InputError(f"device {device} streams its model, which is simulated alone")
     if (workers := unit.scenario.devices[device].workers) > 1:
         what = f"device {device} has {workers} workers, but a live service has one engine"
         is_service = targets[device].profile.endpoint is not None
@@ -110,7 +118,7 @@ def model_engines(
         if (model := plan.scenario.model_of(device, workload)) is not None and model.multilingual:
             what = f"the multilingual model of {workload} serves several workloads, which is simulated alone"
             raise InputError(what, remedy=f"remove devices.{device}.models.{workload}.multilingual")
-        target = target_of(live_unit(plan, workload), device)
+        target = served_target(plan, device, workload)
         (folder / workload).mkdir()
         weights = {"model": models[workload]} if workload in models else {}
         engines[workload] = engine_settings(target, folder / workload, **options, **weights)

@@ -277,6 +277,6 @@ class EngineProcess:
             pause_s = min(2.0 * pause_s, self.MOST_RESTART_S)
             try:
                 self.block = await self._start()
-            except (SimnmtError, OSError) as error:
+            except Exception as error:  # whatever fails, the next try may not
                 self.on_error(f"the engine's process could not be started: {error}")
         self._restarting = None

@@ -1,8 +1,8 @@
 """The engines of several models on one box, of which memory may not hold all: one process for each model that is loaded.
 
 `simnmt.batching.model_memory` decides what is loaded and evicted, as on a simulated box. A request whose model is not in memory
-waits until that is loaded, others do not; those that are ready are executed in the order in which they became so, and sentences
-of two models never at once.
+waits until that is loaded, others do not. `simnmt.batching.ModelBatcher` decides which of those that are ready are executed
+next; sentences of two models never are at once.
 """
 
 from __future__ import annotations
@@ -10,20 +10,24 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import time
-from collections.abc import AsyncIterator, Callable, Hashable, Mapping
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from itertools import takewhile
+from itertools import count
+from math import inf
 from typing import Any
 
 import psutil
 
-from simnmt.base.errors import InputError, SimnmtError
+from simnmt.base.errors import InputError
+from simnmt.batching import Batching, Encode
+from simnmt.batching.batcher import ModelBatcher
 from simnmt.batching.model_memory import ModelCopy, ModelMemory
 from simnmt.live.engine import EngineSettings, Execution, Reference, TextCodec
 from simnmt.live.engine_process import EngineProcess
 from simnmt.nmt.engine import BACKENDS
 from simnmt.nmt.source_lines import SourceLine
+from simnmt.service.messages import ServiceError
 
 
 def private_bytes(process: EngineProcess) -> int:
@@ -32,48 +36,67 @@ def private_bytes(process: EngineProcess) -> int:
 
 
 class Turns:
-    """The order of the sentences of several models in one box: first in, first out, and one model at a time.
+    """The order of the sentences of several models in one box, which a `ModelBatcher` decides as on a simulated box.
 
-    A batch begins with the model of the sentence that waits longest, and with all waiting sentences of that model for which it
-    has room. Others join while the sentence that waits longest is of that model.
+    Sentences wait for company here, so that another model executes meanwhile; an engine takes what it is sent at once.
     """
 
-    def __init__(self, size: int) -> None:
-        """`size`: most sentences of a batch."""
-        self._size = size
-        self._waiting: list[tuple[ModelCopy, asyncio.Future[None]]] = []
-        self._copy: ModelCopy | None = None
-        """The model whose sentences are executed."""
-        self._executed = 0
+    def __init__(self, batching: Batching, models: Iterable[str]) -> None:
+        self._models = {model: number for number, model in enumerate(models)}
+        self._batcher = ModelBatcher(batching, len(self._models))
+        self._waiting: dict[int, asyncio.Future[None]] = {}
+        """By sentence that is not sent yet, the future that it awaits."""
+        self._src_len: dict[int, int] = {}
+        """Source tokens of all sentences here."""
+        self._active: set[int] = set()
+        """Sentences that have joined the batch."""
+        self._numbers = count()
+        self._timer: asyncio.TimerHandle | None = None
+        """Asks for the next move when the oldest sentence has waited long enough for company."""
+        self._hurried = False
 
     def __len__(self) -> int:
-        """Return the number of sentences that wait for another model's."""
+        """Return the number of sentences that are not sent yet."""
         return len(self._waiting)
 
     @asynccontextmanager
-    async def of(self, copy: ModelCopy) -> AsyncIterator[None]:
-        """Wait until sentences of a model may be executed; those that came later wait for this one."""
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.append((copy, turn))
-        self._begin()
+    async def turn(self, model: str, src_len: int) -> AsyncIterator[None]:
+        """Wait until a sentence of a model may be executed."""
+        number, turn = next(self._numbers), asyncio.get_running_loop().create_future()
+        self._waiting[number], self._src_len[number] = turn, src_len
+        self._batcher.arrive(number, src_len, time.monotonic(), self._models[model])
+        self._move()
         try:
             await turn
             yield
         finally:
-            self._executed -= not turn.cancelled()
-            self._begin()
+            del self._src_len[number]
+            self._waiting.pop(number, None)
+            self._active.discard(number)
+            self._batcher.withdraw(number)
+            self._move()
 
-    def _begin(self) -> None:
-        waiting = [(copy, turn) for copy, turn in self._waiting if not turn.cancelled()]
-        if not self._executed and waiting:
-            self._copy = waiting[0][0]
-            company = [first for first in waiting if first[0] is self._copy][: self._size]
-            waiting = [*company, *(later for later in waiting if later not in company)]
-        begins = list(takewhile(lambda first: first[0] is self._copy, waiting))
-        self._waiting = waiting[len(begins) :]
-        self._executed += len(begins)
-        for _, turn in begins:
-            turn.set_result(None)
+    def hurry(self) -> None:
+        """Let no sentence wait for company from now on."""
+        self._hurried = True
+        self._move()
+
+    def _move(self) -> None:
+        if self._hurried:
+            self._batcher.close()
+        now_s, active = time.monotonic(), self._active
+        while move := self._batcher.next(len(active), now_s, max((self._src_len[number] for number in active), default=0)):
+            if isinstance(move, Encode):
+                for turn in map(self._waiting.pop, move.requests):
+                    if not turn.cancelled():
+                        turn.set_result(None)
+            else:
+                active.update(move.requests)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not active and (wait_s := self._batcher.due_s - now_s) < inf:
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._move)
 
 
 class ModelEngines:
@@ -92,7 +115,7 @@ class ModelEngines:
         """Prepare the engines.
 
         Args:
-            models: settings by name.
+            models: settings by name, with one batching for all.
             memory_bytes: for all models together; None: all stay loaded.
             size_bytes: of models as a scenario states them; of the others, what their processes take.
             expected_hashes: of the engines that must run, by model; others may be any.
@@ -110,11 +133,11 @@ class ModelEngines:
         self._memory: ModelMemory
         self._processes: dict[ModelCopy, EngineProcess] = {}
         self._loaded: dict[ModelCopy, asyncio.Future[None]] = {}
-        """Of each model that is not loaded yet what its sentences wait for."""
-        self._load: asyncio.Task[None] | None = None
+        """By copy that is not loaded yet, the future that its sentences await."""
+        self._load_task: asyncio.Task[None] | None = None
         """The load under way, or the last one."""
-        self._turns = Turns(max(settings.batching.size for settings in models.values()))
-        self._hurried, self.waiting = False, 0
+        self._turns = Turns(next(iter(models.values())).batching, models)
+        self._closing, self.waiting = False, 0
 
     async def ready(self) -> None:
         """Load each model once, one after another, to learn its size, unless a service before this one has done so.
@@ -134,8 +157,8 @@ class ModelEngines:
             self.hashes[model], self._codecs[model] = process.block.hash, process.codec
             self._size_bytes.setdefault(model, private_bytes(process))
             if self._memory_bytes is not None:
-                self._processes.clear()
                 await process.close()
+                self._processes.clear()
         self._memory = self._new_memory()
         for first in list(self._processes):  # all models, which stay
             copy, _ = self._memory.enter(first.model)
@@ -143,7 +166,9 @@ class ModelEngines:
             self._processes[copy] = self._processes.pop(first)
 
     def _new_process(self, model: str) -> EngineProcess:
-        process = EngineProcess(self.models[model], self._context)
+        settings = self.models[model]
+        batching = replace(settings.batching, longest_wait_s=0.0)  # sentences wait for company in `Turns`
+        process = EngineProcess(replace(settings, batching=batching), self._context)
         process.on_error = lambda text: self.on_error(f"{model}: {text}")
         process.on_reference = lambda reference: self.on_reference(reference)
         return process
@@ -165,8 +190,10 @@ class ModelEngines:
     async def execute(self, model: str, line: SourceLine, forced_len: int | None = None) -> tuple[Execution, float, bool]:
         """Decode a line; return its execution, when it entered, and whether it asked for the load of its model.
 
-        Raises `ServiceError` as `EngineProcess.execute` does.
+        Raises `ServiceError` as `EngineProcess.execute` does, and when the engines are closed.
         """
+        if self._closing:
+            raise ServiceError(503, "the service ends")
         entered_s, (copy, is_hit) = time.monotonic(), self._memory.enter(model)
         self.waiting += 1
         if not is_hit:
@@ -175,7 +202,7 @@ class ModelEngines:
         try:
             if not copy.is_loaded:
                 await asyncio.shield(self._loaded[copy])
-            async with self._turns.of(copy):
+            async with self._turns.turn(model, len(line.ids)):
                 execution, _ = await self._processes[copy].execute(line, forced_len)
             return replace(execution, left_waiting=execution.left_waiting + len(self._turns)), entered_s, not is_hit
         finally:
@@ -184,29 +211,28 @@ class ModelEngines:
             self._begin_load()
 
     def _begin_load(self) -> None:
-        if (copy := self._memory.next_load()) is not None:
-            self._load = asyncio.get_running_loop().create_task(self._load_model(copy))
+        if not self._closing and (copy := self._memory.next_load()) is not None:
+            self._load_task = asyncio.get_running_loop().create_task(self._load(copy))
 
-    async def _load_model(self, copy: ModelCopy) -> None:
+    async def _load(self, copy: ModelCopy) -> None:
         """End the processes whose memory the model takes, and load it; without success, its process is started again later."""
         self.on_load(copy.model)
-        for evicted in copy.evicts:
-            await self._processes.pop(evicted).close()
         self._processes[copy] = process = self._new_process(copy.model)
         try:
+            for evicted in copy.evicts:
+                await self._processes[evicted].close()
+                del self._processes[evicted]
             await process.start()
-        except (SimnmtError, OSError) as error:
+        except Exception as error:  # whatever fails here, the loads of other models go on
             self.on_error(f"{copy.model} could not be loaded: {error}")
             process.start_later()
-        if self._hurried:
-            process.hurry()
         self._memory.loaded(copy)
         self._loaded.pop(copy).set_result(None)
         self._begin_load()
 
     def describe(self) -> Mapping[str, Any]:
         """Return what clients may know of the models."""
-        in_memory = [copy.model for copy in self._processes]
+        in_memory = [copy.model for copy in self._processes if copy.is_loaded]
         models = {
             model: {"bytes": size_bytes, "in_memory": model in in_memory} for model, size_bytes in self._size_bytes.items()
         }
@@ -215,13 +241,17 @@ class ModelEngines:
 
     def hurry(self) -> None:
         """Let no sentence wait for company from now on, since the service ends."""
-        self._hurried = True
-        for process in self._processes.values():
-            process.hurry()
+        self._turns.hurry()
 
     async def close(self) -> None:
-        """End all processes."""
-        if self._load is not None:
-            self._load.cancel()
-            await asyncio.gather(self._load, return_exceptions=True)
+        """End all processes; sentences that are still waited for fail."""
+        self._closing = True
+        self.hurry()
+        if self._load_task is not None:
+            self._load_task.cancel()
+            await asyncio.gather(self._load_task, return_exceptions=True)
+        for loaded in self._loaded.values():
+            loaded.set_exception(ServiceError(503, "the service ends"))
+            loaded.exception()  # a load that nobody awaits any more is no error
+        self._loaded.clear()
         await asyncio.gather(*(process.close() for process in self._processes.values()))

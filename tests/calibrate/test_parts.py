@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -19,6 +20,7 @@ from simnmt.calibrate.fits import fit_grid
 from simnmt.calibrate.harness import rounds
 from simnmt.calibrate.parts import Bench
 from simnmt.calibrate.parts import energy as energy_part
+from simnmt.calibrate.parts import model_memory as memory_part
 from simnmt.calibrate.parts.corrections import fit_padding, fit_sources, padding_cases, source_cases
 from simnmt.calibrate.parts.step import fit as fit_steps
 from simnmt.calibrate.parts.step import gap_overheads
@@ -257,3 +259,15 @@ def test_a_model_that_no_second_process_can_load_spoils_nothing_else(tmp_path: P
     assert costs.blocks["model_memory"] is None
     [remark] = costs.remarks
     assert "gone.json" in remark
+
+
+def hang(*_: Any) -> None:
+    time.sleep(60.0)
+
+
+def test_a_process_that_never_ends_its_load_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_part, "report_load", hang)
+    monkeypatch.setattr(memory_part, "MOST_LOAD_S", 0.05)
+    settings, begin_s = replace(QUICK, model=str(tmp_path / "gone.json")), time.monotonic()
+    load = memory_part.load_in_fresh_process(settings, GRU.model_dump(mode="json"), lambda: "no files")
+    assert load["seconds"] is None and load["fault"] and time.monotonic() - begin_s < 50.0

@@ -13,6 +13,7 @@ import simnmt
 from simnmt.base.errors import InputError
 from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.live.decider import LiveDecider, live_unit, replayed_targets
+from simnmt.live.deployment import served_target
 from simnmt.policies.health import UNREACHABLE_S
 from simnmt.results.live_log import DeciderRecord, DecisionRecord, HandshakeRecord, HeardRecord, LostRecord
 from tests.live.live_services import plan_of, unit_of
@@ -127,6 +128,16 @@ def test_the_gateway_of_a_site_has_its_lines_and_its_workloads() -> None:
             unit = live_unit(plan, workload, site.name)
             assert (unit.case.name, unit.scenario, unit.links) == (workload, site.scenario, site.networks[unit.network][0])
     assert {live_unit(plan, workload).case.name for workload in plan.cases} == set(plan.cases)
+
+
+@pytest.mark.parametrize("berlin", ["workloads=[de-en]", "devices={gateway: null}"])
+def test_a_server_needs_no_gateway_at_the_sites_that_request_its_workload(berlin: str) -> None:
+    plan = plan_of("@three-offices", "sites.porto=null", f"sites.berlin.{berlin}", "sites.rome.devices={gateway: null}")
+    for workload in plan.cases:
+        target = served_target(plan, "server", workload)
+        assert target in plan.cases[workload].targets and target.device == "server"
+    with pytest.raises(InputError):
+        served_target(plan, "sever")
 
 
 class WhenSlow:

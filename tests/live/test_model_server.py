@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import re
@@ -21,7 +22,7 @@ import psutil
 import pytest
 
 from simnmt.base.errors import InputError
-from simnmt.batching import Batching
+from simnmt.batching import Batching, mini
 from simnmt.live import model_engines
 from simnmt.live.engine_process import EngineProcess
 from simnmt.live.gateway import GatewaySettings
@@ -30,11 +31,11 @@ from simnmt.live.server import ModelServer
 from simnmt.profile.origin import EngineBlock
 from simnmt.profile.profile_file import read_profile, write_profile
 from simnmt.results.live_log import RequestRecord, read_live_log
-from simnmt.service.client import Exchange
+from simnmt.service.client import Exchange, TranslationClient
 from simnmt.service.messages import ServiceError, TranslateRequest
 from tests.campaigns.harness import deep
 from tests.live.fake_engines import ARCHITECTURE, load_echo, load_paced, load_refused_once, load_slowly
-from tests.live.live_services import FRONT, Services, ask, engine_settings, unit_of
+from tests.live.live_services import FRONT, Services, ask, engine_settings, together, unit_of
 
 COMMAND = [sys.executable, "-c", "from simnmt.cli import main; main()"]
 Serve = Callable[..., ModelServer]
@@ -149,6 +150,109 @@ def test_a_batch_takes_the_sentences_of_its_model_that_came_after_those_of_anoth
     first, *others = answers(services, server, ask(forced=200), *(ask(source=source, forced=20) for source in ("fr", "de") * 3))
     batches = {source: {exchange.answer.lengths[2] for exchange in others[at::2]} for at, source in enumerate(("fr", "de"))}
     assert first.answer.lengths[2] == 1 and batches == {"fr": {3}, "de": {3}}
+
+
+def of_batching(services: Services, monkeypatch: pytest.MonkeyPatch, batching: Batching) -> ModelServer:
+    monkeypatch.setattr(model_engines, "private_bytes", lambda process: 1)
+    settings = engine_settings(load_echo, batching=batching)
+    return services.model_server(ModelEngines({"de-en": settings, "fr-en": settings}))
+
+
+def test_a_sentence_that_waits_for_company_lets_other_models_execute(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = of_batching(services, monkeypatch, mini(2))
+
+    async def work() -> None:
+        async with TranslationClient(server.http.url) as client:
+            alone = asyncio.ensure_future(client.translate(ask()))
+            while server.engine.waiting == 0:
+                await asyncio.sleep(0.01)
+            others = await together(client, [ask(source="fr"), ask(source="fr")])
+            assert [other.answer.lengths[2] for other in others if isinstance(other, Exchange)] == [2, 2]
+            assert not alone.done()
+            await client.translate(ask())
+            assert (await alone).answer.lengths[2] == 2
+
+    services.run(work())
+
+
+def test_a_sentence_waits_for_company_no_longer_than_the_longest_wait(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = of_batching(services, monkeypatch, mini(2, longest_wait_s=0.2))
+    for exchange in answers(services, server, ask(), ask(source="fr")):
+        assert exchange.answer.times is not None and exchange.answer.times.queue_s > 0.19
+
+
+def test_a_sentence_that_is_given_up_is_no_company(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = of_batching(services, monkeypatch, mini(2))
+    [lost] = services.translate(server.http.url, ask(deadline_s=0.2))
+    assert isinstance(lost, ServiceError) and lost.status == 504 and server.engine.waiting == 0
+    assert [exchange.answer.lengths[2] for exchange in answers(services, server, ask(), ask())] == [2, 2]
+
+
+def test_the_end_fails_what_executes_and_what_waits_for_a_load_and_leaves_no_process(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_engines, "private_bytes", lambda process: 1)
+    engines = ModelEngines({"de-en": engine_settings(load_paced), "fr-en": engine_settings(load_echo)}, 1)
+    monkeypatch.setattr(EngineProcess, "CLOSE_S", 0.1)
+    started = list[EngineProcess]()
+    new_process = engines._new_process
+    monkeypatch.setattr(engines, "_new_process", lambda model: started.append(new_process(model)) or started[-1])
+
+    async def work() -> None:
+        await engines.ready()
+        line = engines.line("de-en", "a b c")
+        await engines.execute("de-en", line)
+        before = asyncio.all_tasks()
+        executed = asyncio.ensure_future(engines.execute("de-en", line, 10_000))
+        while not any(process.waiting for process in engines._processes.values()):
+            await asyncio.sleep(0.01)
+        kept = asyncio.ensure_future(engines.execute("fr-en", line))
+        await asyncio.sleep(0.0)
+        await engines.close()
+        for error in await asyncio.gather(executed, kept, engines.execute("fr-en", line), return_exceptions=True):
+            assert isinstance(error, ServiceError) and error.status == 503
+        assert asyncio.all_tasks() == before and [process.pid for process in started] == [None] * len(started)
+
+    services.run(work())
+
+
+def test_the_end_during_an_eviction_ends_the_evicted_process(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_engines, "private_bytes", lambda process: 1)
+    engines = ModelEngines({"de-en": engine_settings(load_echo), "fr-en": engine_settings(load_echo)}, 1)
+
+    async def work() -> None:
+        await engines.ready()
+        await engines.execute("de-en", engines.line("de-en", "a b c"))
+        [evicted] = engines._processes.values()
+        kept = asyncio.ensure_future(engines.execute("fr-en", engines.line("fr-en", "a b c")))
+        while not evicted._closing:
+            await asyncio.sleep(0.0)
+        await engines.close()
+        [error] = await asyncio.gather(kept, return_exceptions=True)
+        assert isinstance(error, ServiceError) and error.status == 503 and evicted.pid is None
+
+    services.run(work())
+
+
+def test_an_unforeseen_fault_of_a_load_stops_no_other_load(
+    services: Services, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serve(1, de=load_echo, fr=load_echo)
+    start = EngineProcess.start
+
+    async def fail_once(process: EngineProcess) -> EngineBlock:
+        monkeypatch.setattr(EngineProcess, "start", start)
+        raise EOFError("the forkserver has gone")
+
+    monkeypatch.setattr(EngineProcess, "start", fail_once)
+    lost, served = services.translate(server.http.url, ask(), ask(source="fr"))
+    assert isinstance(lost, ServiceError) and lost.status == 503
+    assert isinstance(served, Exchange) and any("de-en could not be loaded" in error for error in services.errors)
+    services.errors.clear()
 
 
 def test_a_model_that_cannot_be_loaded_is_tried_again_while_others_serve(

@@ -32,6 +32,8 @@ WARM_LOADS, COLD_LOADS = 5, 3
 QUICK_WARM_LOADS, QUICK_COLD_LOADS = 3, 1
 WARM_SHARE, COLD_SHARE = 0.95, 0.05
 """Least and greatest share of the files in the page cache."""
+MOST_LOAD_S = 600.0
+"""Longest time of a process that loads the model."""
 FIRST = Work(src_len=8, tgt_len=2)
 """The translation with which a load ends: the first one of a process takes longer than later ones."""
 SMALL: dict[str, Any] = {
@@ -119,6 +121,8 @@ def load_in_fresh_process(settings: Settings, small: dict[str, Any], cache: Call
     process.start()
     theirs.close()
     try:
+        if not ours.poll(MOST_LOAD_S):
+            return {"seconds": None, "fault": f"the process that loaded the model did not end within {MOST_LOAD_S:g} s"}
         return {"cache": state, **ours.recv()}
     except EOFError:
         process.join()
