@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -36,6 +37,7 @@ from simnmt.cli.terminal import describe_output, note, progress_bar, say, warn
 
 if TYPE_CHECKING:
     from simnmt.experiment.capacity import Capacities
+    from simnmt.experiment.cases import Case
     from simnmt.experiment.deployment import Candidate, DeploymentPlan
     from simnmt.experiment.sweep import SweepResult
     from simnmt.results.comparison import Comparison
@@ -345,7 +347,7 @@ def format_answer(plan: Capacities | DeploymentPlan, scenario: str, out: Path | 
         written = None if out is None or is_standard(out) else str(out)
         commands = deploy_commands(plan, plan.choice, UNSAVED if is_standard(scenario) else scenario, written)
         lines += ["", "Deploy it:", *(f"  {command}" for command in commands)]
-        if any(" --model MODEL" in command for command in commands):
+        if any(" --model " in command for command in commands):
             lines.append(f"MODEL: {MODEL}.")
         if written is not None:
             lines += ["", f"scenario: {written}"]
@@ -367,13 +369,12 @@ def deploy_commands(plan: DeploymentPlan, choice: Candidate, name: str, written:
     given = shlex.quote(name if written is None else written)
     settings = [f"{format_location(part.location)}={format_choice(part.value)}" for part in choice.overrides]
     sets = "" if written is not None else "".join(f" --set {shlex.quote(setting)}" for setting in settings)
-    engines = {
-        target.device: target.profile.engine for case in choice.placements[0].plan.cases.values() for target in case.targets
-    }
-    has_model = {device for device, engine in engines.items() if engine is not None and engine.architecture}
-    model = {device: "" if device in has_model else " --model MODEL" for device in devices}
+    cases = choice.placements[0].plan.cases
     first, *others = devices
-    commands = {device: f"simnmt live server {given} --device {device}{model[device]}{sets}" for device in devices}
+    commands = {
+        name: f"simnmt live server {given} --device {name}{_model_option(name, cases, device.models is not None)}{sets}"
+        for name, device in devices.items()
+    }
     if not others:
         return [commands[first]]
     servers = [device for device in others if device in choice.placements[0].used]
@@ -383,12 +384,28 @@ def deploy_commands(plan: DeploymentPlan, choice: Candidate, name: str, written:
             attached = "one URL for each share of the end nodes"
             where = attached if balancer == "attached" else f"behind a load balancer at {_address(device)}"
             commands[device] += f"   # on each of {count} boxes, {where} (simulated: {balancer})"
-    if plan.scenario.sites:
-        return [*(commands[device] for device in servers), "# a gateway of your own at each site: live gateways read no sites"]
     addresses = "".join(f" --server {device}={_address(device)}" for device in servers)
+    gateway = f"simnmt live gateway {given} --policy {choice.policy}"
     nodes = "   # on every end node" if first == END_NODE else ""
-    gateway = f"simnmt live gateway {given} --policy {choice.policy}{model[first]}{addresses}{sets}{nodes}"
-    return [*(commands[device] for device in servers), gateway]
+    gateways = [f"{gateway}{_model_option(first, cases)}{addresses}{sets}{nodes}"]
+    if sites := choice.placements[0].plan.sites:
+        # A gateway serves one workload, and the devices of two sites may have other engines.
+        gateways = [
+            f"{gateway} --site {site.name} --workload {workload}{_model_option(first, {workload: case})}{addresses}{sets}"
+            for site in sites
+            if site.has_device
+            for workload, case in site.cases.items()
+        ]
+    return [*(commands[device] for device in servers), *gateways]
+
+
+def _model_option(device: str, cases: Mapping[str, Case], by_workload: bool = False) -> str:
+    """Return the option for a device whose profiles name no model that simnmt can load; empty if they do."""
+    profiles = {name: part.profile for name, case in cases.items() for part in case.targets if part.device == device}
+    unknown = [name for name, profile in profiles.items() if profile.engine is None or not profile.engine.architecture]
+    if by_workload:
+        return "".join(f" --model {name}=MODEL" for name in unknown)
+    return " --model MODEL" if unknown else ""
 
 
 def _address(device: str) -> str:

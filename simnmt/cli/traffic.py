@@ -16,7 +16,7 @@ def traffic(
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the traffic of a log: rates and peaks, burstiness beside Poisson, gaps, repeated texts, lengths, language pairs.
+    """Show the traffic of a log: rates and peaks, burstiness beside Poisson, repeated texts, lengths, language pairs.
 
     Example: simnmt traffic gateway.jsonl --page traffic.html
     """

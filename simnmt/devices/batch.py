@@ -92,6 +92,10 @@ class Batched:
     needs_tgt_len: ClassVar[bool] = True
     reports_at_end: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        if len(self.costs) != (models := 0 if self.models is None else len(self.models.size_bytes)):
+            raise ValueError(f"{len(self.costs)} costs of {models} models")
+
     @classmethod
     def of_device(cls, boxes: int, workers: int, balancer: Balancer, settings: Kind | None) -> Batched:
         """Return the boxes of a device with these settings."""
@@ -121,10 +125,15 @@ class Batched:
         """Return by how much each request takes longer than usual; None if requests do not vary. `workload`: for models."""
         if not self.varies:
             return None
-        usual_s: Floats = self.cost.solo_s(src_len, tgt_len)
-        if self.models is not None:
-            by_model = [cost.solo_s(src_len, tgt_len) for cost in self.costs]
-            usual_s = np.choose(self.models.of_requests(workload, len(execution_s)), by_model)
+        usual_s: Floats
+        if self.models is None:
+            usual_s = self.cost.solo_s(src_len, tgt_len)
+        else:
+            of_requests = self.models.of_requests(workload, len(execution_s))
+            usual_s = np.empty(len(execution_s))
+            for model, cost in enumerate(self.costs):
+                rows = np.flatnonzero(of_requests == model)
+                usual_s[rows] = cost.solo_s(src_len[rows], tgt_len[rows])
         return np.divide(execution_s, usual_s, out=np.ones(len(usual_s)), where=usual_s > 0.0)
 
     def device(self, clock: Clock, target: int, requests: Block, trail: Recorder, first_box: int) -> BatchDevice:

@@ -212,7 +212,8 @@ class Device(Protocol):
 class Kind(Protocol):
     """How the boxes of a target execute requests, and their number.
 
-    A kind whose boxes can fail is a dataclass with a field `failures` (`Failures`, or None).
+    A kind whose boxes can fail is a dataclass with a field `failures` (`Failures`, or None); one whose boxes have several
+    models has a field `models` (`Models`, or None).
     """
 
     name: ClassVar[str]

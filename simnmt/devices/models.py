@@ -37,6 +37,8 @@ class Models:
 
     def __post_init__(self) -> None:
         self.memory()
+        if len(self.load_s) != len(self.size_bytes):
+            raise ValueError(f"loads of {len(self.load_s)} models, sizes of {len(self.size_bytes)}")
 
     @property
     def loads(self) -> bool:
@@ -90,7 +92,7 @@ class ModelLoader:
         self._clock, self._number, self._load_s = clock, number, models.load_s
         self._memory = models.memory()
         self._ready: dict[ModelCopy, simpy.Event] = {}
-        """Of each copy for whose load requests wait."""
+        """Ends of the loads for which requests wait, by copy."""
         self._ends_s: float | None = None
         """When the load ends that is under way."""
 

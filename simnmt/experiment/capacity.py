@@ -60,7 +60,7 @@ class Capacity:
     network: str
     policy: str
     rate_rps: float
-    """Of all its requests."""
+    """Mean rate of all its requests."""
     factor: float | None
     """By which the rates of the workloads that share the devices are multiplied; None for a workload by itself."""
     low: float | None

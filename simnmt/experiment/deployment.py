@@ -69,7 +69,7 @@ class SiteBoxes:
     boxes: dict[str, int]
     """At each of the sites, by device."""
     price_per_hour: float | None
-    """Of the boxes at all of them; None if the scenario states no price of a device."""
+    """Price of the boxes at all sites of the name; None if the scenario states no price of a device."""
 
     @property
     def count(self) -> int:
@@ -173,7 +173,7 @@ class DeploymentPlan:
     name: str
     level: str
     rate_rps: float
-    """Of each workload, or of all together if they share the devices."""
+    """Rate of each workload, or of all together if they share the devices."""
     minimised: Minimised
     objective: str
     """The objective of a scenario by which deployments are compared, unless that is the number of servers."""

@@ -176,15 +176,14 @@ def _describe_mix(plan: RunPlan) -> Iterator[str]:
             "as their rates are, so that all end at about the same time (share_devices: false runs each by itself)."
         )
     if plan.sites:
-        count = sum(len(site.networks[next(iter(site.networks))]) for site in plan.sites)
+        copies = {site.name: len(site.networks[next(iter(site.networks))]) for site in plan.sites}
+        gateways = sum(copies[site.name] for site in plan.sites if site.has_device)
         yield (
-            f"{count} sites share {format_list(behind, 'and') or 'nothing'}; each has lines and {first} of its own, and its "
-            "policies decide by their own estimates. A workload's requests are divided among its sites by their shares."
+            f"{sum(copies.values())} sites share {format_list(behind, 'and') or 'nothing'}; each has lines of its own, and "
+            f"{'each' if gateways == sum(copies.values()) else f'{gateways} of them'} a {first}. Policies decide by the "
+            "estimates of their site. A workload's requests are divided among its sites by their shares."
         )
-    yield (
-        "Each policy is judged for all requests together, and for each site and workload by its row. Loads of shared devices "
-        "are of all requests in every row; columns ending in _work_share say how much of the work is the row's."
-    )
+    yield "Each policy is judged for all requests together, and for each site and workload by its row."
 
 
 def _doubts(plan: RunPlan) -> list[str]:

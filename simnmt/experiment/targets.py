@@ -65,7 +65,7 @@ class HeldModel:
     """A model of a device that holds several, as a part of the box's memory."""
 
     memory_bytes: int
-    """Of each box, for all models."""
+    """Memory of each box for all models."""
     size_bytes: int
     load_s: float
     kind: str
@@ -91,7 +91,7 @@ class Target:
     conversion: Conversion | None = None
     """How its profile was converted to the workload's unit; None if both count alike."""
     model_name: str = ""
-    """Of the workload, or of the profile by which workloads share a model."""
+    """Name of the workload, or of the profile by which workloads share a model."""
     model: HeldModel | None = None
     """Its model, if the memory of a box is limited; else None."""
     cost: CustomDevice | None = None

@@ -41,11 +41,11 @@ from simnmt.experiment.routes import Line, estimate_age_s
 from simnmt.experiment.targets import Decoding
 from simnmt.network.outages import DownTimes
 from simnmt.results.columns import Array
-from simnmt.results.device_accounts import BatchAccount, Log, StreamAccount
+from simnmt.results.device_accounts import BatchAccount, FaultAccount, Log, StreamAccount
 from simnmt.results.metrics import Criteria
 from simnmt.results.places import ALL, Place
 from simnmt.results.requests import Columns, Engine, RequestLog, Trail, Truth, decision_regret_s, run_columns, were_answered
-from simnmt.results.summary import Device, Numbers, known, measure
+from simnmt.results.summary import NO_LOADS, Device, Numbers, known, measure
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.world.engine import decode_all, simulate
 from simnmt.world.inputs import PolicySetup, World
@@ -492,6 +492,7 @@ class UnitWorld:
             batched,
             trail.streams,
             extra_work,
+            NO_LOADS if trail.faults is None else _loads_of(trail.faults, counted, len(trail.arrival_s)),
             criteria=unit.scenario.criteria_of(unit.case.name) if mix is None else _criteria_of(self._criteria, group, log),
             start_s=float(trail.arrival_s[slice(cut, cut + 1)][0]) if cut else 0.0,
         )
@@ -506,6 +507,13 @@ class UnitWorld:
             )
         numbers |= {"rtt_pace_s": self._drawn.pace_s, "warm_up_requests": float(left_out)}
         return numbers if mix is None else numbers | {"requests": float(count)}
+
+
+def _loads_of(faults: FaultAccount, counted: slice | NDArray[np.int64], requests: int) -> NDArray[np.float64]:
+    """Return target, box and seconds of the loads by counted requests that got no answer from their target."""
+    is_counted, loads = np.zeros(requests, bool), np.reshape(np.array(faults.loads, np.float64), (-1, 4))
+    is_counted[counted] = True
+    return loads[is_counted[loads[:, 0].astype(int)], 1:]
 
 
 def _own_boxes_from(log: RequestLog, first: int) -> Log:

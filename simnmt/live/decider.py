@@ -49,7 +49,9 @@ def live_unit(plan: RunPlan, workload: str | None = None, site: str | None = Non
     or a site that the scenario does not have, and for a device that streams its model.
     """
     scenario, cases, networks, of_site = plan.scenario, plan.cases, plan.networks, None
-    if plan.sites or site is not None:
+    if site is not None and not plan.sites:
+        raise InputError(f"no site {site}: the scenario has no sites", remedy="leave the site out")
+    if plan.sites:
         sites = {part.name: part for part in plan.sites if part.has_device}
         if not sites or (site is not None and site not in sites):
             what = f"no site {site} has a gateway" if site else "no site has a gateway"

@@ -139,7 +139,7 @@ class LiveGateway(LiveService[Engine]):
         self._servers: list[_Server] = []
         self._server_health = ServerHealth()
         self.transports: list[DelayedTransport] = []
-        """Of the servers, if delays are slept here."""
+        """Transports to the servers, if delays are slept here."""
         self._stack = AsyncExitStack()
         self._tasks: set[asyncio.Task[None]] = set()
         self.fallbacks = 0
@@ -307,8 +307,10 @@ class LiveGateway(LiveService[Engine]):
 
     def _note_failure(self, trip: Trip, server: _Server, error: ServiceError) -> None:
         """Take a server out of use until it answers again, if `ServerHealth` says so."""
-        health, now_s = self._server_health, time.monotonic() - self.begin_s
-        if health.failed(server.number, now_s, error.status, hurried=trip.hurried, retry_after_s=error.retry_after_s):
+        assert trip.decided_s is not None
+        sent_s, now_s = trip.decided_s - self.begin_s, time.monotonic() - self.begin_s
+        hurried, retry_after_s = trip.hurried, error.retry_after_s
+        if self._server_health.failed(server.number, sent_s, now_s, error.status, hurried=hurried, retry_after_s=retry_after_s):
             server.why = error.message
             self._on_error(f"{server.target.device}: {error.message}; translating here until it answers")
             task = asyncio.get_running_loop().create_task(self._wait_for(server))

@@ -127,7 +127,7 @@ class ModelEngines:
         self.on_load: Callable[[str], None] = lambda model: None
         """Called with the name of a model when its load begins."""
         self.hashes: dict[str, str] = {}
-        """Of the engine of each model."""
+        """Hash of the engine of each model."""
         self._codecs: dict[str, TextCodec] = {}
         self._size_bytes = dict(size_bytes or {})
         self._memory: ModelMemory

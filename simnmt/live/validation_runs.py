@@ -97,7 +97,7 @@ class Box:
     unit: Unit
     """As its gateway serves it, or as the first gateway sees it."""
     number: int
-    """Of its target."""
+    """Number of its target."""
     gateway: int | None
     """Number of the gateway that it is; None behind."""
 
@@ -129,9 +129,9 @@ class LiveRun:
     requests: ReplayedRequests
     log: LoadLog
     handover_s: tuple[float, ...]
-    """Of each box, the usual time from sending a sentence to an idle engine to the begin of its execution."""
+    """Usual time at each box from sending a sentence to an idle engine to the begin of its execution."""
     turnaround_s: tuple[float, ...]
-    """Of each box, the usual time from the end of an execution to the begin of the next one that waits."""
+    """Usual time at each box from the end of an execution to the begin of the next one that waits."""
     references_s: Mapping[str, Floats]
     """By name of the box."""
     decides_again: bool

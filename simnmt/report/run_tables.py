@@ -146,7 +146,8 @@ def _device_columns(rows: Sequence[Row]) -> list[Column]:
             return "overloaded" if is_overloaded(row, name) else ""
 
         if len(names) <= 2:
-            return Column(f"{name} load", name + LOAD_SUFFIX, 2, small=overloaded, outcome=overloaded, on_terminal=False)
+            behind = name != names[0]
+            return Column(f"{name} load", name + LOAD_SUFFIX, 2, small=overloaded, outcome=overloaded, on_terminal=behind)
 
         def load(row: Row) -> str:
             value = row[name + LOAD_SUFFIX]

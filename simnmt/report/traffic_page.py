@@ -8,18 +8,16 @@ from simnmt.report.charts import Axis, Chart, Control, Mark, Panel, numbers, qua
 from simnmt.report.page_template import Section, render_page
 from simnmt.report.table import Column, Table
 from simnmt.results.number_text import digits, duration, percent
-from simnmt.workload.arrivals.traffic import HOUR_S, Traffic
+from simnmt.workload.arrivals.traffic import Traffic
 
 MOST_POINTS = 2_000
 """Most windows of the figure of the rate over time."""
-MOST_SILENCES = 100
-"""Most silences with a row each."""
 MOST_PAIRS = 100
 
 
 def traffic_facts(traffic: Traffic) -> list[tuple[str, str]]:
     """Return the (name, value) of each figure that stands in no table."""
-    process, gaps, repeats = traffic.process, traffic.gaps, traffic.repeats
+    process, repeats = traffic.process, traffic.repeats
     facts = [
         ("requests", f"{process.requests:,.0f} over {duration(traffic.duration_s)} from {traffic.moment(0.0)} on"),
         ("mean rate", f"{digits(traffic.rate_rps)} requests/s"),
@@ -28,17 +26,6 @@ def traffic_facts(traffic: Traffic) -> list[tuple[str, str]]:
     if process.least:
         rows = "rates of rows from" if traffic.format == "rates" else "times on a grid of"
         facts.append(("resolution", f"{rows} {duration(process.resolution_s)}: no shorter window can be counted"))
-    if gaps is not None:
-        facts.append(("gaps", f"{duration(gaps.mean_s)} on average"))
-        longest = f"{duration(gaps.longest_s)}, from {traffic.moment(gaps.longest_begin_s)} on"
-        facts.append(("longest gap", longest))
-        if gaps.scv is not None:
-            facts.append(("gap variation", f"squared coefficient of variation {digits(gaps.scv)} (Poisson: 1)"))
-        if gaps.lag1_correlation is not None:
-            facts.append(("gap correlation", f"{gaps.lag1_correlation:.3f} of neighbours (Poisson: 0)"))
-    if traffic.silences:
-        total_s = sum(silence.duration_s for silence in traffic.silences)
-        facts.append(("silences", f"{len(traffic.silences):,}, {duration(total_s)} in all; the log may have holes"))
     if repeats is not None:
         again = f"{percent(repeats.repeated_share)} of the requests repeat an earlier one"
         facts.append(
@@ -100,27 +87,7 @@ def traffic_tables(traffic: Traffic) -> list[Table]:
         traffic.pairs[:MOST_PAIRS],
         id="pairs",
     )
-    hours = Table(
-        "Requests/s by hour of the day",
-        [
-            Column("hour", lambda row: f"{row.hour:02d}", words=True),
-            Column("mean", "rate_rps", significant=3),
-            Column("least", "low_rps", significant=3),
-            Column("greatest", "high_rps", significant=3),
-        ],
-        traffic.hours,
-        id="hours",
-    )
-    silences = Table(
-        "Silences",
-        [
-            Column("from", lambda row: traffic.moment(row.begin_s), words=True),
-            Column("duration", lambda row: duration(row.duration_s)),
-        ],
-        traffic.silences[:MOST_SILENCES],
-        id="silences",
-    )
-    return [table for table in (rates, dispersions, lengths, pairs, hours, silences) if table.rows]
+    return [table for table in (rates, dispersions, lengths, pairs) if table.rows]
 
 
 def traffic_panels(traffic: Traffic) -> list[Panel]:
@@ -128,10 +95,6 @@ def traffic_panels(traffic: Traffic) -> list[Panel]:
     panels = [_rate_panel(traffic)]
     if traffic.dispersions:
         panels.append(_dispersion_panel(traffic))
-    if traffic.process.is_exact:
-        panels.append(_gap_panel(traffic))
-    if traffic.hours:
-        panels.append(_hour_panel(traffic))
     if traffic.lengths:
         panels.append(_length_panel(traffic))
     return panels
@@ -139,14 +102,14 @@ def traffic_panels(traffic: Traffic) -> list[Panel]:
 
 def _rate_panel(traffic: Traffic) -> Panel:
     process, least_s = traffic.process, traffic.duration_s / MOST_POINTS
-    nice_s = [length_s * unit_s for unit_s in (1.0, 60.0, HOUR_S, 24.0 * HOUR_S) for length_s in (1, 2, 5, 10, 20, 30)]
+    nice_s = [length_s * unit_s for unit_s in (1.0, 60.0, 3600.0, 24.0 * 3600.0) for length_s in (1, 2, 5, 10, 20, 30)]
     window_s = max(next((window_s for window_s in nice_s if window_s >= least_s), least_s), process.resolution_s)
     width = process.width(window_s) or process.ticks
     windows, index, count = process.counts(width)
     rate = np.zeros(windows)
     rate[index] = count / (width * process.tick_s)
     unit_s, unit = next(
-        ((length_s, name) for length_s, name in ((HOUR_S, "h"), (60.0, "min")) if traffic.duration_s > 2 * length_s), (1.0, "s")
+        ((length_s, name) for length_s, name in ((3600.0, "h"), (60.0, "min")) if traffic.duration_s > 2 * length_s), (1.0, "s")
     )
     at = np.arange(windows + 1) * (width * process.tick_s / unit_s)
     hover = f"%{{y:,.4~g}} requests/s at %{{x:.5~g}} {unit}"
@@ -160,10 +123,6 @@ def _rate_panel(traffic: Traffic) -> Panel:
         middle = (row.peak_s + row.window_s / 2.0) / unit_s
         name = f"busiest {duration(row.window_s)}"
         marks.append(Mark("points", [middle], [row.peak_rps], name, f"policy-{place}", symbol="diamond", size=9.0, hover=hover))
-    for silence in traffic.silences[:MOST_SILENCES]:
-        ends = [silence.begin_s / unit_s, (silence.begin_s + silence.duration_s) / unit_s]
-        name = "silence" if silence is traffic.silences[0] else ""
-        marks.append(Mark("line", ends, [0.0, 0.0], name, "bad", width=4.0, hover=f"silent at %{{x:.5~g}} {unit}"))
     chart = Chart(marks, Axis(f"time from {traffic.moment(0.0)} on, {unit}"), Axis("requests/s", from_zero=True))
     return Panel("rate", "Rate over time", "Requests/s over time, with the busiest windows", lambda: chart, across=True)
 
@@ -186,41 +145,6 @@ def _dispersion_panel(traffic: Traffic) -> Panel:
     return Panel(
         "dispersion", "Burstiness", "Index of dispersion over the window, with that of Poisson", lambda: chart, caption=caption
     )
-
-
-def _gap_panel(traffic: Traffic) -> Panel:
-    gap = np.diff(traffic.process.tick)
-    grid = quantile_shares(gap.size)[:-1]
-    longer = numbers(1.0 - grid, 6)
-    seconds = quantiles(gap, grid)
-    poisson = -gap.mean() * np.log1p(-grid)
-    marks = [
-        Mark("line", numbers(seconds, 6), longer, "log", "accent", hover="%{y:.3~%} longer than %{x:,.4~g} s"),
-        Mark(
-            "line",
-            numbers(poisson, 6),
-            longer,
-            "Poisson of the mean rate",
-            "soft",
-            dash="dash",
-            hover="%{y:.3~%} longer than %{x:,.4~g} s",
-        ),
-    ]
-    chart = Chart(marks, Axis("gap, s"), Axis("share of longer gaps", log=True))
-    return Panel("gaps", "Gaps between requests", "Share of gaps that are longer, beside Poisson arrivals", lambda: chart)
-
-
-def _hour_panel(traffic: Traffic) -> Panel:
-    hour, mean, low, high = (
-        [getattr(row, key) for row in traffic.hours] for key in ("hour", "rate_rps", "low_rps", "high_rps")
-    )
-    marks = [
-        Mark("bars", hour, mean, colour="accent", low=low, high=high, hover="%{y:,.4~g} requests/s from %{x} to the next hour")
-    ]
-    clock = {"UTC": "UTC", "as written": "as written in the log", "relative": "from second 0 of the log's clock"}[traffic.clock]
-    chart = Chart(marks, Axis(f"hour of the day ({clock})"), Axis("requests/s", from_zero=True))
-    caption = "Mean over the days of the log; whiskers are the least and the greatest."
-    return Panel("hours", "Hour of the day", "Requests/s by hour of the day", lambda: chart, caption=caption)
 
 
 def _length_panel(traffic: Traffic) -> Panel:

@@ -158,11 +158,14 @@ def batch_columns(
     return _columns_of(device, numbers, known=account is not None)
 
 
-def model_columns(device: str, model_load: Array, load_wait_s: Array) -> Numbers:
-    """Return the summary columns of one device that loads models, by its requests; None if it executed none."""
+def model_columns(device: str, model_load: Array, load_wait_s: Array, extra_loads: int = 0) -> Numbers:
+    """Return the summary columns of one device that loads models, by its requests; None if it executed none.
+
+    `extra_loads`: by requests that it did not answer.
+    """
     requests, loads = len(model_load), float(model_load.sum())
     numbers = {
-        "model_loads": loads,
+        "model_loads": loads + extra_loads,
         "miss_share": _ratio(loads, requests),
         "delayed_share": _ratio(float(np.count_nonzero(load_wait_s)), requests),
         "mean_load_wait_s": _ratio(float(load_wait_s.sum()), requests),
@@ -358,6 +361,8 @@ class FaultAccount:
     sentence if the target batches."""
     left_out: tuple[tuple[float, float], ...] = ()
     """By target, the times and the seconds that deciders left it out, in the mean over the deciders; empty if they do not."""
+    loads: tuple[tuple[int, int, int, float], ...] = ()
+    """Loads of models by requests that got no answer from their target: the request, the target, the box, and the seconds."""
 
 
 HEADS = {

@@ -56,10 +56,12 @@ class Goal:
     """The service level."""
     by_workload: Mapping[str, Sequence[Requirement]] = field(default_factory=dict)
     """Service levels of single workloads, in place of that one."""
+    at_sites: Mapping[str, Sequence[Requirement]] = field(default_factory=dict)
+    """Service levels of the sites of a mix, in place of both; empty where the workloads of a site have different ones."""
 
-    def level(self, workload: str) -> Sequence[Requirement]:
-        """Return the service level of a workload, or that of all."""
-        return self.by_workload.get(workload, self.requirements)
+    def level(self, row: Row) -> Sequence[Requirement]:
+        """Return the service level of a row of the summary."""
+        return self.at_sites.get(row["site"], self.by_workload.get(row["workload"], self.requirements))
 
 
 def recommend(
@@ -78,7 +80,7 @@ def recommend(
 
     `rows`: of the cell, judged for stability (`stability.with_stability`). `reason`: facts behind the
     decisions, for the words on the recommendation. `parts`: rows of each site and each workload of a mix. A policy keeps the
-    service level there if every workload has the level that is asked for it.
+    service level there if every workload and every site keeps the level that is asked for it.
     """
     cell = _Cell(rows, runs, roles, goal, [*parts])
     by_policy = cell.by_policy
@@ -117,7 +119,7 @@ def recommend(
         "lost_shares": {name: share for name, share in lost.items() if share > 0.0},
         **interval_columns("objective_value", value),
         "unstable": unstable,
-        "slo": list(dict.fromkeys(str(one) for judged in cell.judged for one in goal.level(judged[0]["workload"]))),
+        "slo": list(dict.fromkeys(str(one) for judged in cell.judged for one in goal.level(judged[0]))),
         "slo_missed_by": missed if policy is not None else [],
         "slo_met": (policy in stable and policy not in missed) if cell.has_level and policy is not None else None,
         "slo_uncertain": [name for name in stable if any(one.low is not None and not one.sure for one in cell.assess(name))],
@@ -141,12 +143,13 @@ class _Cell:
 
     @property
     def judged(self) -> Sequence[Sequence[Row]]:
-        """The rows that must keep a service level: of each workload of a mix, else of all requests."""
-        return [part for part in self.parts if part[0]["site"] == ALL] or [self.rows]
+        """The rows that must keep a service level: of each workload of a mix, else of all requests, and of each site."""
+        sites = [part for part in self.parts if part[0]["site"] != ALL]
+        return [*([part for part in self.parts if part[0]["site"] == ALL] or [self.rows]), *sites]
 
     @property
     def has_level(self) -> bool:
-        return any(self.goal.level(rows[0]["workload"]) for rows in self.judged)
+        return any(self.goal.level(rows[0]) for rows in self.judged)
 
     @cached_property
     def by_policy(self) -> Mapping[str, Row]:
@@ -175,7 +178,7 @@ class _Cell:
     def _assess_row(self, row: Row) -> list[Assessment]:
         runs = self.runs[Place.of(row)]
         columns = {column: [numbers.get(column) for numbers in runs] for column in runs[0]}
-        return [requirement.assess_row(row, columns) for requirement in self.goal.level(row["workload"])]
+        return [requirement.assess_row(row, columns) for requirement in self.goal.level(row)]
 
     def part_facts(self, row: Row) -> Row:
         """Return whether a policy keeps the service level in a row of a site or a workload; None without a level."""

@@ -76,7 +76,7 @@ class Cell:
     """None for a target that did not batch; without policies for which no target batched."""
     lengths: LengthTable | Any = None
     series: RttSeries | Any = None
-    """Of a run that was just made; of a run directory, these two are None."""
+    """Series of the link; this and `lengths` are None in a run that was loaded from a directory."""
     regression_slope: float = nan
     regression_offset: float = nan
     planes: tuple[tuple[float, float, float], ...] = ()
@@ -96,9 +96,9 @@ class Cell:
     """Effects on the numbers of what is doubtful about each target's profile; empty if they were not determined."""
 
     parts: Mapping[tuple[str, str], Array] = field(default_factory=dict)
-    """Of a world that several sites or workloads share, the rows of each site's workload; else empty."""
+    """Rows of each workload at each site, in a world that several of them share; else empty."""
     sources: tuple[Cell, ...] = ()
-    """Of such a world, what each site and workload reads and is believed to take, as cells without requests; else empty."""
+    """In such a world, cells without requests: what each workload at each site reads and is believed to take; else empty."""
 
     @property
     def name(self) -> CellName:
@@ -201,7 +201,7 @@ class Run:
     notes: list[str] = field(default_factory=list)
     """Sentences that a reader needs to judge the numbers."""
     cells: Sequence[Cell] = ()
-    """Of a run directory, read when they are used first."""
+    """The cells; those of a run directory are read when they are used first."""
     replicated: dict[Place, dict[str, list[float | None]]] = field(default_factory=dict)
     """Value of each replication by column, by which runs are compared and judged; in the manifest of a run directory."""
     scenario: dict[str, Any] = field(default_factory=dict)
@@ -211,7 +211,7 @@ class Run:
     input_digests: dict[str, str] = field(default_factory=dict)
     """SHA-256 of every file that the run read, by its name in the scenario."""
     manifest: dict[str, Any] = field(default_factory=dict)
-    """Of the run directory that it was loaded from; else empty."""
+    """Manifest of the run directory that it was loaded from; else empty."""
     warnings: list[str] = field(default_factory=list)
     """Suspicious input, such as languages in the wrong order or a doubtful profile; also among the notes.
 

@@ -50,6 +50,9 @@ class Device:
     """Seconds in which it loads the model of each part of a mix, or of the one workload; 0 for a model that stays in memory."""
 
 
+NO_LOADS: Floats = np.empty((0, 3))
+
+
 def measure(
     log: Log,
     decision_regret_s: NDArray[np.float32] | None,
@@ -58,6 +61,7 @@ def measure(
     batched: Sequence[tuple[BatchAccount, float] | None] = (),
     streamed: Sequence[StreamAccount | None] = (),
     extra_work: Sequence[Floats] = (),
+    extra_loads: Floats = NO_LOADS,
     *,
     criteria: Criteria | None = None,
     start_s: float = 0.0,
@@ -76,6 +80,7 @@ def measure(
             by these it is loaded, since a box with little to do decodes small ones.
         streamed: account of the streamed model.
         extra_work: the work of each box that answered no request, as of `FaultAccount`.
+        extra_loads: target, box and seconds of each load of a model by a request that got no answer.
         criteria: what else is measured.
         start_s: when the first request of the log was issued, if requests before it are left out as warm-up; else 0.
     """
@@ -110,9 +115,9 @@ def measure(
         numbers |= _quantiles(first_s, "first_token", criteria.metrics)
     loading = "model_load" in log
     if loading:
-        numbers["model_loads"] = float(log["model_load"].sum())
+        numbers["model_loads"] = float(log["model_load"].sum()) + len(extra_loads)
     for number, device in enumerate(devices):
-        there, name = target == number, device.name
+        there, name, more_loads = target == number, device.name, extra_loads[extra_loads[:, 0] == number]
         numbers |= {f"{name}_share": int(sent[number]) / requests, f"{name}_load": None, f"{name}_busiest_load": None}
         account, saturated_s = (batched[number] if batched else None) or (None, 0.0)
         if device.batch is not None:
@@ -122,7 +127,7 @@ def measure(
         if device.streamed:
             numbers |= stream_columns(name, streamed[number] if streamed else None, makespan_s)
         if device.loads and loading:
-            numbers |= model_columns(name, log["model_load"][there], log["load_wait_s"][there])
+            numbers |= model_columns(name, log["model_load"][there], log["load_wait_s"][there], len(more_loads))
         if working_s > 0.0:
             # Seconds of execution; of a device that batches, target tokens with the end of the sentence.
             work = log["t_exe_s"][there] if account is None else log["tgt_len"][there] + 1.0
@@ -135,6 +140,7 @@ def measure(
                 # A box is as busy as its disk if that has more to do than its workers.
                 load_s = np.asarray(device.load_s)[log["part"][there] if "part" in log else 0] * log["model_load"][there]
                 loading_s = np.bincount(log["server"][there], load_s, minlength=device.servers)
+                np.add.at(loading_s, more_loads[:, 1].astype(int), more_loads[:, 2])
                 work_s = np.maximum(work_s, device.workers * loading_s)
             numbers[f"{name}_load"] = float(work_s.sum()) / (device.servers * device.workers * working_s)
             numbers[f"{name}_busiest_load"] = float(work_s.max()) / (device.workers * working_s)

@@ -64,7 +64,7 @@ class DrawnLine(NamedTuple):
     network: str
     link: Key
     mean_ms: list[float]
-    """Of each of `count` sites."""
+    """Means of the `count` sites, in milliseconds."""
 
 
 class FitConfiguration(Configuration):
@@ -129,7 +129,7 @@ class ScenarioConfiguration(Configuration):
     replications: Annotated[int, Field(ge=1, le=10_000)] = 5
     """Independent repeats, over which intervals are formed; the trace starts elsewhere in each."""
     requests: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
-    """Requests per workload, network, policy and replication."""
+    """Requests per network, policy and replication: of each workload, or of all together where they share the devices."""
     objective: Objective = "mean"
     """By what the best policy is chosen: the latency as `mean` or a percentile such as `p95` or `p99.9`; or a spending such as
     `energy_j` or `cost_per_request`."""
@@ -295,7 +295,7 @@ class ScenarioConfiguration(Configuration):
         return bool(self.sites) or (len(self.workloads) > 1 and all(map(self.is_open, self.workloads)))
 
     def is_open(self, workload: str) -> bool:
-        """Return whether the requests of a workload arrive whatever the answers."""
+        """Return whether the requests of a workload do not wait for answers."""
         return getattr(self.workloads[workload].arrivals, "discipline", "open") == "open"
 
     @property

@@ -18,6 +18,7 @@ from typing import Any
 from simnmt.base.errors import InputError, printable
 from simnmt.base.extension import OBJECT, ListOfPython, of_object
 from simnmt.base.files import read_bounded
+from simnmt.base.suggestions import did_you_mean
 from simnmt.scenario.errors import Location, ScenarioError, describe_value, format_location, quote_text
 from simnmt.scenario.yaml_text import MAX_DEPTH, UNPRINTABLE, Mark, Marks, Place, parse_yaml, place_of
 
@@ -245,11 +246,19 @@ def _parts_at(content: Any, site: str, key: str) -> dict[str, Any]:
 
 
 def _locations(content: Any, override: Override) -> list[tuple[str, ...]]:
-    """Return where an override holds: for `sites.*`, at every site that has the part, and in the part that others inherit."""
-    if override.location[:2] != ("sites", "*") or len(override.location) < 3:
+    """Return where an override holds: for `sites.*`, at every site that has the part, and in the part that others inherit.
+
+    Raises `ScenarioError` for a key of a site that is not there, which would otherwise become a site with the rest inherited.
+    """
+    if override.location[:1] != ("sites",) or len(override.location) < 3:
         return [override.location]
-    below, sites = override.location[2:], child(content, "sites")
+    site, below, sites = override.location[1], override.location[2:], child(content, "sites")
     at = dict.fromkeys(sites if isinstance(sites, dict) else ())
+    if site in at or (site != "*" and not at):
+        return [override.location]
+    if site != "*":
+        remedy = did_you_mean(site, at)
+        raise ScenarioError(f"{format_location(override.location[:2])}: no such site", path=override.label, remedy=remedy)
     locations = [("sites", site, *below) for site in at]
     if len(below) > 2 and below[0] in PARTS_OF_SITES:
         key, name = below[:2]

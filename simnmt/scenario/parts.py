@@ -107,7 +107,7 @@ ProfileConfiguration = Annotated[
 ]
 """A device's profile: one, or one per workload."""
 Gigabytes = Annotated[float, Field(gt=0.0, le=1e6)]
-"""Of 10^9 bytes."""
+"""Gigabytes of 10^9 bytes."""
 
 
 class ModelConfiguration(Configuration):
@@ -217,9 +217,9 @@ class DeviceConfiguration(Configuration):
         if self.profile is None and self.models is None:
             raise misfit("profile", "missing key")
         if self.profile is not None and self.models is not None:
-            raise misfit("models", "stands beside profile; remove one of them")
+            raise misfit("models", "is given beside profile; give one of them")
         if self.memory_gb is not None and self.models is None:
-            raise misfit("memory_gb", "is for a device with models, one for each workload")
+            raise misfit("memory_gb", "is for a device with models; give models in place of profile, or leave it out")
         return self
 
 

@@ -66,7 +66,8 @@ def _sites(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
             elif settings.knows_truth != scenario.policies[policy].knows_truth:
                 yield (*place, "policies", policy), "knows the truth at one site and not at another; choose another name"
         if scenario.late_answers is not None and scenario.own_device(name) is None:
-            yield (*place, "devices"), "late_answers are executed by the first device, and this site has none"
+            what = "late_answers are executed by the first device, and this site has none"
+            yield (*place, "devices"), f"{what} (give it one, or leave late_answers out)"
     for workload in scenario.workloads if scenario.sites else ():
         if not any(workload in scenario.workloads_at(site) for site in scenario.sites):
             yield ("workloads", workload), "requested at no site"
@@ -136,7 +137,7 @@ def _models(scenario: ScenarioConfiguration, whole: ScenarioConfiguration, name:
     if device.memory_gb is not None:
         given = {"execution": device.execution, "failures": device.failures}
         for key in [key for key, value in given.items() if value is not None]:
-            yield (*place, key), "not for a device with memory_gb, whose boxes load their models"
+            yield (*place, key), "not for a device with memory_gb, whose boxes load their models (leave one of them out)"
     if device.models is not None and device.sti is not None:
         yield (*place, "sti"), "a box that streams its model has one; give a profile in place of models"
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.errors import InputError
-from simnmt.devices import Fifo, ModelFifo
+from simnmt.devices import Fifo
 from simnmt.devices.device import ByNode, LeastLoadedOfDrawn
 from simnmt.network.link import MovingRoute
 from simnmt.policies.decision import Decide, Fixed, LeastTotal
@@ -49,8 +49,9 @@ def check_world(world: World, policy: PolicySetup) -> None:
             f"target {target} takes a step for each token, but the requests have no tgt_len",
             "give their target lengths",
         )
-        if isinstance(kind, ModelFifo):
-            fits = requests.model is None or _is_between(requests.model, len(kind.models.of_workload))
+        if (models := getattr(kind, "models", None)) is not None:
+            fits = _is_between(0 if requests.model is None else requests.model, len(models.of_workload))
+            fits = fits and _is_between(models.of_workload, len(models.size_bytes))
             _require(fits, f"models of requests that target {target} does not have", "number them from 0")
         if isinstance(kind.balancer, LeastLoadedOfDrawn):
             fits = len(kind.balancer.choices) == count and _is_between(kind.balancer.choices, kind.boxes)

@@ -103,7 +103,7 @@ class _Run:
         self._world, self._policy, self._targets, self._memory = world, policy, 1 + len(world.kinds), PinnedMemory()
         if self._targets > MOST_TARGETS:
             raise UncompiledError(f"{self._targets} targets are more than the compiled engine holds")
-        if any(kind.boxes > MOST_BOXES for kind in world.kinds):
+        if any(kind.boxes > MOST_BOXES for kind in [*world.kinds, *(kind for kind in world.local if type(kind) is not Fifo)]):
             raise UncompiledError(f"more than {MOST_BOXES} boxes of a target are in the reference alone")
         optional = frozenset[str]().union(*(kind.records for kind in self._kinds))
         judged = {"decision_regret_s"} if judged_share > 0.0 else frozenset[str]()
@@ -310,8 +310,8 @@ class _Run:
 
     def _pool(self, kind: Kind) -> Any:
         balancer = kind.balancer
-        if type(balancer) not in BALANCERS or kind.boxes > MOST_BOXES:
-            raise UncompiledError(f"a balancer {type(balancer).__name__} of {kind.boxes} boxes is not in the compiled engine")
+        if type(balancer) not in BALANCERS:
+            raise UncompiledError(f"a balancer {type(balancer).__name__} is not in the compiled engine")
         settings = c.PoolSettings(c.FIFO_POOL, kind.boxes, 1, BALANCERS[type(balancer)])
         if type(kind) is Fifo:
             settings.workers = kind.workers

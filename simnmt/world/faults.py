@@ -63,6 +63,7 @@ class FaultyLinks:
         """What remote devices record; it becomes that of the run if they answer in time."""
         self._failed_executions = 0
         self._extra_work: list[Any] = []
+        self._loads: list[tuple[int, int, int, float]] = []
         self._watches: dict[Decider, _Watch] = {}
         """The deciders of which a target failed."""
         self._ended_s = 0.0
@@ -102,7 +103,7 @@ class FaultyLinks:
         decider.forget(target, request, sent_as)
         if self._faults.leave_out and not decider.beliefs.knows_truth:
             watch = self._watches.setdefault(decider, _Watch(decider, ServerHealth(), request))
-            watch.health.failed(target, clock.now)
+            watch.health.failed(target, sent_s, clock.now)
             decider.unreachable = watch.health.left_out
         if not attempt.processed:
             attempt.callbacks.append(lambda late: self._waste(late.value, target))
@@ -148,6 +149,10 @@ class FaultyLinks:
         """Count an execution that answers no request."""
         if execution is not None:
             self._work_of(target)[execution.box] += self._world.devices[target][0].work_of(execution)
+            request, models = execution.request, getattr(self._world.kinds[target - 1], "models", None)
+            if models is not None and models.loads and self.trail["model_load"][request]:
+                model = models.of_workload[self._world.workload[request]]
+                self._loads.append((request, target, execution.box, models.load_s[model]))
 
     def _work_of(self, target: int) -> Any:
         if not self._extra_work:
@@ -213,7 +218,8 @@ class FaultyLinks:
     def account(self) -> FaultAccount:
         """Return the account of the faults of the run."""
         work = [self._work_of(target) + [box.wasted_s for box in boxes] for target, boxes in enumerate(self._boxes())]
-        return FaultAccount(self._failed_executions, tuple(work), self._left_out() if self._faults.leave_out else ())
+        left_out = self._left_out() if self._faults.leave_out else ()
+        return FaultAccount(self._failed_executions, tuple(work), left_out, tuple(self._loads))
 
     def _left_out(self) -> tuple[tuple[float, float], ...]:
         """Return by target the times and the seconds that it was left out, in the mean over the deciders."""

@@ -73,6 +73,7 @@ class Simulation:
             self.uplink_s[1:] = [column.tolist() for column in requests.uplink_s]
             self.downlink_s[1:] = [column.tolist() for column in requests.downlink_s]
         self.node = [0] * count if requests.node is None else requests.node.tolist()
+        self.workload = np.zeros(count, np.int64) if requests.model is None else requests.model
         self._decider = None if world.decider is None else world.decider.tolist()
         self._decided_s = [0.0] * count
         self.devices_record = frozenset[str]().union(*(kind.records for kind in kinds))

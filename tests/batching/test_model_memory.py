@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Sequence
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.batching.model_memory import ModelCopy, ModelMemory
-
-
-def lru(sizes: Sequence[int], capacity: int, entries: Sequence[int]) -> list[tuple[bool, list[int]]]:
-    """Whether each entry is a hit, and what it evicts."""
-    held: OrderedDict[int, None] = OrderedDict()
-    outcomes = []
-    for model in entries:
-        is_hit, evicted = model in held, list[int]()
-        held[model] = None
-        held.move_to_end(model)
-        while sum(sizes[other] for other in held) > capacity:
-            evicted.append(held.popitem(last=False)[0])
-        outcomes.append((is_hit, evicted))
-    return outcomes
+from tests.model_cache import lru
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=6), st.integers(0, 10), st.data())
@@ -61,7 +45,7 @@ def test_hits_and_evictions_are_those_of_a_cache_and_memory_is_never_overfull(
             present = (present - set(copy.evicts)) | {copy}
             assert sum(sizes[model] for model in (other.model for other in present)) <= capacity
         assert all(copy in present for copy in copies if copy.is_loaded)
-    assert outcomes == lru(sizes, capacity, entries)
+    assert outcomes == lru(dict(enumerate(sizes)), capacity, entries)
     asked = [model for model, (is_hit, _) in zip(entries, outcomes, strict=True) if not is_hit]
     assert [copy.model for copy in loads] == asked[: len(loads)], "loads are in the order in which they were asked for"
     while copies:  # nothing waits for ever

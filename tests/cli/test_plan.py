@@ -159,3 +159,12 @@ def test_bad_input_is_refused_in_one_line(folder: Path, simnmt: Command, options
     assert done.status == 2 and place in done.err
     assert_one_line(done.err)
     assert not Path("x.yaml").exists()
+
+
+def test_a_plan_of_sites_prints_the_gateway_of_each_site_that_has_one(folder: Path, simnmt: Command) -> None:
+    few = ("--requests", "2000", "--replications", "1", "--set", "policies={cnmt: {}}", "--vary", "devices.server.count=1")
+    done = simnmt("plan", "@three-offices", "--rate", "8", "--slo", "mean_ms<=9000", *few)
+    gateways = [line.split(" --model")[0] for line in done.out.splitlines() if "live gateway" in line]
+    command = "  simnmt live gateway @three-offices --policy cnmt --site"
+    served = ("berlin --workload de-en", "berlin --workload fr-en", "porto --workload de-en")
+    assert gateways == [f"{command} {site}" for site in served]

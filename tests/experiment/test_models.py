@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 import simnmt
 from simnmt.base.errors import InputError
 from simnmt.world.structures import library
+from tests.model_cache import misses
 
 Make = Callable[..., dict[str, Any]]
 
@@ -51,6 +51,16 @@ def test_a_box_is_overloaded_if_its_disk_is(scenario: dict[str, Any]) -> None:
     row = simnmt.run(scenario, jobs=1).summary_rows[0]
     assert row["cloud_busiest_load"] == pytest.approx(row["model_loads"] * 2.0 * row["offered_rps"] / 300, rel=0.02)
     assert row["cloud_busiest_load"] > 1.5 and "cloud" in row["unstable"]
+
+
+def test_loads_for_requests_that_fell_back_are_counted_and_keep_the_disk_busy(scenario: dict[str, Any]) -> None:
+    scenario |= {"late_answers": {"timeout_ms": 1_000}, "policies": {"cloud": {}}, "warm_up_requests": 30}
+    result = simnmt.run(scenario, jobs=1)
+    row, *by_workload = sorted(result.summary_rows, key=lambda row: row["workload"])
+    assert row["workload"] == "all" and len(by_workload) == 2
+    assert row["model_loads"] == row["cloud_model_loads"] == sum(part["model_loads"] for part in by_workload)
+    assert row["model_loads"] > 10 + 2 * result.requests["model_load"].sum() / 2
+    assert row["cloud_busiest_load"] > 0.2
 
 
 @pytest.mark.parametrize("changes", [{"memory_gb": None}, {"memory_gb": 3, "evict": "never"}])
@@ -140,19 +150,12 @@ def test_languages_that_share_a_box_miss_as_an_independent_cache_does_by_the_log
     }
     result = simnmt.run(scenario, jobs=1)
     log = result.requests.sort_values("arrival_s", kind="stable")
-    held: OrderedDict[str, None] = OrderedDict()
-    misses = []
-    for name in log["workload"]:
-        misses.append(name not in held)
-        held[name] = None
-        held.move_to_end(name)
-        while sum(1 + languages.index(other) % 2 for other in held) > 4:
-            held.popitem(last=False)
-    assert log["model_load"].tolist() == misses and 0.1 < sum(misses) / len(misses) < 0.9
+    missed = misses({name: 1 + number % 2 for number, name in enumerate(languages)}, 4, log["workload"])
+    assert log["model_load"].tolist() == missed and 0.1 < sum(missed) / len(missed) < 0.9
     by_workload = {row["workload"]: row for row in result.summary_rows}
-    assert by_workload["all"]["model_loads"] == sum(misses)
+    assert by_workload["all"]["model_loads"] == sum(missed)
     for name in languages:
-        of_language = [miss for miss, other in zip(misses, log["workload"], strict=True) if other == name]
+        of_language = [miss for miss, other in zip(missed, log["workload"], strict=True) if other == name]
         assert by_workload[name]["cloud_model_loads"] == sum(of_language)
         assert by_workload[name]["cloud_miss_share"] == pytest.approx(sum(of_language) / len(of_language))
 

@@ -161,7 +161,11 @@ def test_a_key_of_a_part_that_one_site_inherits_changes_a_copy_of_the_part(tmp_p
 
 @pytest.mark.parametrize(
     "overrides",
-    [["sites.*.devices.gatway.profile=@cpu1-gru"], ["sites={}", "sites.*.devices.gateway.profile=@cpu1-gru"]],
+    [
+        ["sites.*.devices.gatway.profile=@cpu1-gru"],
+        ["sites={}", "sites.*.devices.gateway.profile=@cpu1-gru"],
+        ["sites.berlim.share=2"],  # and no further site of that name
+    ],
 )
 def test_a_star_that_meets_no_part_is_one_line_that_names_the_option(tmp_path: Path, overrides: list[str]) -> None:
     with pytest.raises(ScenarioError) as caught:

@@ -101,6 +101,11 @@ def test_answers_of_one_moment_are_heard_in_the_order_in_which_the_box_gave_them
     assert trails[0].target.any()
 
 
+def test_more_deciders_than_a_target_may_have_boxes_are_compiled() -> None:
+    requests = replace(asked(300), node=np.arange(300, dtype=np.int32) * 133)
+    assert_agree(*(run(name, requests, local=Fifo(40_000)) for name in ENGINES))
+
+
 @pytest.mark.parametrize("wrong", [KeyError("mine"), KeyboardInterrupt()])
 def test_what_a_policy_raises_is_raised_by_the_run(wrong: BaseException) -> None:
     def decide(in_block: int, delay_s: Any) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import replace
 
 import numpy as np
@@ -14,9 +13,12 @@ from simnmt.batching import Batching
 from simnmt.devices import Batched, Fifo, ModelFifo
 from simnmt.devices.device import InTurn
 from simnmt.devices.models import Models
-from simnmt.results.requests import Requests, Trail
+from simnmt.results.requests import DONE, FALLBACK, Requests, Trail
+from simnmt.world.faults import Faults
+from simnmt.world.structures import library
+from tests.model_cache import misses
 from tests.world.batched_worlds import EIGHTHS
-from tests.worlds import believing, everything_to, in_reference, simulate
+from tests.worlds import believing, everything_to, in_compiled, in_reference, simulate
 
 
 def asked(
@@ -76,20 +78,14 @@ def test_the_share_of_misses_is_that_of_an_independent_cache(law: str, boxes: in
     load_s = tuple(0.05 * size[number] for number in range(languages - 1))
     requests = asked(np.cumsum(random.exponential(0.1, count)), model, 0.05)
     trail = run(requests, Models(of_workload, tuple(size), load_s, capacity), boxes=boxes)
-    misses = np.zeros(count, bool)
+    numbers, missed = np.array(of_workload)[model], np.zeros(count, bool)
     for box in range(boxes):
-        held: OrderedDict[int, None] = OrderedDict()
-        for request in np.flatnonzero(trail.server == box):
-            number = of_workload[model[request]]
-            misses[request] = number not in held
-            held[number] = None
-            held.move_to_end(number)
-            while sum(size[other] for other in held) > capacity:
-                held.popitem(last=False)
-    np.testing.assert_array_equal(trail.model_load, misses)
-    assert 0.1 < misses.mean() < 0.9
+        there = trail.server == box
+        missed[there] = misses(dict(enumerate(size)), capacity, numbers[there].tolist())
+    np.testing.assert_array_equal(trail.model_load, missed)
+    assert 0.1 < missed.mean() < 0.9
     assert (trail.load_wait_s <= trail.queue_s + 1e-9).all()
-    assert (trail.load_wait_s[misses] >= 0.05 - 1e-9).all()
+    assert (trail.load_wait_s[missed] >= 0.05 - 1e-9).all()
 
 
 def test_a_batch_holds_sentences_of_one_model_and_decodes_them_at_its_costs() -> None:
@@ -112,7 +108,35 @@ def test_a_batch_holds_sentences_of_one_model_and_decodes_them_at_its_costs() ->
 
 def test_an_unknown_model_and_memory_for_less_than_a_model_are_refused() -> None:
     models = Models((0, 1), (1, 1), (1.0, 1.0), 1)
-    with pytest.raises(InputError):
-        in_reference(asked([0.0], [2]), everything_to(1), believing(0.1), [ModelFifo(models)])
+    requests = replace(asked([0.0], [10**8]), tgt_len=np.ones(1, np.int64))
+    for kind in (ModelFifo(models), Batched(Batching(4), EIGHTHS, models=models, costs=(EIGHTHS, EIGHTHS))):
+        for run_in in (in_reference, *([] if library() is None else [in_compiled])):
+            with pytest.raises(InputError):
+                run_in(requests, everything_to(1), believing(0.1), [kind])
     with pytest.raises(ValueError, match="fit"):
         Models((0, 1), (1, 3), (1.0, 1.0), 2)
+    with pytest.raises(ValueError, match="models"):
+        Models((0, 1), (1, 1), (1.0,), 2)
+    with pytest.raises(InputError):
+        simulate(asked([0.0], [0]), everything_to(1), believing(0.1), [ModelFifo(Models((2,), (1, 1), (1.0, 1.0), 2))])
+    with pytest.raises(ValueError, match="models"):
+        Batched(Batching(4), EIGHTHS, models=models, costs=(EIGHTHS,))
+
+
+def test_a_box_that_batches_may_have_any_number_of_models() -> None:
+    models, count = Models(tuple(range(70)), (1,) * 70, (1.0,) * 70, 2), 3
+    slow = replace(EIGHTHS, mean_over_usual=2.0)
+    requests = replace(asked([0.0, 10.0, 20.0], [0, 68, 69]), tgt_len=np.full(count, 4))
+    kind = Batched(Batching(4), EIGHTHS, varies=True, models=models, costs=(*(EIGHTHS,) * 69, slow))
+    factors = kind.factors(requests.src_len, np.full(count, 4), np.ones(count), requests.model)
+    assert factors is not None and factors[0] == factors[1] != factors[2]
+    simulate(requests, everything_to(1), believing(0.1), [kind])
+
+
+def test_loads_for_requests_that_are_answered_too_late_are_counted() -> None:
+    requests = asked([0.0, 0.5, 10.0, 13.0], [0, 1, 0, 0], 0.5)
+    kind, faults = ModelFifo(Models((0, 1), (1, 1), (2.0, 3.0), 1)), Faults(timeout_s=1.0)
+    trail = in_reference(requests, everything_to(1), believing(0.1), [kind], faults=faults)
+    assert trail.faults is not None and trail.outcome.tolist() == [FALLBACK, FALLBACK, FALLBACK, DONE]
+    assert trail.faults.loads == ((0, 1, 0, 2.0), (1, 1, 0, 3.0), (2, 1, 0, 2.0))
+    assert not trail.model_load.any()

@@ -1,4 +1,4 @@
-"""Traffic of a log of requests: rates and peaks, burstiness, silences, repeated texts, lengths, and the shares of pairs.
+"""Traffic of a log of requests: rates and peaks, burstiness, repeated texts, lengths, and the shares of pairs.
 
 To read it, start with `CountingProcess`, the number of requests before each moment, from which all rates and all indices of
 dispersion follow. Their definitions are those of D. R. Cox and P. A. W. Lewis, The Statistical Analysis of Series of Events
@@ -25,7 +25,6 @@ from simnmt.workload.arrivals.recording import FORMATS, Clock, Recording, TimeUn
 
 RATE_WINDOWS_S = (1.0, 60.0, 3600.0)
 DISPERSION_WINDOWS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 3600.0)
-HOUR_S = 3600.0
 LEAST_WINDOWS = 10
 """Fewest whole windows for an index of dispersion."""
 CERTAINTY = 0.95
@@ -33,11 +32,9 @@ CERTAINTY = 0.95
 LEAST_MEETINGS = 10
 """Pairs of requests that must be expected to meet in a window: where fewer do, the interval of chi-square is too narrow."""
 MOST_WINDOWS = 5_000_000
-"""Most windows of a log of rates, and most hours of any log, each of which takes memory."""
+"""Most windows of a log of rates, each of which takes memory."""
 MOST_LENGTH = 1e15
-"""Greatest length or size; a greater number is no statement of one."""
-LONG_GAPS, LONG_GAPS_SHARE, SILENCE = 5, 0.001, 10.0
-"""A gap is a silence if it is `SILENCE` times as long as all gaps but the `LONG_GAPS` and this share that are longest."""
+"""Greatest length; a greater number states none."""
 
 TEXTS = ("text", "src_text", "source_text", "sentence", "prompt", "q")
 HASHES = ("hash", "text_hash", "sha256", "hash_ids")
@@ -46,8 +43,6 @@ LENGTHS: Mapping[str, Sequence[str]] = {
     "target tokens": ("out_tokens", "generatedtokens", "output_tokens", "output_length", "tgt_len", "completion_tokens"),
     "source characters": ("src_chars", "chars", "characters"),
     "target characters": ("tgt_chars",),
-    "source bytes": ("src_bytes", "request_bytes", "bytes"),
-    "target bytes": ("tgt_bytes", "response_bytes"),
 }
 PAIRS = ("pair", "lang_pair", "language_pair", "direction")
 LANGUAGES = (("source_lang", "src_lang", "source"), ("target_lang", "tgt_lang", "target"))
@@ -61,11 +56,11 @@ class WindowRate:
 
     window_s: float
     peak_rps: float
-    """Of the busiest window, wherever it begins."""
+    """Rate of the busiest window, wherever it begins."""
     peak_s: float
-    """Its begin, from the first row on."""
+    """Begin of the busiest window, from the first row on."""
     windows: int
-    """Whole windows, one after another from the first row on, of which the quantiles are; None of too few."""
+    """Whole windows, one after another from the first row on; a quantile that needs more of them is None."""
     p50_rps: float | None
     p95_rps: float | None
     p99_rps: float | None
@@ -91,35 +86,6 @@ class Dispersion:
 
 
 @dataclass(frozen=True, slots=True)
-class Gaps:
-    """Times between two requests; the squared coefficient of variation and the correlation of neighbours need exact times."""
-
-    mean_s: float
-    longest_s: float
-    longest_begin_s: float
-    scv: float | None
-    lag1_correlation: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Silence:
-    """A time without requests that is much longer than the usual gaps."""
-
-    begin_s: float
-    duration_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class HourRate:
-    """Rate in one hour of the day: mean, least and greatest over the days."""
-
-    hour: int
-    rate_rps: float
-    low_rps: float
-    high_rps: float
-
-
-@dataclass(frozen=True, slots=True)
 class Repeats:
     """Requests with the text of an earlier one."""
 
@@ -132,7 +98,7 @@ class Repeats:
 
 @dataclass(frozen=True, slots=True)
 class LengthSummary:
-    """Distribution of one length or size of the requests that state it."""
+    """Distribution of one length of the requests that state it."""
 
     name: str
     column: str
@@ -154,7 +120,7 @@ class PairTraffic:
     rate_rps: float
     busiest_minute_rps: float | None
     mean_length: float | None
-    """Of the first length that the log has."""
+    """Mean of the first length that the log has."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -189,11 +155,6 @@ class CountingProcess:
         return len(self.tick) if self.expected is None else float(self.expected[-1])
 
     @property
-    def is_exact(self) -> bool:
-        """Whether each request has a moment of its own."""
-        return self.expected is None and not self.least
-
-    @property
     def resolution_s(self) -> float:
         """Shortest window in which requests can be counted; 0 if times are exact."""
         return self.least * self.tick_s
@@ -209,7 +170,7 @@ class CountingProcess:
         """Return the number of whole windows from the first row on, those that are not empty, and the requests in each."""
         windows = int(self.ticks / width * (1.0 + 1e-12))
         if self.expected is None:
-            index = (self.tick / width).astype(np.int64)
+            index = (self.tick / width + 1e-9).astype(np.int64)  # 0.3 / 0.1 is below 3
             index = index[: np.searchsorted(index, windows)]
             begins = np.flatnonzero(np.diff(index, prepend=-1))
             return windows, index[begins], np.diff(begins, append=len(index)).astype(np.float64)
@@ -278,50 +239,6 @@ class CountingProcess:
             rows.append(Dispersion(width * self.tick_s, windows, float(index), low, high))
         return rows
 
-    def gaps(self) -> Gaps | None:
-        """Return the times between two requests; None for a log of rates."""
-        if self.expected is not None:
-            return None
-        gap = np.diff(self.tick)
-        longest = int(np.argmax(gap))
-        mean, deviation = float(gap.mean()), gap - gap.mean()
-        spread = float(deviation @ deviation) / len(gap)
-        is_spread = self.is_exact and len(gap) > LEAST_WINDOWS
-        return Gaps(
-            mean * self.tick_s,
-            float(gap[longest]) * self.tick_s,
-            float(self.tick[longest]) * self.tick_s,
-            spread / mean**2 if is_spread else None,
-            float(deviation[1:] @ deviation[:-1]) / len(gap) / spread if is_spread and spread > 1e-18 * mean**2 else None,
-        )
-
-    def silences(self) -> list[Silence]:
-        """Return the times without requests that are much longer than the usual gaps; of rates, those at a rate of 0."""
-        if self.expected is not None:
-            edges = np.diff(np.concatenate([[False], np.diff(self.expected) <= 0.0, [False]]).astype(np.int8))
-            begin, end = self.tick[np.flatnonzero(edges == 1)], self.tick[np.flatnonzero(edges == -1)]
-        else:
-            gap = np.diff(self.tick)
-            beyond = LONG_GAPS + int(LONG_GAPS_SHARE * len(gap))
-            usual = np.partition(gap, -beyond - 1)[-beyond - 1] if len(gap) > 2 * beyond else math.inf
-            long = np.flatnonzero(gap > SILENCE * max(usual, 1e-9))
-            begin, end = self.tick[long], self.tick[long + 1]
-        return [
-            Silence(*pair) for pair in zip((begin * self.tick_s).tolist(), ((end - begin) * self.tick_s).tolist(), strict=True)
-        ]
-
-    def hours(self, begin_s: float) -> list[HourRate]:
-        """Return the rate by hour of the day, of whole hours of the clock; none for a log that has not all of them."""
-        first, end = math.ceil(begin_s / HOUR_S), math.floor((begin_s + self.ticks * self.tick_s) / HOUR_S)
-        if not 24 <= end - first <= MOST_WINDOWS or self.width(HOUR_S) is None:
-            return []
-        edge_s = HOUR_S * np.arange(first, end + 1)
-        at = (edge_s - begin_s) / self.tick_s
-        before = np.searchsorted(self.tick, at - 1e-9) if self.expected is None else np.interp(at, self.tick, self.expected)
-        rate, hour = np.diff(before) / HOUR_S, (edge_s[:-1] // HOUR_S).astype(np.int64) % 24
-        days = {number: rate[hour == number] for number in range(24)}
-        return [HourRate(number, float(day.mean()), float(day.min()), float(day.max())) for number, day in days.items()]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Traffic:
@@ -339,9 +256,6 @@ class Traffic:
     """By name of the length: the values of the requests that state it."""
     rates: list[WindowRate]
     dispersions: list[Dispersion]
-    gaps: Gaps | None
-    silences: list[Silence]
-    hours: list[HourRate]
     repeats: Repeats | None
     lengths: list[LengthSummary]
     pairs: list[PairTraffic]
@@ -360,11 +274,11 @@ class Traffic:
         shown = ("kind", "source", "format", "clock", "begin_s", "duration_s", "rate_rps")
         document = {"file": self.name} | {name: getattr(self, name) for name in shown}
         document |= {"requests": self.process.requests, "resolution_s": self.process.resolution_s}
-        for name in ("rates", "dispersions", "silences", "hours", "lengths", "pairs"):
+        for name in ("rates", "dispersions", "lengths", "pairs"):
             document[name] = [asdict(row) for row in getattr(self, name)]
         for row in document["rates"]:
             row["peak"] = self.moment(row["peak_s"])
-        return document | {name: row and asdict(row) for name, row in (("gaps", self.gaps), ("repeats", self.repeats))}
+        return document | {"repeats": self.repeats and asdict(self.repeats)}
 
 
 def format_moment(seconds: float, clock: Clock) -> str:
@@ -429,9 +343,6 @@ def read_traffic(path: str | os.PathLike[str], time_unit: TimeUnit | None = None
         lengths_of,
         [rate for window_s in RATE_WINDOWS_S if (rate := process.rate(window_s))],
         process.dispersions(),
-        process.gaps(),
-        process.silences(),
-        process.hours(recording.begin_s),
         repeats,
         lengths,
         [] if pair is None else _by_pair(pair, process, length),
