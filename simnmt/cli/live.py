@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from simnmt.batching import Batching
     from simnmt.experiment.cases import RunPlan
     from simnmt.live.gateway import LiveGateway
-    from simnmt.live.server import Engine, FrontSettings, LiveServer, ModelServer
+    from simnmt.live.server import Engine, FrontSettings, LiveServer
     from simnmt.service.http_server import Access, Limits
 
 app = typer.Typer(help="A live testbed: real servers and gateways, and replays of a workload.", no_args_is_help=True)
@@ -172,7 +172,7 @@ def server(
     from simnmt.live.engine import EngineSettings
     from simnmt.live.engine_process import EngineProcess
     from simnmt.live.model_engines import ModelEngines
-    from simnmt.live.server import LiveServer, ModelServer
+    from simnmt.live.server import LiveServer
 
     clients, models = service.settings("127.0.0.1:5001"), options.model or []
     plan = None if scenario is None else _read_plan(scenario, changes)
@@ -188,7 +188,7 @@ def server(
     if is_several and given(context, ("source", "target")):
         raise InputError("--source or --target with models of pairs", remedy="leave them out: each model states its languages")
     with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder:
-        service_of: Callable[..., LiveServer | ModelServer]
+        service_of: Callable[..., LiveServer]
         if is_several:
             by_pair, settings = _models_of_pairs(models), replace(options, model=None).settings()
             if plan is None:
@@ -198,7 +198,7 @@ def server(
                 engines = model_engines(plan, served, Path(folder), by_pair, any_model, **settings)
             (source, target), *others = (pair.split("-") for pair in engines.models)
             front = replace(clients[0], source=source, target=target, more_pairs=tuple((one, other) for one, other in others))
-            service_of = partial(ModelServer, engines, front, *clients[1:])
+            service_of = partial(LiveServer, engines, front, *clients[1:])
         else:
             expected = None
             if plan is None:
@@ -334,7 +334,7 @@ def replay(
     print_run(result, as_json)
 
 
-def serve(service: LiveServer | LiveGateway | ModelServer, as_json: bool) -> None:
+def serve(service: LiveServer | LiveGateway, as_json: bool) -> None:
     """Start a service, print where it listens, serve until a signal, and print a summary."""
     import uvloop  # asyncio's own loop takes a quarter more of the processor for a request
 

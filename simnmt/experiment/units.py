@@ -197,7 +197,7 @@ class UnitResult:
     another device than the first, and the mean transfer time to the last device, of all requests: of those that a policy
     offloads, it would depend on when the policy offloads."""
     learnt: Learnt
-    """Of the first part of a mix."""
+    """What policies learnt; in a mix, that of the first part."""
     learnts: dict[tuple[str, str], Learnt]
     """By site and workload."""
     gap_totals_s: dict[str, float]
@@ -206,7 +206,7 @@ class UnitResult:
     truth: Truth | None
     trails: dict[str, Trail]
     rows: dict[tuple[str, str], NDArray[np.int64]] = field(default_factory=dict)
-    """Of a mix, by site and workload: the numbers of their requests."""
+    """In a mix, numbers of the requests by site and workload."""
     live: bool = False
     """True if measured live, so that only the target that was taken has known times."""
 

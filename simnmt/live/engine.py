@@ -38,6 +38,8 @@ from simnmt.service.messages import ServiceError
 
 ONE_BY_ONE = Batching(1)
 """One sentence after another, in the order of arrival."""
+ONE_MODEL = "server"
+"""Name of the model of an engine that has one."""
 REFERENCE = Work(src_len=8, tgt_len=6)
 """The fixed work of a reference execution."""
 BEFORE_REFERENCE = Work(src_len=8, tgt_len=2)
@@ -104,6 +106,8 @@ class Execution:
     """Most sentences that took a step together with it, itself included."""
     left_active: int
     left_waiting: int
+    asked_for_load: bool = False
+    """Whether the sentence asked for the load of its model."""
 
 
 @dataclass(frozen=True, slots=True)

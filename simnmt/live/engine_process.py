@@ -22,7 +22,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from simnmt.base.errors import SimnmtError
-from simnmt.live.engine import EngineSettings, Execution, Reference, TextCodec, receive, serve_engine
+from simnmt.live.engine import ONE_MODEL, EngineSettings, Execution, Reference, TextCodec, receive, serve_engine
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.profile.origin import EngineBlock
@@ -92,11 +92,11 @@ class EngineProcess:
         self.codec = TextCodec(self.settings, self.block)
         return self.block
 
-    async def ready(self) -> str:
-        """Return the hash of the engine, whose process is started unless it has been, or is being. Raises `NmtError`."""
+    async def ready(self) -> Mapping[str, str]:
+        """Return the hash of the engine; its process is started unless it has been, or is being. Raises `NmtError`."""
         if self._restarting is not None:
             await asyncio.shield(self._restarting)
-        return (self.block if self.alive else await self.start()).hash
+        return {ONE_MODEL: (self.block if self.alive else await self.start()).hash}
 
     def describe(self) -> Mapping[str, Any]:
         """Return what clients may know of the engine."""
@@ -113,12 +113,15 @@ class EngineProcess:
             "task": "translation",
         }
 
-    def line(self, text: str) -> SourceLine:
-        """Return a text as a source line, without tokens if it is empty. Raises `ServiceError` if it is too long."""
+    def line(self, text: str, model: str = "") -> SourceLine:
+        """Return a text as a source line, without tokens if it is empty. Raises `ServiceError` if it is too long.
+
+        `model`: of `ModelEngines`, as in `execute`.
+        """
         return self.codec.line(text)
 
     async def execute(
-        self, line: SourceLine, forced_len: int | None = None, began: Callable[[float], None] | None = None
+        self, line: SourceLine, forced_len: int | None = None, began: Callable[[float], None] | None = None, model: str = ""
     ) -> tuple[Execution, float]:
         """Decode a line; return its execution and when it was handed over. A caller that is cancelled withdraws the line.
 

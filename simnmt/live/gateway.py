@@ -19,7 +19,7 @@ from simnmt.experiment.cases import Unit
 from simnmt.experiment.targets import Target
 from simnmt.live.decider import Decision, LiveDecider, deployable_policy
 from simnmt.live.deployment import check_engine, expected_hash, routes_of
-from simnmt.live.server import Engine, FrontSettings, LiveService, Result, Task, Trip, served_hash
+from simnmt.live.server import Engine, FrontSettings, LiveService, Result, Trip, served_hash
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.policies.custom import PolicyError
 from simnmt.policies.health import TRY_S, ServerHealth
@@ -109,7 +109,7 @@ class _Drift:
         self._gauge.labels(device).set(measured_s / predicted_s)
 
 
-class LiveGateway(LiveService[Engine]):
+class LiveGateway(LiveService):
     """A gateway before servers."""
 
     def __init__(
@@ -153,7 +153,7 @@ class LiveGateway(LiveService[Engine]):
         """
         settings = self._settings
         unit, targets = settings.unit, settings.unit.case.targets
-        running = await self.engine.ready()
+        [running] = (await self.engine.ready()).values()
         place = str(self.engine.describe().get("local_server", "this gateway"))
         check_engine(place, running, settings.expected_hash(targets[0]))
         if settings.delays:
@@ -203,10 +203,6 @@ class LiveGateway(LiveService[Engine]):
         if self.transports:
             facts["delays"] = self._settings.unit.network
         return {**facts, **self.engine.describe(), "waiting": self.waiting}
-
-    def line(self, task: Task) -> SourceLine:
-        """See `LiveService`."""
-        return self.engine.line(task.text)
 
     async def execute(self, trip: Trip, line: SourceLine) -> Result:
         """Decide, translate at the chosen target, and elsewhere if that fails: here, or at a server without an own engine."""
@@ -274,14 +270,14 @@ class LiveGateway(LiveService[Engine]):
     async def _local(self, trip: Trip, line: SourceLine) -> Result:
         trip.device, forced_len, submitted_s = self.name, trip.task.forced_len, time.monotonic()
         if self._batches or not self.decider.views_itself:  # what a batch is like shows when a sentence ends
-            result = Result.of(line, *await self.engine.execute(line, forced_len))
+            result = Result.of(line, *await self.engine.execute(line, forced_len, model=trip.task.model))
             self._hear(trip, 0.0, result.queue_s, result.report)
             return result
 
         def begin(begin_s: float) -> None:
             self._hear(trip, 0.0, max(begin_s - submitted_s, 0.0), ())
 
-        return Result.of(line, *await self.engine.execute(line, forced_len, begin))
+        return Result.of(line, *await self.engine.execute(line, forced_len, begin, trip.task.model))
 
     async def _offloaded(self, trip: Trip, line: SourceLine, server: _Server) -> Result:
         front, task, offload_s = self._settings.front, trip.task, self._settings.offload_s

@@ -139,13 +139,15 @@ class ModelEngines:
         self._turns = Turns(next(iter(models.values())).batching, models)
         self._closing, self.waiting = False, 0
 
-    async def ready(self) -> None:
+    async def ready(self) -> Mapping[str, str]:
         """Load each model once, one after another, to learn its size, unless a service before this one has done so.
+
+        Returns the hash of the engine of each model.
 
         Raises `InputError` for a memory that is too small, `NmtError` for a model that cannot be loaded.
         """
         if self.hashes:
-            return
+            return self.hashes
         # Processes are copies of one that has imported the libraries of the engines, which takes seconds.
         backends = {settings.backend for settings in self.models.values() if settings.loader is None}
         libraries = [BACKENDS[backend].partition(":")[0] for backend in backends if backend in BACKENDS]
@@ -164,6 +166,7 @@ class ModelEngines:
             copy, _ = self._memory.enter(first.model)
             self._memory.ended(copy)
             self._processes[copy] = self._processes.pop(first)
+        return self.hashes
 
     def _new_process(self, model: str) -> EngineProcess:
         settings = self.models[model]
@@ -183,12 +186,14 @@ class ModelEngines:
             raise InputError(what, remedy="give a larger --memory-gb, or leave it out so that all models stay loaded")
         return ModelMemory(self._size_bytes, self._memory_bytes)
 
-    def line(self, model: str, text: str) -> SourceLine:
+    def line(self, text: str, model: str) -> SourceLine:
         """Return a text as a source line of a model; see `EngineProcess.line`."""
         return self._codecs[model].line(text)
 
-    async def execute(self, model: str, line: SourceLine, forced_len: int | None = None) -> tuple[Execution, float, bool]:
-        """Decode a line; return its execution, when it entered, and whether it asked for the load of its model.
+    async def execute(
+        self, line: SourceLine, forced_len: int | None = None, began: Callable[[float], None] | None = None, model: str = ""
+    ) -> tuple[Execution, float]:
+        """Decode a line; return its execution, and when it entered.
 
         Raises `ServiceError` as `EngineProcess.execute` does, and when the engines are closed.
         """
@@ -203,8 +208,9 @@ class ModelEngines:
             if not copy.is_loaded:
                 await asyncio.shield(self._loaded[copy])
             async with self._turns.turn(model, len(line.ids)):
-                execution, _ = await self._processes[copy].execute(line, forced_len)
-            return replace(execution, left_waiting=execution.left_waiting + len(self._turns)), entered_s, not is_hit
+                execution, _ = await self._processes[copy].execute(line, forced_len, began)
+            left_waiting = execution.left_waiting + len(self._turns)
+            return replace(execution, left_waiting=left_waiting, asked_for_load=not is_hit), entered_s
         finally:
             self.waiting -= 1
             self._memory.ended(copy)

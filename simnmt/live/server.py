@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Generic, TextIO, TypeVar
+from typing import Any, TextIO
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from simnmt.base import VERSION
 from simnmt.live.decider import Decision
 from simnmt.live.deployment import check_engine
-from simnmt.live.engine import Execution, Reference
+from simnmt.live.engine import ONE_MODEL, Execution, Reference
 from simnmt.live.engine_process import EngineProcess
 from simnmt.live.model_engines import ModelEngines
 from simnmt.live.service_engine import ServiceEngine
@@ -30,7 +30,7 @@ from simnmt.service import messages
 from simnmt.service.http_server import BUCKETS_S, Access, HttpService, Limits, timeout
 from simnmt.service.messages import ServiceError, Times, TranslateRequest
 
-Engine = EngineProcess | ServiceEngine
+Engine = EngineProcess | ServiceEngine | ModelEngines
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,16 +266,13 @@ class Trip:
     """Whether it asked for the load of its model."""
 
 
-AnyEngine = TypeVar("AnyEngine", Engine, ModelEngines)
-
-
-class LiveService(Front, Generic[AnyEngine]):
+class LiveService(Front):
     """A live server or gateway. `start` it, then `http.serve_until_stopped`, then `close`."""
 
     def __init__(
         self,
         name: str,
-        engine: AnyEngine,
+        engine: Engine,
         front: FrontSettings,
         access: Access,
         limits: Limits,
@@ -286,7 +283,7 @@ class LiveService(Front, Generic[AnyEngine]):
         """`name`: of its own device; `log`: buffered by lines; `keeps_engine`: whether the engine outlives the service."""
         super().__init__(front, access, limits, on_error)
         self.name, self._keeps_engine = name, keeps_engine
-        self.engine: AnyEngine = engine
+        self.engine = engine
         self._log, self._on_error, metrics = log, on_error, self.metrics
         engine.on_reference, engine.on_error = self._note_reference, on_error
         waiting = Gauge("simnmt_sentences_waiting", "Sentences under way.", registry=metrics)
@@ -319,10 +316,6 @@ class LiveService(Front, Generic[AnyEngine]):
                 self._on_error(f"the log cannot be written any more: {getattr(error, 'strerror', None) or error}")
 
     @abstractmethod
-    def line(self, task: Task) -> SourceLine:
-        """Return a text as a source line. Raises `ServiceError` if it is too long."""
-
-    @abstractmethod
     async def execute(self, trip: Trip, line: SourceLine) -> Result:
         """Translate a line, and note how in the trip. Raises `ServiceError`."""
 
@@ -332,7 +325,7 @@ class LiveService(Front, Generic[AnyEngine]):
         result: Result | None = None
         outcome: Outcome = "failed"
         try:
-            line = self.line(task)
+            line = self.engine.line(task.text, task.model)
             trip.src_len = len(line.ids)
             result = await self.execute(trip, line) if line.ids else Result("", 0.0, 0.0)
             outcome = "fallback" if trip.fell_back else "done"
@@ -380,8 +373,8 @@ class LiveService(Front, Generic[AnyEngine]):
         self.write(ReferenceRecord(self.name, reference.at_s, reference.execution_s, reference.busy_s))
 
 
-class LiveServer(LiveService[Engine]):
-    """A server of one model."""
+class LiveServer(LiveService):
+    """A server of one model, or of several: one for each pair of languages, with its name."""
 
     def __init__(
         self,
@@ -395,69 +388,31 @@ class LiveServer(LiveService[Engine]):
         on_error: Callable[[str], None] = print,
         keeps_engine: bool = False,
     ) -> None:
-        """`expected_hash`: of the engine that must run, by its profile; None: any. For the others see `LiveService`."""
+        """`expected_hash`: of the engine of one model, by its profile; None: any. For the others see `LiveService`."""
         super().__init__("server", engine, front, access, limits, log, on_error, keeps_engine)
-        self._expected_hash = expected_hash
-
-    async def start(self) -> None:
-        """Load the model and listen. Raises `InputError` for what cannot be used."""
-        running = await self.engine.ready()
-        check_engine("this server", running, self._expected_hash)
-        self.write(BeginRecord("server", (self.name,), None, {self.name: running}))
-        await self.http.start()
-
-    def line(self, task: Task) -> SourceLine:
-        """See `LiveService`."""
-        return self.engine.line(task.text)
-
-    async def execute(self, trip: Trip, line: SourceLine) -> Result:
-        """See `LiveService`."""
-        trip.target, trip.device, trip.decided_s = 0, self.name, trip.task.ingress_s
-        return Result.of(line, *await self.engine.execute(line, trip.task.forced_len))
-
-    def health(self) -> Mapping[str, Any]:
-        """See `Front`."""
-        return {"service": "server", "simnmt": VERSION, **self.engine.describe()}
-
-
-class ModelServer(LiveService[ModelEngines]):
-    """A server of several models, one for each pair of languages."""
-
-    def __init__(
-        self,
-        engines: ModelEngines,
-        front: FrontSettings,
-        access: Access,
-        limits: Limits,
-        *,
-        log: TextIO | None = None,
-        on_error: Callable[[str], None] = print,
-        keeps_engine: bool = False,
-    ) -> None:
-        """See `LiveService`; the models have the names of the pairs."""
-        super().__init__("server", engines, front, access, limits, log, on_error, keeps_engine)
-        self._loads = Counter("simnmt_model_loads", "Loads, by model.", ["model"], registry=self.metrics)
-        for model in engines.models:
-            self._loads.labels(model)  # counted from 0
-        engines.on_load = lambda model: self._loads.labels(model).inc()
+        self._expected_hashes: Mapping[str, str | None] = {ONE_MODEL: expected_hash}
+        if isinstance(engine, ModelEngines):
+            loads = Counter("simnmt_model_loads", "Loads, by model.", ["model"], registry=self.metrics)
+            for model in engine.models:
+                loads.labels(model)  # counted from 0
+            self._expected_hashes = engine.expected_hashes
+            engine.on_load = lambda model: loads.labels(model).inc()
 
     async def start(self) -> None:
         """Load each model once, and listen. Raises `InputError` for what cannot be used."""
-        await self.engine.ready()
-        for model, running in self.engine.hashes.items():
-            check_engine(f"the model of {model}", running, self.engine.expected_hashes.get(model))
-        self.write(BeginRecord("server", (self.name,), None, self.engine.hashes))
+        hashes = await self.engine.ready()
+        for model, running in hashes.items():
+            place = "this server" if model == ONE_MODEL else f"the model of {model}"
+            check_engine(place, running, self._expected_hashes.get(model))
+        self.write(BeginRecord("server", (self.name,), None, hashes))
         await self.http.start()
-
-    def line(self, task: Task) -> SourceLine:
-        """See `LiveService`."""
-        return self.engine.line(task.model, task.text)
 
     async def execute(self, trip: Trip, line: SourceLine) -> Result:
         """See `LiveService`."""
         trip.target, trip.device, trip.decided_s = 0, self.name, trip.task.ingress_s
-        execution, entered_s, trip.model_load = await self.engine.execute(trip.task.model, line, trip.task.forced_len)
-        return Result.of(line, execution, entered_s)
+        execution, submitted_s = await self.engine.execute(line, trip.task.forced_len, model=trip.task.model)
+        trip.model_load = execution.asked_for_load
+        return Result.of(line, execution, submitted_s)
 
     def health(self) -> Mapping[str, Any]:
         """See `Front`."""

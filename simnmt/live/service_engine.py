@@ -14,7 +14,7 @@ from typing import Any
 
 from simnmt.base.errors import InputError
 from simnmt.experiment.targets import Target
-from simnmt.live.engine import Execution, Reference
+from simnmt.live.engine import ONE_MODEL, Execution, Reference
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.service.client import TranslationClient
 from simnmt.service.messages import ServiceError, TranslateRequest
@@ -66,7 +66,7 @@ class ServiceEngine:
         self._turn = asyncio.Lock()
         self._health: Mapping[str, Any] = {}
 
-    async def ready(self) -> str:
+    async def ready(self) -> Mapping[str, str]:
         """Return the hash of the service's engine, if it states one.
 
         Raises `InputError` if the service does not answer, or lists other languages.
@@ -83,7 +83,7 @@ class ServiceEngine:
             raise InputError(what, remedy=remedy) from None
         if self._health.get("needs_token") and not self._client.has_token:
             raise InputError(f"{self._client.url} asks for a token", remedy="give --local-token-file")
-        return str(self._health.get("engine_hash", ""))
+        return {ONE_MODEL: str(self._health.get("engine_hash", ""))}
 
     async def _read_health(self) -> Mapping[str, Any]:
         """Return what the service says of itself; nothing for one that only lists its languages, as foreign ones do."""
@@ -101,13 +101,13 @@ class ServiceEngine:
                 raise
         return health
 
-    def line(self, text: str) -> SourceLine:
+    def line(self, text: str, model: str = "") -> SourceLine:
         """Return a text as a source line; its tokens are placeholders, since only their number matters here."""
         count = self._count(text)
         return SourceLine(text, [0] * (count + 1) if count else [], False, 1)
 
     async def execute(
-        self, line: SourceLine, forced_len: int | None = None, began: Callable[[float], None] | None = None
+        self, line: SourceLine, forced_len: int | None = None, began: Callable[[float], None] | None = None, model: str = ""
     ) -> tuple[Execution, float]:
         """Let the service translate when it is the line's turn. Raises the `ServiceError` of the service."""
         submitted_s = time.monotonic()

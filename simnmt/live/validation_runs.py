@@ -38,7 +38,7 @@ from simnmt.live.engine_process import EngineProcess
 from simnmt.live.gateway import GatewaySettings, LiveGateway
 from simnmt.live.model_engines import ModelEngines
 from simnmt.live.replay import ReplaySettings, Sending, send
-from simnmt.live.server import FrontSettings, LiveServer, ModelServer
+from simnmt.live.server import FrontSettings, LiveServer
 from simnmt.results.live_log import DecisionRecord, LiveLog, RequestRecord, read_live_log
 from simnmt.service.client import DelayedTransport
 from simnmt.service.http_server import Access, Limits
@@ -320,7 +320,7 @@ async def _live_run(
             for path in paths
         ]
 
-        async def url_of(service: LiveServer | ModelServer | LiveGateway) -> str:
+        async def url_of(service: LiveServer | LiveGateway) -> str:
             stack.push_async_callback(service.close)
             stack.push_async_callback(service.http.stop)
             await service.start()
@@ -329,8 +329,7 @@ async def _live_run(
         urls: dict[str, str] = {}
         for box, engine, of_box in zip(boxes, engines, options, strict=True):
             if box.gateway is None:
-                kind: Any = ModelServer if isinstance(engine, ModelEngines) else LiveServer
-                urls[box.target.device] = await url_of(kind(engine, behind, Access(), Limits(), **of_box))
+                urls[box.target.device] = await url_of(LiveServer(engine, behind, Access(), Limits(), **of_box))
         sendings, transports = list[Sending](), list[DelayedTransport]()
         for number, (of_site, pair, engine, of_box) in enumerate(zip(gateways, pairs, engines, options, strict=False)):
             assert isinstance(engine, EngineProcess)

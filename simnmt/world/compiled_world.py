@@ -30,14 +30,14 @@ from simnmt.policies.batch_view import BatchView
 from simnmt.policies.decision import Decide, DecisionView, Fixed, LeastTotal
 from simnmt.policies.estimates import QuantileEstimate, TransferEstimate
 from simnmt.policies.views import BacklogView, PlanView
-from simnmt.profile.cost import DecodingCost, LengthCost
 from simnmt.results.columns import recorder
 from simnmt.results.device_accounts import BatchAccount, BoxesUntil
 from simnmt.results.requests import Block, Trail
 from simnmt.world.checks import BlockChecks, check_world
+from simnmt.world.compiled_batches import account_of, batch_cost, batching_settings
 from simnmt.world.deciders import Beliefs, checked_target
 from simnmt.world.inputs import Clients, PolicySetup, World
-from simnmt.world.structures import NUMBER, POINTER, DecideCallback, PinnedMemory, c, library
+from simnmt.world.structures import NUMBER, POINTER, DecideCallback, PinnedMemory, UncompiledError, c, library
 
 BLOCK = 65_536
 """Requests handed over at a time."""
@@ -53,10 +53,6 @@ BALANCERS: dict[type[Balancer], int] = {
     LeastLoadedOfDrawn: c.LEAST_LOADED_OF_DRAWN,
     LeastWork: c.LEAST_WORK,
 }
-
-
-class UncompiledError(Exception):
-    """A run that the compiled engine does not cover; the message names the cause."""
 
 
 NOT_COMPILED = "the compiled engine is not compiled"
@@ -321,10 +317,10 @@ class _Run:
             settings.kind, settings.workers, settings.models = c.MODEL_POOL, kind.workers, self._models(kind.models)
         elif isinstance(kind, Batched):
             if kind.models is not None:
-                costs = [_batch_cost(kind.batching, cost, self._memory) for cost in kind.costs]
+                costs = [batch_cost(kind.batching, cost, self._memory) for cost in kind.costs]
                 settings.models = self._models(kind.models, costs)
-            settings.kind, settings.cost = c.BATCH_POOL, _batch_cost(kind.batching, kind.cost, self._memory)
-            settings.batching, settings.full_step_s = _batching_settings(kind.batching), kind.full_step_s
+            settings.kind, settings.cost = c.BATCH_POOL, batch_cost(kind.batching, kind.cost, self._memory)
+            settings.batching, settings.full_step_s = batching_settings(kind.batching), kind.full_step_s
         elif isinstance(kind, Streamed):
             if kind.changes:
                 raise UncompiledError("plans that change are in the reference alone")
@@ -397,83 +393,14 @@ def _estimate_settings(estimate: TransferEstimate) -> Any:
     raise UncompiledError(f"an estimate of the kind {type(estimate).__name__} is in the reference alone")
 
 
-def _batching_settings(batching: Batching) -> Any:
-    if type(batching) is not Batching:
-        raise UncompiledError("a batcher in Python is in the reference alone")
-    return c.Batching(
-        batching.size,
-        batching.threshold,
-        batching.collected or 0,
-        batching.padded_tokens or 0,
-        batching.encoded_together or batching.size,
-        batching.longest_wait_s,
-    )
-
-
-_MOST_COSTS = 16
-_batch_costs: dict[tuple[int, int, int], tuple[DecodingCost, PinnedMemory]] = {}
-"""The last tables of costs by identity of the cost and the sizes of its tables, and what these consist of, the structure last.
-Making them takes 15 ms, for every policy of every unit and twice for its saturated boxes."""
-
-
-def _batch_cost(batching: Batching, cost: Any, memory: PinnedMemory) -> int:
-    """Return the address of the costs of batches."""
-    if type(cost) is not DecodingCost:
-        raise UncompiledError("batches of other costs are in the reference alone")
-    together = max(batching.encoded_together or batching.size, batching.size)
-    key = (id(cost), batching.size, together)
-    if key not in _batch_costs:
-        if len(_batch_costs) >= _MOST_COSTS:
-            _batch_costs.clear()
-        # The cost is held too, so that no other one has its identity.
-        _batch_costs[key] = cost, _batch_tables(cost, batching.size, together)
-    _, tables = _batch_costs[key]
-    memory.append(tables)
-    return ctypes.addressof(tables[-1])
-
-
-def _batch_tables(cost: DecodingCost, size: int, together: int) -> PinnedMemory:
-    """Return the tables of costs of batches up to `size`, and of encoding up to `together` sentences; their structure last."""
-    memory = PinnedMemory()
-    steps, encoders = (
-        memory.array(c.LengthCost, [_length_cost(part.at_batch(batch), memory) for batch in range(1, most + 1)])
-        for part, most in ((cost.step, size), (cost.encoder, together))
-    )
-    tables = c.BatchCost(steps, encoders, memory.address(np.array([cost.gap_s(n) for n in range(1, size + 1)])))
-    tables.encoder_count, tables.packs, tables.src_len = together, cost.packs, cost.src_len or 0
-    tables.weighs_sources = any(cost.source_s(1, longest) for longest in (1, 2))
-    for name in ("mean_over_usual", "padding_share", "refill_s_fixed", "refill_s_per_sentence", "leave_s"):
-        setattr(tables, name, getattr(cost, name))
-    tables.s_per_row_src_token = cost.s_per_row_src_token
-    memory.append(tables)
-    return memory
-
-
-def _length_cost(cost: LengthCost, memory: PinnedMemory) -> Any:
-    return c.LengthCost(len(cost.start), *(memory.address(np.array(table)) for table in cost))
-
-
 def _account(cdll: ctypes.CDLL, world: int, pool: int, kind: Batched) -> BatchAccount:
     """Return the account of all boxes of a target."""
     accounts = []
     for box in range(kind.boxes):
         copied = c.Account()
         cdll.simnmt_world_account(world, pool, box, ctypes.byref(copied))
-        accounts.append(_account_of(copied, kind.batching.size))
+        accounts.append(account_of(copied, kind.batching.size))
     return accounts[0].merged(accounts[1:])
-
-
-def _account_of(copied: Any, size: int) -> BatchAccount:
-    def column(address: int, kind: Any, shape: tuple[int, ...]) -> NDArray[Any]:
-        return np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(kind)), shape).copy()
-
-    names = ("encode_s", "refill_s", "encodings", "refills", "src_tokens", "padded_tokens", "sentences")
-    return BatchAccount(
-        size,
-        column(copied.steps, ctypes.c_int64, (size + 1,)),
-        column(copied.step_s, ctypes.c_double, (size + 1,)),
-        **{name: getattr(copied, name) for name in names},
-    )
 
 
 def _streamed_until(cdll: ctypes.CDLL, world: int, pool: int, kind: Streamed) -> BoxesUntil:
@@ -499,7 +426,7 @@ def decode_compiled(
     sources, targets, arrivals = checked_sentences(src_len, tgt_len, arrival_s)
     memory = PinnedMemory()
     begin_s, finish_s, first_s = (np.full(len(sources), np.nan) for _ in range(3))
-    decoding = c.Decoding(_batch_cost(batching, cost, memory), _batching_settings(batching), len(sources))
+    decoding = c.Decoding(batch_cost(batching, cost, memory), batching_settings(batching), len(sources))
     decoding.src_len, decoding.tgt_len = memory.address(sources, np.int64), memory.address(targets, np.int64)
     decoding.arrival_s = memory.address(arrivals)
     decoding.begin_s, decoding.finish_s, decoding.first_s = (memory.address(column) for column in (begin_s, finish_s, first_s))
@@ -508,5 +435,5 @@ def decode_compiled(
     copied.step_s = memory.address(np.zeros(batching.size + 1))
     if cdll.simnmt_world_decode(ctypes.byref(decoding), ctypes.byref(copied)):
         raise MemoryError
-    account = _account_of(copied, batching.size)
+    account = account_of(copied, batching.size)
     return Decoded(finish_s, first_s - arrivals, begin_s, account, float(finish_s.max(initial=0.0)))

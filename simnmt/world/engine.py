@@ -14,9 +14,10 @@ from simnmt.batching import Batching
 from simnmt.devices import batch
 from simnmt.devices.batch import Decoded
 from simnmt.results.requests import Engine, Trail
-from simnmt.world.compiled_world import NOT_COMPILED, UncompiledError, decode_compiled, simulate_compiled
+from simnmt.world.compiled_world import NOT_COMPILED, decode_compiled, simulate_compiled
 from simnmt.world.inputs import PolicySetup, World
 from simnmt.world.reference import simulate_reference
+from simnmt.world.structures import UncompiledError
 
 _LOG = logging.getLogger("simnmt.world")
 

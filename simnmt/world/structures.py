@@ -18,6 +18,10 @@ c: Any = c_declarations(WORLD_LIBRARY.folder / "settings.h")
 DecideCallback = ctypes.CFUNCTYPE(NUMBER, NUMBER)
 
 
+class UncompiledError(Exception):
+    """A run that the compiled engine does not cover; the message names the cause."""
+
+
 @functools.cache
 def library() -> ctypes.CDLL | None:
     """Return the compiled world; None if it was not compiled, or from other sources, which a warning says."""

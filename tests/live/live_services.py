@@ -17,7 +17,7 @@ from simnmt.live.engine import EngineSettings
 from simnmt.live.engine_process import EngineProcess
 from simnmt.live.gateway import GatewaySettings, LiveGateway
 from simnmt.live.model_engines import ModelEngines
-from simnmt.live.server import FrontSettings, LiveServer, ModelServer
+from simnmt.live.server import FrontSettings, LiveServer
 from simnmt.scenario.source import open_source
 from simnmt.service.client import Exchange, TranslationClient
 from simnmt.service.http_server import Access, Address, Limits, parse_address
@@ -47,7 +47,7 @@ class Services:
         self.faults: list[str] = []
         """Exceptions that nobody handled."""
         self.loop.set_exception_handler(lambda loop, context: self.faults.append(str(context)))
-        self.started: list[LiveServer | LiveGateway | ModelServer] = []
+        self.started: list[LiveServer | LiveGateway] = []
 
     def run(self, work: Coroutine[Any, Any, Answer], timeout_s: float = 30.0) -> Answer:
         return self._complete(asyncio.wait_for(work, timeout_s))
@@ -72,12 +72,12 @@ class Services:
         limits, keeps = others.get("limits", Limits()), process is engine
         return self._start(LiveServer(process, front, access, limits, log=log, on_error=self.errors.append, keeps_engine=keeps))
 
-    def model_server(self, engines: ModelEngines, log: Any = None) -> ModelServer:
+    def model_server(self, engines: ModelEngines, log: Any = None) -> LiveServer:
         """A started server of models that are named by their pairs."""
         (source, target), *others = (model.split("-") for model in engines.models)
         front = replace(FRONT, source=source, target=target, more_pairs=tuple(others))
         access = Access(Address(port=0))
-        return self._start(ModelServer(engines, front, access, Limits(), log=log, on_error=self.errors.append))
+        return self._start(LiveServer(engines, front, access, Limits(), log=log, on_error=self.errors.append))
 
     def gateway(self, settings: GatewaySettings, log: Any = None, engine: Any = None) -> LiveGateway:
         keeps = isinstance(engine, EngineProcess)
@@ -92,7 +92,7 @@ class Services:
         self.started.append(service)
         return service
 
-    def stop(self, service: LiveServer | LiveGateway | ModelServer) -> None:
+    def stop(self, service: LiveServer | LiveGateway) -> None:
         self.started.remove(service)
         self.run(service.http.stop())
         self.run(service.close())

@@ -28,7 +28,7 @@ from simnmt.live import model_engines
 from simnmt.live.engine_process import EngineProcess
 from simnmt.live.gateway import GatewaySettings
 from simnmt.live.model_engines import ModelEngines
-from simnmt.live.server import ModelServer
+from simnmt.live.server import LiveServer
 from simnmt.profile.origin import EngineBlock
 from simnmt.profile.profile_file import read_profile, write_profile
 from simnmt.results.live_log import RequestRecord, read_live_log
@@ -40,7 +40,7 @@ from tests.live.live_services import FRONT, Services, ask, engine_settings, toge
 from tests.model_cache import misses
 
 COMMAND = [sys.executable, "-c", "from simnmt.cli import main; main()"]
-Serve = Callable[..., ModelServer]
+Serve = Callable[..., LiveServer]
 
 
 @pytest.fixture
@@ -48,14 +48,14 @@ def serve(services: Services, monkeypatch: pytest.MonkeyPatch) -> Serve:
     """Starts a server of models, all of one size, of which `memory` fit into memory."""
     monkeypatch.setattr(model_engines, "private_bytes", lambda process: 1)
 
-    def start(memory: int | None, log: Any = None, **loaders: Any) -> ModelServer:
+    def start(memory: int | None, log: Any = None, **loaders: Any) -> LiveServer:
         models = {f"{source}-en": engine_settings(loader) for source, loader in loaders.items()}
         return services.model_server(ModelEngines(models, memory), log)
 
     return start
 
 
-def get(services: Services, server: ModelServer, path: str) -> str:
+def get(services: Services, server: LiveServer, path: str) -> str:
     def read() -> str:
         with urllib.request.urlopen(server.http.url + path, timeout=10) as answer:
             return str(answer.read().decode())
@@ -63,18 +63,18 @@ def get(services: Services, server: ModelServer, path: str) -> str:
     return services.run(services.loop.run_in_executor(None, read))  # type: ignore[arg-type]
 
 
-def loads(services: Services, server: ModelServer) -> Counter[str]:
+def loads(services: Services, server: LiveServer) -> Counter[str]:
     counters = re.findall(r'simnmt_model_loads_total{model="(.*)"} (.*)', get(services, server, "/metrics"))
     return Counter({model: int(float(value)) for model, value in counters})
 
 
-def answers(services: Services, server: ModelServer, *requests: TranslateRequest) -> list[Exchange]:
+def answers(services: Services, server: LiveServer, *requests: TranslateRequest) -> list[Exchange]:
     exchanges = services.translate(server.http.url, *requests)
     assert all(isinstance(exchange, Exchange) for exchange in exchanges), exchanges
     return exchanges  # type: ignore[return-value]
 
 
-def processes(server: ModelServer) -> dict[str, int]:
+def processes(server: LiveServer) -> dict[str, int]:
     return {copy.model: process.pid for copy, process in server.engine._processes.items()}  # type: ignore[misc]
 
 
@@ -148,7 +148,7 @@ def test_a_batch_takes_the_sentences_of_its_model_that_came_after_those_of_anoth
     assert first.answer.lengths[2] == 1 and batches == {"fr": {3}, "de": {3}}
 
 
-def of_batching(services: Services, monkeypatch: pytest.MonkeyPatch, batching: Batching) -> ModelServer:
+def of_batching(services: Services, monkeypatch: pytest.MonkeyPatch, batching: Batching) -> LiveServer:
     monkeypatch.setattr(model_engines, "private_bytes", lambda process: 1)
     settings = engine_settings(load_echo, batching=batching)
     return services.model_server(ModelEngines({"de-en": settings, "fr-en": settings}))
@@ -200,16 +200,16 @@ def test_the_end_fails_what_executes_and_what_waits_for_a_load_and_leaves_no_pro
 
     async def work() -> None:
         await engines.ready()
-        line = engines.line("de-en", "a b c")
-        await engines.execute("de-en", line)
+        line = engines.line("a b c", "de-en")
+        await engines.execute(line, model="de-en")
         before = asyncio.all_tasks()
-        executed = asyncio.ensure_future(engines.execute("de-en", line, 10_000))
+        executed = asyncio.ensure_future(engines.execute(line, 10_000, model="de-en"))
         while not any(process.waiting for process in engines._processes.values()):
             await asyncio.sleep(0.01)
-        kept = asyncio.ensure_future(engines.execute("fr-en", line))
+        kept = asyncio.ensure_future(engines.execute(line, model="fr-en"))
         await asyncio.sleep(0.0)
         await engines.close()
-        for error in await asyncio.gather(executed, kept, engines.execute("fr-en", line), return_exceptions=True):
+        for error in await asyncio.gather(executed, kept, engines.execute(line, model="fr-en"), return_exceptions=True):
             assert isinstance(error, ServiceError) and error.status == 503
         assert asyncio.all_tasks() == before and [process.pid for process in started] == [None] * len(started)
 
@@ -222,9 +222,9 @@ def test_the_end_during_an_eviction_ends_the_evicted_process(services: Services,
 
     async def work() -> None:
         await engines.ready()
-        await engines.execute("de-en", engines.line("de-en", "a b c"))
+        await engines.execute(engines.line("a b c", "de-en"), model="de-en")
         [evicted] = engines._processes.values()
-        kept = asyncio.ensure_future(engines.execute("fr-en", engines.line("fr-en", "a b c")))
+        kept = asyncio.ensure_future(engines.execute(engines.line("a b c", "fr-en"), model="fr-en"))
         while not evicted._closing:
             await asyncio.sleep(0.0)
         await engines.close()
