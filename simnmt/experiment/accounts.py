@@ -43,9 +43,9 @@ def box_powers(scenario: ScenarioConfiguration, case: Case) -> dict[str, BoxPowe
 
 
 def target_costs(unit: Unit) -> list[TargetCosts]:
-    """Return what energy and money depend on, by target; in a mix a token costs the mean over its parts."""
+    """Return what energy and money depend on, by target; in a mix a token has the costs of its part."""
     if unit.parts:
-        return _mean_costs(unit)
+        return _costs_of_mix(unit)
     scenario, powers, costs = unit.scenario, box_powers(unit.scenario, unit.case), list[TargetCosts]()
     names = list(powers)
     hops = unit.links.hops | {names[-1]: (unit.links.link,)}
@@ -60,28 +60,16 @@ def target_costs(unit: Unit) -> list[TargetCosts]:
     return costs
 
 
-def _mean_costs(unit: Unit) -> list[TargetCosts]:
+def _costs_of_mix(unit: Unit) -> list[TargetCosts]:
     """Return the costs of a mix by target. The power of own devices is unknown if some draw more than others to execute."""
-    parts = [part for part in unit.parts if part.has_own_device] or [unit.parts[0]]
-    of_parts = [target_costs(part) for part in parts]
-    requests = [part.scenario.requests * (1.0 if part.site is None else part.site.share) for part in parts]
-    boxes = [costs[0].boxes * len(part.lines) for costs, part in zip(of_parts, parts, strict=True)]
-    merged = []
-    for number, ours in enumerate(of_parts[0]):
-        alike = [costs[number] for costs in of_parts]
-        if any(one.token != ours.token for one in alike):
-            tokens = zip(*(one.token for one in alike), strict=True)
-            bytes_, joules, price = (float(np.average(column, weights=requests)) for column in tokens)
-            ours = replace(ours, token=(bytes_, joules, price))
-        if not number:
-            if any((one.price_per_hour, one.power) != (ours.price_per_hour, ours.power) for one in alike):
-                price = float(np.average([one.price_per_hour for one in alike], weights=boxes))
-                ours = replace(ours, price_per_hour=price, power=_mean_power([one.power for one in alike], boxes))
-            if any(one.workers != ours.workers for one in alike):
-                ours = replace(ours, power=None)
-            ours = replace(ours, boxes=unit.boxes_of(ours.device))
-        merged.append(ours)
-    return merged
+    by_part = [target_costs(part) for part in unit.parts]
+    owners = [target_costs(part)[0] for part in unit.owners] or [by_part[0][0]]
+    boxes = [cost.boxes * len(part.lines) for cost, part in zip(owners, unit.owners, strict=False)] or [1]
+    price = float(np.average([cost.price_per_hour for cost in owners], weights=boxes))
+    power = _mean_power([cost.power for cost in owners], boxes) if len({cost.workers for cost in owners}) == 1 else None
+    own = replace(owners[0], boxes=unit.boxes_of(owners[0].device), price_per_hour=price, power=power)
+    tokens = np.array([[cost.token for cost in costs] for costs in by_part])
+    return [replace(cost, token=tuple(tokens[:, number].T)) for number, cost in enumerate([own, *by_part[0][1:]])]
 
 
 def _mean_power(powers: Sequence[BoxPower | None], boxes: Sequence[int]) -> BoxPower | None:
@@ -157,8 +145,14 @@ def down_times(unit: Unit) -> dict[str, list[DownTimes]]:
     return down
 
 
+REMEDY_OF_LOSSES = "set late_answers.timeout_ms, so that requests fall back, make faults rarer, or give fewer warm_up_requests"
+
+
 class NoAnswers(InputError):
-    """A run whose requests are all lost."""
+    """A run whose requests are all lost, or all those of one of its sites or workloads."""
+
+    lost_share = 1.0
+    """Of all counted requests of the run."""
 
 
 def refuse_without_answers(unit: Unit, policy: str, outcome: Array | None, cut: int) -> None:
@@ -166,7 +160,7 @@ def refuse_without_answers(unit: Unit, policy: str, outcome: Array | None, cut: 
     if outcome is not None and not were_answered(outcome[cut:]).any():
         raise NoAnswers(
             f"every request of {unit.case.name} on {unit.network} under {policy} is lost in replication {unit.replication}",
-            remedy="set late_answers.timeout_ms, so that requests fall back, make faults rarer, or give fewer warm_up_requests",
+            remedy=REMEDY_OF_LOSSES,
         )
 
 

@@ -211,9 +211,14 @@ class Unit:
         first = next(iter(self.scenario.devices))
         if not self.parts or device != first:
             return self.scenario.count_of(device, self.case.name)
-        # The workloads of a site share its gateways, but each has its own end nodes.
-        owners = {(part.site_name, part.case.name if first == END_NODE else ""): part for part in self.parts}
-        return sum(part.boxes_of(first) * len(part.lines) for part in owners.values() if part.has_own_device)
+        return sum(part.boxes_of(first) * len(part.lines) for part in self.owners)
+
+    @property
+    def owners(self) -> list[Unit]:
+        """The parts of a mix whose own devices are different boxes: one part of each site's gateways, or of its end nodes."""
+        parts = [part for part in self.parts if part.has_own_device]
+        at_end_nodes = next(iter(self.scenario.devices)) == END_NODE
+        return list({(part.site_name, part.case.name if at_end_nodes else ""): part for part in parts}.values())
 
     @property
     def lines(self) -> tuple[Network, ...]:

@@ -70,7 +70,7 @@ class Part:
     unit: Unit
     learnt: Learnt
     lines: Sequence[Line]
-    """Of each copy of the site."""
+    """Lines of each copy of the site."""
     rows: Numbers
     """Its requests among all in the order of the decisions."""
     drawn: Drawn
@@ -84,14 +84,14 @@ class Deciders:
     parts: tuple[int, ...]
     """Numbers of the parts whose requests they decide on."""
     first: int
-    each: int
+    boxes_per_copy: int
     """Devices of each copy of the site."""
     copies: int
 
     @property
     def count(self) -> int:
         """Devices of all copies."""
-        return self.each * self.copies
+        return self.boxes_per_copy * self.copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Group:
     boxes: slice
     """The deciders whose own devices execute them."""
     workers: float | None = None
-    """Of each of these boxes; the mean if sites differ. None: as the scenario has it."""
+    """Workers of each of these boxes; the mean if sites differ. None: as the scenario has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Mix:
     """The drawn requests of a mix."""
 
     drawn: Drawn
-    """Of all parts together."""
+    """Requests of all parts together."""
     parts: tuple[Part, ...]
     deciders: tuple[Deciders, ...]
     lines: tuple[Line, ...]
@@ -139,7 +139,7 @@ class Mix:
         for part in self.parts:
             unit = part.unit.known
             settings = unit.scenario.policies[policy]
-            devices = next(of_site.each for of_site in self.deciders if len(setups) in of_site.parts)
+            devices = next(site.boxes_per_copy for site in self.deciders if len(setups) in site.parts)
             routes = [line.routes for line in part.lines]
             estimate = partial(simulated_estimate, unit, settings.estimation, routes, devices)
             setups.append(set_up_policy(unit, part.learnt, part.drawn, settings, truths, estimate))
@@ -328,8 +328,8 @@ def _deciders(units: Sequence[Unit]) -> tuple[Deciders, ...]:
     # Those without a device of their own come last, so that the own devices are numbered without a gap.
     for parts in sorted(together.values(), key=lambda parts: not units[parts[0]].has_own_device):
         unit = units[parts[0]]
-        each = unit.scenario.count_of(next(iter(unit.scenario.devices)), unit.case.name)
-        deciders.append(Deciders(tuple(parts), first, each, len(unit.lines)))
+        boxes_per_copy = unit.scenario.count_of(next(iter(unit.scenario.devices)), unit.case.name)
+        deciders.append(Deciders(tuple(parts), first, boxes_per_copy, len(unit.lines)))
         first += deciders[-1].count
     return tuple(deciders)
 
@@ -339,7 +339,7 @@ class _DrawnWorkload:
     """The requests of one workload at all its sites."""
 
     numbers: list[int]
-    """Of its parts."""
+    """Numbers of its parts."""
     truth: Requests
     requests: Requests
     issued_s: Array
@@ -380,10 +380,10 @@ def _draw_workload(
     truth, requests, order = requests_of(columns, issued_s)
     nodes = [units[numbers[at]].nodes for at, _ in copies]
     first_nodes = first_node + np.cumsum([0, *nodes[:-1]])
-    firsts = np.array([deciders[at].first + copy * deciders[at].each for at, copy in copies])
-    each = np.array([deciders[at].each for at, _ in copies])
+    firsts = np.array([deciders[at].first + copy * deciders[at].boxes_per_copy for at, copy in copies])
+    boxes_per_copy = np.array([deciders[at].boxes_per_copy for at, _ in copies])
     local = columns["node"]
-    decider = (firsts[copy_of] + local % each[copy_of]).astype(np.int32)
+    decider = (firsts[copy_of] + local % boxes_per_copy[copy_of]).astype(np.int32)
     node = (first_nodes[copy_of] + local).astype(np.int32)
     decided = np.arange(size) if order is None else order
     part = np.array([numbers[at] for at, _ in copies], np.int32)[copy_of]

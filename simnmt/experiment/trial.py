@@ -36,6 +36,8 @@ MOST_EXCESS = log(1e6)
 """Bound of an excess, so that means and spreads of excesses are numbers."""
 SHORT = 8
 """Factor by which short runs have fewer requests."""
+LEAST_IN_ROW = 200
+"""Requests that a short run has in each row of a mix, in the mean."""
 NEAR_LIMIT = 0.7
 """Load from which a device's queue is named as what is at its limit."""
 RUNS = 40
@@ -128,7 +130,7 @@ class Trial:
     rate_rps: float
     """Of all requests of the run."""
     rows: dict[tuple[str, str], Numbers]
-    """By site and workload, that of all requests first; empty if the run lost every request."""
+    """By site and workload, that of all requests first; empty if the run lost every request of one of these."""
     values: dict[Check, float]
     loads: dict[str, float]
     """By device; of own devices of sites, that of the site with the most."""
@@ -136,10 +138,11 @@ class Trial:
     """Logarithm of the worst ratio of a value to its limit: 0 at the limit, negative if every requirement is met."""
     worst: Check
     """The check with that ratio."""
+    lost_share: float
 
     @property
     def numbers(self) -> Numbers:
-        """The numbers of all requests; empty if the run lost every request."""
+        """The numbers of all requests; empty if the run lost every request, or those of a site or workload."""
         return next(iter(self.rows.values()), {})
 
 
@@ -243,10 +246,27 @@ class Placement:
 
     @property
     def short_run(self) -> int:
-        """Requests of a short run: an eighth, or all if a percentile needs many."""
+        """Requests of a short run: an eighth, more if a row of a mix would have few, or all if a percentile needs many."""
         requests = self.plan.scenario.requests
         needs_many = any(requirement.metric.least_requests > 1 for requirement in requirements_of(self.level))
-        return requests if needs_many else -(-requests // SHORT)
+        short = -(-requests // SHORT)
+        if not self.plan.is_mixed or needs_many:
+            return requests if needs_many else short
+        return min(max(short, ceil(LEAST_IN_ROW / self._least_share)), requests)
+
+    @property
+    def _least_share(self) -> float:
+        """The share of the requests in the row of a mix that has the fewest of them."""
+        unit = self.unit(0, self.plan.scenario.requests)
+        weights = [len(part.lines) * (1.0 if part.site is None else part.site.share) for part in unit.parts]
+        totals = dict.fromkeys(self.plan.cases, 0.0)
+        for part, weight in zip(unit.parts, weights, strict=True):
+            totals[part.case.name] += weight
+        shares = [
+            self.rates_rps[part.case.name] / self.rate_rps * weight / totals[part.case.name]
+            for part, weight in zip(unit.parts, weights, strict=True)
+        ]
+        return min(sum(shares[number] for number in group.parts) for group in result_groups(unit))
 
     def unit(self, replication: int, requests: int) -> Unit:
         """Return the unit of one run of so many requests; a warm-up of a number of requests is the same share of them."""
@@ -273,10 +293,10 @@ class Placement:
         unit = self.unit(replication, requests)
         try:
             rows = {(place.site, place.workload): numbers for place, numbers in run_unit(unit).numbers.items()}
-        except NoAnswers:
+        except NoAnswers as error:
             values = {check: inf if check.requirement.comparison == "<=" else 0.0 for check in self.checks}
             loads = dict.fromkeys(self.plan.scenario.devices, 0.0)
-            return Trial(self.rate_rps, {}, values, loads, MOST_EXCESS, next(iter(values), STABLE))
+            return Trial(self.rate_rps, {}, values, loads, MOST_EXCESS, next(iter(values), STABLE), error.lost_share)
         # A load is no distance from a limit as a latency is, so it is named only where it is near 1.
         judged = self._judged_loads(unit, rows, requests)
         overload = max(load.excess for load in judged.values())
@@ -287,7 +307,8 @@ class Placement:
             excesses[check] = min(max(log(ratio) if ratio > 0.0 else -inf, -MOST_EXCESS), MOST_EXCESS)
         worst = max(excesses, key=excesses.__getitem__)
         loads = {name: load.shown for name, load in judged.items()}
-        return Trial(self.rate_rps, rows, values, loads, excesses[worst], worst)
+        lost_share = next(iter(rows.values())).get("lost_share") or 0.0
+        return Trial(self.rate_rps, rows, values, loads, excesses[worst], worst, lost_share)
 
     def _judged_loads(self, unit: Unit, rows: Mapping[tuple[str, str], Numbers], requests: int) -> dict[str, JudgedLoad]:
         whole, *groups = result_groups(unit)
@@ -348,7 +369,7 @@ class Outcome:
     """Logarithm of the worst ratio of a value to its limit; negative if the level is kept."""
     binding: str
     resource: str
-    """The device or the network that makes it so; empty if all requests are lost."""
+    """The device or the network that makes it so; empty if all requests, or those of a site or workload, are lost."""
 
     @classmethod
     def of(cls, placement: Placement, trials: Sequence[Trial]) -> Outcome:
@@ -357,7 +378,7 @@ class Outcome:
         return cls(
             {check: mean(trial.values[check] for trial in trials) for check in placement.checks},
             loads,
-            mean(trial.numbers.get("lost_share") or 0.0 if trial.numbers else 1.0 for trial in trials),
+            mean(trial.lost_share for trial in trials),
             mean(trial.excess for trial in trials),
             *_binding(placement, trials, loads),
         )
@@ -385,8 +406,8 @@ def _binding(placement: Placement, trials: Sequence[Trial], loads: Mapping[str, 
     beyond what they take at least: the queue of the busiest device if its load is high or waits are the greatest part of the
     latency, else the device or the network with the greatest part.
     """
-    if not all(trial.numbers for trial in trials):
-        return "all requests are lost", ""
+    if lost := [trial.lost_share for trial in trials if not trial.numbers]:
+        return "all requests of a site or workload are lost" if min(lost) < 1.0 else "all requests are lost", ""
 
     def greatest(columns: Mapping[str, str]) -> str:
         means = {name: mean(known(row[column]) for row in rows) for name, column in columns.items()}

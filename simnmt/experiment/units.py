@@ -24,6 +24,8 @@ from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, 
 from simnmt.devices.failures import Failures
 from simnmt.devices.models import Models
 from simnmt.experiment.accounts import (
+    REMEDY_OF_LOSSES,
+    NoAnswers,
     down_times,
     link_faults,
     refuse_without_answers,
@@ -195,7 +197,7 @@ class UnitResult:
     another device than the first, and the mean transfer time to the last device, of all requests: of those that a policy
     offloads, it would depend on when the policy offloads."""
     learnt: Learnt
-    """Of the first part of a mix."""
+    """What policies learnt; in a mix, that of the first part."""
     learnts: dict[tuple[str, str], Learnt]
     """By site and workload."""
     gap_totals_s: dict[str, float]
@@ -204,7 +206,7 @@ class UnitResult:
     truth: Truth | None
     trails: dict[str, Trail]
     rows: dict[tuple[str, str], NDArray[np.int64]] = field(default_factory=dict)
-    """Of a mix, by site and workload: the numbers of their requests."""
+    """In a mix, numbers of the requests by site and workload."""
     live: bool = False
     """True if measured live, so that only the target that was taken has known times."""
 
@@ -468,9 +470,15 @@ class UnitWorld:
             counted, count = rows[rows >= cut], len(rows)
             left_out = count - len(counted)
         log = RequestLog(run.columns, counted).answered
-        if not len(log["target"]):
-            what = f"no request of {group.workload} at {group.site} is counted and answered in replication {unit.replication}"
+        if count == left_out:
+            what = f"no request of {group.workload} at {group.site} is counted in replication {unit.replication}"
             raise InputError(what, remedy="give more requests, or fewer warm_up_requests")
+        if not len(log["target"]):
+            what = f"every request of {group.workload} at {group.site} is lost in replication {unit.replication}"
+            error = NoAnswers(what, remedy=REMEDY_OF_LOSSES)
+            if trail.outcome is not None:
+                error.lost_share = float(1.0 - were_answered(trail.outcome[cut:]).mean())
+            raise error
         regret_s = run.regret_s
         extra_work = () if trail.faults is None else [work / _per_counted(unit, cut) for work in trail.faults.extra_work]
         if mix is not None and extra_work:

@@ -389,8 +389,8 @@ class TargetCosts:
     workers: int
     power: BoxPower | None
     price_per_hour: float = 0.0
-    token: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    """Bytes, joules and money of a token on all links together."""
+    token: tuple[Any, ...] = (0.0, 0.0, 0.0)
+    """Bytes, joules and money of a token on all links together; in a mix, arrays by part."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -407,14 +407,20 @@ class RunEnergy:
     execution_w: Floats
     """Dynamic joules for each second of an execution, by target; NaN where the power is unknown."""
     token_j: Floats
+    """Joules of a token, shape (targets, parts of a mix), as is the next."""
     token_price: Floats
+
+    @property
+    def _is_mix(self) -> bool:
+        return bool(self.token_j.shape[1] > 1)
 
     def of_some(self, log: Log) -> RunEnergy:
         """Return the joules and the money of some requests of the run, by their log."""
         target, requests = log["target"], len(log["target"])
+        part = log["part"] if self._is_mix else 0
         tokens, share = log["src_len"] + log["tgt_len"], requests / self.requests
-        static_j, moved = share * self.sums["static_j"], float(self.token_price[target] @ tokens)
-        dynamic_j, transfer_j = float(self.execution_w[target] @ log["t_exe_s"]), float(self.token_j[target] @ tokens)
+        static_j, moved = share * self.sums["static_j"], float(self.token_price[target, part] @ tokens)
+        dynamic_j, transfer_j = float(self.execution_w[target] @ log["t_exe_s"]), float(self.token_j[target, part] @ tokens)
         boxes_price = self.sums["cost"] - self.parts[-1]["price"]
         sums = {"energy_j": static_j + dynamic_j + transfer_j, "static_j": static_j, "dynamic_j": dynamic_j}
         sums |= {"transfer_j": transfer_j, "cost": share * boxes_price + moved}
@@ -423,7 +429,8 @@ class RunEnergy:
     def request_j(self, log: Log) -> Floats:
         """Return the joules of each request by `COLUMNS` of its log; NaN if unknown. They add up to `energy_j`."""
         target, src_len, tgt_len, execution_s = (log[name] for name in self.COLUMNS)
-        joules: Floats = self.execution_w[target] * execution_s + self.token_j[target] * (src_len + tgt_len)
+        token_j = self.token_j[target, log["part"] if self._is_mix else 0]
+        joules: Floats = self.execution_w[target] * execution_s + token_j * (src_len + tgt_len)
         return joules + self.sums["static_j"] / self.requests
 
     def numbers(self) -> Numbers:
@@ -444,9 +451,7 @@ def account_energy(
     `unanswered_s`: seconds of executions that answered no request; empty for none. The account of batches has them already.
     """
     target, span_s = log["target"], float((log["arrival_s"] + log["latency_s"]).max())
-    requests, src_tokens, tgt_tokens, execution_s = (
-        np.bincount(target, weights, len(costs)) for weights in (None, log["src_len"], log["tgt_len"], log["t_exe_s"])
-    )
+    requests, execution_s = (np.bincount(target, weights, len(costs)) for weights in (None, log["t_exe_s"]))
     parts, execution_w = list[dict[str, Any]](), np.full(len(costs), nan)
     for number, cost in enumerate(costs):
         account, executed_s = batches[number] if batches else None, float(execution_s[number])
@@ -459,14 +464,20 @@ def account_energy(
         spent = {"static_j": power.idle_w * cost.boxes * span_s, "dynamic_j": dynamic_j}
         price = cost.price_per_hour * cost.boxes * span_s / SECONDS_PER_HOUR
         parts.append({**box, "idle_w": power.idle_w, "busy_w": power.busy_w, **spent, "price": price, "bytes": 0})
-    tokens = src_tokens + tgt_tokens
-    token_bytes, token_j, token_price = np.array([cost.token for cost in costs]).T
+    token = np.array([cost.token for cost in costs], np.float64).reshape(len(costs), 3, -1)
+    token_bytes, token_j, token_price = token.transpose(1, 0, 2)
+    link = target if token.shape[2] == 1 else target * np.int64(token.shape[2]) + log["part"]
+    tokens = np.bincount(link, log["src_len"] + log["tgt_len"], token_j.size)
     joules = {name: float(sum(part[name] for part in parts)) for name in ("static_j", "dynamic_j")}
-    joules["transfer_j"] = float(token_j @ tokens)
+    joules["transfer_j"] = float(token_j.ravel() @ tokens)
     links = {"device": "links", "power_kind": "given", "boxes": 0, "requests": 0}
     unknown = {"idle_w": nan, "busy_w": nan, "static_j": nan}
-    moved = {"dynamic_j": joules["transfer_j"], "price": float(token_price @ tokens), "bytes": int(token_bytes @ tokens)}
+    moved = {
+        "dynamic_j": joules["transfer_j"],
+        "price": float(token_price.ravel() @ tokens),
+        "bytes": int(token_bytes.ravel() @ tokens),
+    }
     parts.append({**links, **unknown, **moved})
     sums = {"energy_j": sum(joules.values()), **joules, "cost": sum(part["price"] for part in parts) or nan}
     known = [{name: None if value != value else value for name, value in part.items()} for part in parts]
-    return RunEnergy(len(target), int(tgt_tokens.sum()), sums, known, execution_w, token_j, token_price)
+    return RunEnergy(len(target), int(log["tgt_len"].sum()), sums, known, execution_w, token_j, token_price)

@@ -267,6 +267,37 @@ def test_what_workloads_and_sites_spend_adds_up_to_what_all_spend() -> None:
             assert spent == pytest.approx(whole["requests"] * whole[column])
 
 
+def test_each_site_pays_for_the_bytes_on_its_own_line() -> None:
+    keys = {"workloads": {"w": workload(9.0)}, "policies": {"cloud": {}}, "requests": 1_000, "replications": 1}
+    devices = {"gateway": {"profile": "@tx2-gru"}, "cloud": {"profile": "@titan-xp-gru"}}
+
+    def cost(site: str = "all", **sites: dict[str, Any]) -> float | None:
+        lines = {
+            name: {"networks": {"n": {"rtt": {"constant_ms": 10}, "price_per_gb": 0.0 if name == "free" else 100.0}}}
+            for name in sites
+        }
+        result = simnmt.run(scenario(**keys, devices=devices, sites={name: lines[name] | sites[name] for name in sites}))
+        spent: float | None = row_of(result, "cloud", site, "w")["mean_cost"]
+        return spent
+
+    alone = cost(many={})
+    for paid in ({"count": 9}, {"share": 9}, {"share": 9, "devices": {"gateway": None}}):
+        for order in (("many", "free"), ("free", "many")):
+            sites = {name: {"many": paid, "free": {}}[name] for name in order}
+            assert cost("many", **sites) == pytest.approx(alone, rel=0.05)
+            assert cost("free", **sites) == 0.0
+            assert cost(**sites) == pytest.approx(0.9 * alone, rel=0.06)
+
+
+def test_a_gateway_of_two_workloads_costs_once() -> None:
+    keys = {"workloads": {"x": workload(4.0), "y": workload(4.0)}, "policies": {"edge": {}}, "requests": 400, "replications": 1}
+    here = {"workloads": ["x", "y"], "devices": {"gateway": {"profile": "@tx2-gru", "price_per_hour": 10.0}}}
+    there = {"workloads": ["y"], "devices": {"gateway": {"profile": "@tx2-gru"}}}
+    result = simnmt.run(scenario(**keys, sites={"here": here, "there": there}))
+    span_s = float((result.requests["arrival_s"] + result.requests["latency_s"]).max())
+    assert row_of(result, "edge")["mean_cost"] * 400 == pytest.approx(10.0 * span_s / 3600.0)
+
+
 def test_faults_of_lines_are_those_of_a_site_alone() -> None:
     lines = {"n": {"rtt": {"constant_ms": 50}, "outages": {"intervals_s": [[0.0, 1e6]]}}}
     sites = {"cut": {"networks": lines}, "well": {}}

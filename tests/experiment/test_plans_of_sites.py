@@ -10,6 +10,7 @@ import pytest
 
 import simnmt
 from simnmt.experiment import capacity
+from simnmt.experiment.accounts import NoAnswers
 from simnmt.experiment.trial import deployable_placements, opener, parse_level
 from simnmt.report.study_pages import render_plan
 from simnmt.scenario.source import open_source
@@ -158,6 +159,40 @@ def test_the_level_must_hold_at_each_site() -> None:
     far["sites"]["branches"]["devices"]["gateway"]["profile"] = constant_s(0.9)
     answer = simnmt.plan(far, "mean_ms<=800")
     assert not answer.is_met and min(answer.best.outcome.headroom.items(), key=lambda pair: pair[1])[0].site == "branches"
+
+
+@pytest.mark.parametrize(
+    "rare",
+    [
+        {"workloads": {"w": workload(9.0)}, "sites": {"often": {"share": 1000}, "seldom": {}}},
+        {"workloads": {"often": workload(9.0), "seldom": workload(0.005)}},
+    ],
+)
+def test_a_short_run_of_a_plan_has_requests_of_rare_sites_and_workloads(rare: dict[str, Any]) -> None:
+    devices = {"gateway": {"profile": constant_s(0.01)}, "cloud": {"profile": constant_s(0.01)}}
+    keys = rare | {"devices": devices, "policies": {"cloud": {}}, "requests": 4_000, "replications": 1}
+    best = simnmt.plan(mixed(**keys), "mean_ms<=1000000", precision=0.5).best
+    assert best.rate_rps == pytest.approx(100.0, rel=0.2)
+
+
+def cut_off() -> dict[str, Any]:
+    line = {"n": {"rtt": {"constant_ms": 10}, "outages": {"intervals_s": [[0, 1e9]]}}}
+    devices = {"gateway": {"profile": constant_s(0.01)}, "cloud": {"profile": constant_s(0.01)}}
+    sites = {"well": {}, "cut": {"networks": line}}
+    keys = {"workloads": {"w": workload(9.0)}, "sites": sites, "devices": devices, "requests": 100, "replications": 1}
+    return mixed(**keys, policies={"cloud": {}})
+
+
+def test_a_site_that_is_cut_off_misses_every_level_in_a_plan() -> None:
+    best = simnmt.plan(cut_off(), "mean_ms<=500", precision=0.5).best
+    assert best.rate_rps == 0.0 and best.outcome.excess > 0.0
+    assert best.outcome.lost_share == pytest.approx(0.5, abs=0.2)
+
+
+def test_a_run_with_a_site_that_is_cut_off_is_refused_for_its_losses() -> None:
+    with pytest.raises(NoAnswers) as caught:
+        simnmt.run(cut_off())
+    assert caught.value.lost_share == pytest.approx(0.5, abs=0.2)
 
 
 def test_a_factor_on_all_rates_keeps_their_proportions_at_every_site() -> None:
