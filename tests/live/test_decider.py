@@ -130,9 +130,12 @@ def test_the_gateway_of_a_site_has_its_lines_and_its_workloads() -> None:
     assert {live_unit(plan, workload).case.name for workload in plan.cases} == set(plan.cases)
 
 
-@pytest.mark.parametrize("berlin", ["workloads=[de-en]", "devices={gateway: null}"])
-def test_a_server_needs_no_gateway_at_the_sites_that_request_its_workload(berlin: str) -> None:
-    plan = plan_of("@three-offices", "sites.porto=null", f"sites.berlin.{berlin}", "sites.rome.devices={gateway: null}")
+@pytest.mark.parametrize(
+    "overrides",
+    [["sites.berlin.workloads=[de-en]"], [f"sites.{site}.devices={{gateway: null}}" for site in ("berlin", "porto")]],
+)
+def test_a_server_needs_no_gateway_at_the_sites_that_request_its_workload(overrides: list[str]) -> None:
+    plan = plan_of("@three-offices", *overrides)
     for workload in plan.cases:
         target = served_target(plan, "server", workload)
         assert target in plan.cases[workload].targets and target.device == "server"
