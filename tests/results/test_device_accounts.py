@@ -26,7 +26,7 @@ from simnmt.results.device_accounts import (
 )
 from simnmt.results.requests import RequestLog
 from simnmt.results.stability import device_timeline
-from simnmt.results.summary import Device, measure
+from simnmt.results.summary import BatchedWork, Device, measure
 from tests.results.test_summary import DEVICES, TRAIL, truth
 
 ACTIVE = np.array([4, 4, 3, 2, 2, 1, 1, 1, 1, 4, 3, 3, 3, 1, 1])
@@ -72,7 +72,9 @@ def test_the_log_holds_what_an_execution_took_in_its_batch() -> None:
 
 def test_the_numbers_of_a_device_that_batches() -> None:
     """Three requests of eight tokens each, over a run of eleven seconds in which the last was issued at 3 s."""
-    numbers = measure(RequestLog.of(truth(), IN_BATCHES), np.zeros(4), BATCHING, "open", (None, (account(), 3.0)))
+    numbers = measure(
+        RequestLog.of(truth(), IN_BATCHES), np.zeros(4), BATCHING, "open", (None, BatchedWork(account(), np.array([3.0])))
+    )
     makespan_s = numbers["makespan_s"]
     assert makespan_s == 13.0
     of_cloud = {name.removeprefix("cloud_"): value for name, value in numbers.items() if name.startswith("cloud_")}
@@ -102,7 +104,9 @@ def test_a_device_that_was_sent_nothing_or_waits_for_nothing_has_no_such_numbers
     here = IN_BATCHES.with_columns(
         target=np.zeros(4, np.int8), execution_s=np.full(4, np.nan), first_token_s=np.full(4, np.nan)
     )
-    idle = measure(RequestLog.of(truth(), here), np.zeros(4), BATCHING, "open", (None, (BatchAccount.empty(4), 0.0)))
+    idle = measure(
+        RequestLog.of(truth(), here), np.zeros(4), BATCHING, "open", (None, BatchedWork(BatchAccount.empty(4), np.zeros(1)))
+    )
     assert {name: idle[name] for name in CLOUD_COLUMNS if idle[name] is not None} == {
         "cloud_busy_share": 0.0, "cloud_sentences_per_s": 0.0, "cloud_tokens_per_s": 0.0
     }  # fmt: skip
