@@ -149,11 +149,8 @@ def translate(
         batches = parse_batching(batching, batch, threshold=threshold, collect=collect)
         search |= {"device": device, "threads": threads, "vocabulary": vocabulary, "direction": direction}
         translator = Translator.load(model[0], batching=batches, languages=Languages(src_lang, tgt_lang), **search)
-    why_unknown = "the model was not reading a word of the source"
-    if isinstance(translator, Translator) and not translator.model.attends:
-        why_unknown = "the model has no attention that would say which words of the source they are"
     with written_whole(out) if out else nullcontext() as partial:
         target: Any = partial.open("w", encoding="utf-8") if partial else nullcontext(sys.stdout)
         with target as sink:
-            for translation in report_problems(translator.stream(TextLines(file or Path("-"))), note, why_unknown):
+            for translation in report_problems(translator.stream(TextLines(file or Path("-"))), note):
                 sink.write((translation.as_json() if as_json else translation.text) + "\n")
