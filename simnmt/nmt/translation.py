@@ -139,7 +139,6 @@ class Translator(TextTranslator):
         device: str = "cpu",
         threads: int | None = None,
         vocabulary: Path | None = None,
-        direction: str | None = None,
         languages: Languages = Languages(),  # noqa: B008 - frozen
         **options: Any,
     ) -> Translator:
@@ -149,7 +148,7 @@ class Translator(TextTranslator):
             folder: the folder, or the id.
             device: cpu, cuda or cuda:0.
             threads: threads of torch in this process from now on.
-            vocabulary, direction: a bundle that `simnmt vocab build` made of this model, see `load_vocabulary`.
+            vocabulary: a bundle that `simnmt vocab build` made of this model, see `load_vocabulary`.
             languages: what the text is translated from and to, for models of Hugging Face that need it.
             options: the fields `beam`, `fused`, `batching` and `max_len` of `Translator`.
 
@@ -172,9 +171,7 @@ class Translator(TextTranslator):
         if vocabulary is not None:
             from simnmt.nmt.vocabulary.restricted_vocabulary import load_vocabulary
 
-            part = load_vocabulary(vocabulary, model, direction=direction)
-        elif direction:
-            raise NmtError("--direction is for a bundle", remedy="name the bundle with --vocabulary")
+            part = load_vocabulary(vocabulary, model)
         return cls(model, source, target, vocabulary=part, **options)
 
     def encode(self, lines: Iterable[str]) -> list[list[int]]:
