@@ -22,7 +22,6 @@ from simnmt.results.number_text import digits, duration
 from simnmt.results.places import ALL, CellName, by_cell, wholes
 from simnmt.results.run import format_sources, shown_kind
 from simnmt.results.summary import Row, warm_up_notes
-from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.source import describe_separate_runs
 from simnmt.workload.configuration import SyntheticLengths
 
