@@ -32,10 +32,8 @@ class SubsetStep(NamedTuple):
     """One step of a decoder with a part of the vocabulary; seconds are 0 without a clock."""
 
     keys: tuple[int, ...]
-    """Keys of the active sentences."""
     rows: int
     columns: int
-    """Active columns."""
     missed: int
     """Rows whose likeliest token was not active, in an audited run (FVP-08)."""
     choose_s: float
@@ -52,7 +50,6 @@ class SubsetAccount:
     clock: Callable[[], float] = lambda: 0.0
     """Times the stages of each step; on a GPU one that waits for it."""
     vocab: int = 0
-    """Target tokens of the model."""
     steps: list[SubsetStep] = field(default_factory=list)
 
     @property
@@ -80,7 +77,6 @@ class RestrictedVocabulary:
     """The `vocabulary` of a decoder; `clustered` and `listed` make one, and `dataclasses.replace` changes its options."""
 
     label: str
-    """Its name in messages."""
     kind: Literal["clustered", "candidates"]
     by_context: Callable[[Tensor], Tensor] | None = None
     """Returns the active columns of all rows together, int32, ascending, from the body's output, [rows, width] (FVP-06)."""
@@ -89,7 +85,6 @@ class RestrictedVocabulary:
     audit: bool = False
     """Whether to make the dense products too, and count the rows whose likeliest token is not active (FVP-08)."""
     account: SubsetAccount | None = None
-    """Records every step."""
 
 
 def clustered(clusters: ClusterSet, *, device: torch.device | str = "cpu") -> RestrictedVocabulary:
