@@ -116,6 +116,14 @@ def test_a_format_is_known_by_its_columns(
         assert (recording.step_s, recording.duration_s) == pytest.approx((step_s, duration_s), rel=2e-3)
 
 
+def test_events_of_another_program_are_rows(read: Read) -> None:
+    """Of the log of a live gateway alone, lines of other events are left out."""
+    rows = [{"event": event, "t_s": 2 * place} for place, event in enumerate(["begin", "end", "begin", "request", "end"])]
+    assert read("".join(json.dumps(row) + "\n" for row in rows)).time_s.tolist() == [0, 2, 4, 6, 8]
+    live = [{"event": "begin", "policy": "cnmt", "devices": ["gateway"]}, *rows]
+    assert len(read("".join(json.dumps(row) + "\n" for row in [*live, {"event": "request", "t_s": 9}])).time_s) == 2
+
+
 @pytest.mark.parametrize(
     "row",
     [

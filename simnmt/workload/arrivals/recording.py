@@ -9,6 +9,7 @@ import os
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -87,6 +88,13 @@ class Recording:
     clock: Clock
     columns: Mapping[str, Sequence[str]]
     """Cells of the further columns that were asked for and that the log has, as texts, empty where there is none."""
+
+    def moment(self, seconds: float) -> str:
+        """Return the text of a moment so many seconds after the first row: a date and a time, or seconds without dates."""
+        at_s = self.begin_s + seconds
+        if self.clock == "relative":
+            return f"{round(at_s, 3):,.10g} s"
+        return datetime.fromtimestamp(at_s, timezone.utc).strftime("%Y-%m-%d %H:%M:%S") + " UTC" * (self.clock == "UTC")
 
 
 class _LogLines(TextLines):
@@ -173,13 +181,14 @@ def _rows(lines: _LogLines, notes: dict[str, str]) -> Iterator[Mapping[str, Any]
     else:
         return
     if text.lstrip().startswith(("{", "[")):
-        is_live = False
+        is_live: bool | None = None
         for line in itertools.chain([text], lines):
             if line.strip():
                 is_cut = line[0] == "{" and line.rstrip()[-1] != "}"
                 remedy = "it ends within the object: remove it" if is_cut else 'write {"timestamp": 0, "input_length": 12}'
                 row = lines.json_object(line, remedy=remedy)
-                is_live |= row.get("event") == "begin"  # the first line of the log of a live gateway
+                if is_live is None:  # the first line of the log of a live gateway
+                    is_live = row.get("event") == "begin" and {"policy", "devices"} <= row.keys()
                 if not is_live or row.get("event") == "request":
                     yield {name.lower(): value for name, value in row.items()}
         return
