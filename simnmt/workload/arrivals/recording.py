@@ -122,7 +122,7 @@ class _Log:
         names = list({self.time, self.value, *self.others} - {""})
         if unread := [name for name in self.first if name in _COLUMNS and name not in names]:
             self.notes["source"] += f" (not read: column{'s' * (len(unread) > 1)} {format_list(unread)})"
-        numbers, cells = array("q"), {name: [] for name in names}
+        numbers, cells = array("q"), {name: list[str]() for name in names}
         for row in itertools.chain([self.first], rows):
             numbers.append(lines.line)
             for name, column in cells.items():
