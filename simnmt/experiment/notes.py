@@ -221,12 +221,12 @@ def _late_plans(plan: RunPlan) -> Iterator[str]:
     for workload, target in ((case.name, target) for case in plan.cases.values() for target in case.targets):
         if target.streaming is None:
             continue
-        for planned in (target.streaming.planned, *target.streaming.planned.changes):
-            _, turn, *_ = planned.states
-            if turn.latency_s > planned.deadline_s * (1.0 + 1e-9):
-                deadline = duration(planned.deadline_s)
+        planned = target.streaming.planned
+        plans = [(planned.deadline_s, planned.states), *((change.deadline_s, change.states) for change in planned.changes)]
+        for deadline_s, (_, turn, *_) in plans:
+            if turn.latency_s > deadline_s * (1.0 + 1e-9):
                 yield (
-                    f"{workload}, {target.device}: no plan of the streamed model meets the deadline of {deadline}: "
+                    f"{workload}, {target.device}: no plan of the streamed model meets the deadline of {duration(deadline_s)}: "
                     f"{turn.name} takes {duration(turn.latency_s)} (set a longer deadline_ms or more preload_mb)"
                 )
 
