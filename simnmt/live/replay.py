@@ -28,10 +28,11 @@ from simnmt.base.suggestions import format_list
 from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.draws import learn
 from simnmt.experiment.notes import fits
+from simnmt.experiment.routes import routes_of
 from simnmt.experiment.run import cell_of
 from simnmt.experiment.units import UnitResult
 from simnmt.live.decider import live_unit
-from simnmt.live.deployment import ReplayedRequests, expected_hash, replayed_requests, routes_of
+from simnmt.live.deployment import ReplayedRequests, expected_hash, replayed_requests
 from simnmt.live.server import outcome_of, served_hash
 from simnmt.network.series import RttSeries
 from simnmt.results.live_log import LIVE_OUTCOMES
@@ -353,7 +354,7 @@ def _measured_columns(
         "estimate_age_s": log.age_s,
         "outcome": outcome,
     }
-    return truth, Trail(columns, tgt_len_by_src_len=predicted)
+    return truth, Trail(columns, tgt_len_by_src_len=predicted[None])
 
 
 def _result(unit: Unit, served: _Served, log: LoadLog, truth: Truth, trail: Trail) -> UnitResult:
@@ -380,8 +381,7 @@ def _result(unit: Unit, served: _Served, log: LoadLog, truth: Truth, trail: Trai
     return UnitResult(
         numbers={Place(ALL, unit.case.name, unit.network, served.policy): numbers},
         offloading={},
-        learnt=learn(unit),
-        learnts={},
+        learnts={(ALL, unit.case.name): learn(unit)},
         gap_totals_s={},
         engines={},
         truth=truth if first else None,

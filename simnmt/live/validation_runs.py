@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from simnmt.base import random_streams
 from simnmt.base.arrays import Floats
 from simnmt.base.errors import InputError, SimnmtError
-from simnmt.experiment.cases import RunPlan, Unit
-from simnmt.experiment.mix import mixed_units
+from simnmt.experiment.cases import RunPlan, Unit, mixed_unit
+from simnmt.experiment.routes import routes_of
 from simnmt.experiment.targets import Target
 from simnmt.live.decider import deployable_policy, live_unit, replayed_targets
 from simnmt.live.deployment import (
@@ -30,7 +30,6 @@ from simnmt.live.deployment import (
     holds_models,
     model_engines,
     replayed_requests,
-    routes_of,
     target_of,
 )
 from simnmt.live.engine import EngineSettings
@@ -87,7 +86,7 @@ def gateways_of(unit: Unit) -> tuple[Unit, ...]:
     """Return what each gateway serves, in the order of the sites."""
     if len(unit.parts) == 1:
         return (replace(unit.parts[0], site=None),)  # a single site is as a scenario without
-    return unit.parts or (unit,)
+    return unit.parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +216,7 @@ def unit_at(plan: RunPlan, network: str, replication: int) -> Unit:
             raise InputError(what, remedy=f"set sites.{site.name}.count=1")
     if plan.sites and not plan.is_mixed:
         raise InputError("the sites share no devices, and here they do", remedy="remove share_devices")
-    return mixed_units(plan, template) if plan.sites else template
+    return mixed_unit(plan, template) if plan.sites else template
 
 
 def check(unit: Unit, policies: Sequence[str]) -> None:
