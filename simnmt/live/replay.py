@@ -27,7 +27,6 @@ from simnmt.base.suggestions import format_list
 from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.draws import learn
 from simnmt.experiment.notes import fits
-from simnmt.experiment.routes import routes_of
 from simnmt.experiment.run import cell_of
 from simnmt.experiment.units import UnitResult
 from simnmt.live.decider import live_unit
