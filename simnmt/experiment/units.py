@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from math import inf, isnan
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -372,11 +372,10 @@ class UnitWorld:
         if not groups:
             yield whole, numbers_of_all
             return
-        shares = self._work_shares(log, batches)
-        measured = [(whole, numbers_of_all)] + [
-            (group, self._measured(group, self._drawn.rows_of(group.parts), columns, trail, regret_s, batches))
-            for group in groups
-        ]
+        measured = [(whole, numbers_of_all)]
+        for group in groups:
+            rows = self._drawn.rows_of(group.parts)
+            measured.append((group, self._measured(group, rows, columns, trail, regret_s, batches)))
         first, busiest = unit.first_device, f"{unit.first_device}_busiest_load"
         if len({group.workers for group in groups if group.site != ALL and group.workers is not None}) > 1:
             # Each box has the workers of its site.
@@ -384,9 +383,7 @@ class UnitWorld:
                 load for group, numbers in measured if group.site != ALL and (load := numbers[busiest]) is not None
             )
         for group, numbers in measured:
-            for number, device in enumerate(unit.scenario.devices):
-                share = float(shares[number, list(group.parts)].sum())
-                numbers[f"{device}_work_share"] = None if isnan(share) else share
+            for device in unit.scenario.devices:
                 if device != first or group.site == ALL:
                     # The devices are loaded by all requests, but for the first ones of a site.
                     numbers |= {name: numbers_of_all[name] for name in (f"{device}_load", f"{device}_busiest_load")}
@@ -412,17 +409,6 @@ class UnitWorld:
             tokens = np.bincount(part_of, tgt_len + 1.0, minlength=len(parts))
             seconds += tokens / tokens.sum() * saturated_s(decoding, src_len, tgt_len, self._unit.engine)
         return seconds
-
-    def _work_shares(self, log: RequestLog, batches: Sequence[BatchedWork | None]) -> NDArray[np.float64]:
-        """Return the share of each part in the work of each target, shape (targets, parts); NaN without any work."""
-        work = []
-        for number in range(len(self._unit.case.targets)):
-            batched, there = batches[number] if batches else None, log["target"] == number
-            executed_s = np.bincount(log["part"][there], log["t_exe_s"][there], minlength=len(self._unit.parts))
-            work.append(executed_s if batched is None else batched.saturated_s)
-        with np.errstate(invalid="ignore"):
-            shares: NDArray[np.float64] = np.array(work) / np.sum(work, axis=1, keepdims=True)
-        return shares
 
     def _measured(
         self,
