@@ -14,10 +14,10 @@ from functools import partial
 from math import ceil, exp, log
 
 from simnmt.base.errors import InputError
+from simnmt.experiment.cases import Level
 from simnmt.experiment.certainty import FEW_REPLICATIONS, Certainty, basis_of, draw_profiles, judge_certainty
 from simnmt.experiment.processes import answers_of
 from simnmt.experiment.trial import (
-    Level,
     Open,
     Outcome,
     Placement,

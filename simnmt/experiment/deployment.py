@@ -17,10 +17,9 @@ from typing import Any, Literal, get_args
 
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import format_list
-from simnmt.experiment.cases import RunPlan
+from simnmt.experiment.cases import Level, RunPlan
 from simnmt.experiment.certainty import Certainty, basis_of, draw_profiles, judge_certainty
 from simnmt.experiment.trial import (
-    Level,
     Open,
     Outcome,
     Placement,

@@ -15,7 +15,8 @@ import numpy as np
 from simnmt.base.errors import InputError
 from simnmt.experiment.accounts import NoAnswers
 from simnmt.experiment.cases import Case, Level, RunPlan, Unit, groups_of, level_of, mixed_unit
-from simnmt.experiment.inputs import InputCache, check_assertion, check_criteria, read_inputs, with_metrics
+from simnmt.experiment.criteria import check_assertion, check_criteria, with_metrics
+from simnmt.experiment.inputs import InputCache, read_inputs
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import SATURATION_SAMPLE, devices_of, run_unit, saturated_s
 from simnmt.results.metrics import Assertion, Requirement
