@@ -50,35 +50,24 @@ from simnmt.world.inputs import World
 from simnmt.world.structures import library
 
 
-def devices(scenario: ScenarioConfiguration, workload: str) -> list[Device]:
-    """Return the devices that a workload meets, in the targets' order."""
-    return [
-        Device(
-            name,
-            scenario.count_of(name, workload),
-            part.workers,
-            None if part.batching is None else part.batching.size,
-            part.sti is not None,
-            part.loads_models,
-        )
-        for name, part in scenario.devices.items()
-    ]
-
-
 def devices_of(unit: Unit, group: Group) -> list[Device]:
-    """Return the devices that the requests of a group meet; the first ones are those of its sites."""
-    first, *others = devices(unit.scenario, unit.case.name)
-    # Every group has the same columns.
-    loads = any(part.scenario.devices[first.name].loads_models for part in unit.parts)
-    servers, workers = max(group.boxes.stop - group.boxes.start, 1), group.workers or first.workers
-    first = replace(first, servers=servers, workers=workers, loads=loads)
-    return [replace(device, load_s=_load_s(unit, number)) for number, device in enumerate([first, *others])]
-
-
-def _load_s(unit: Unit, number: int) -> tuple[float, ...]:
-    """Return the seconds in which a target loads the model of each part; 0 for a model that is never loaded."""
-    models = [part.case.targets[number].model for part in unit.parts]
-    return tuple(0.0 if model is None or model.stays else model.load_s for model in models)
+    """Return the devices that the requests of a group meet, in the targets' order; the first ones are those of its sites."""
+    shown = list[Device]()
+    for number, (name, device) in enumerate(unit.scenario.devices.items()):
+        models = [part.case.targets[number].model for part in unit.parts]
+        shown.append(
+            Device(
+                name,
+                unit.scenario.count_of(name, unit.case.name) if number else max(group.boxes.stop - group.boxes.start, 1),
+                device.workers if number else group.workers or device.workers,
+                None if device.batching is None else device.batching.size,
+                device.sti is not None,
+                # Every group has the same columns.
+                any(part.scenario.devices[name].loads_models for part in unit.parts),
+                tuple(0.0 if model is None or model.stays else model.load_s for model in models),
+            )
+        )
+    return shown
 
 
 def _models(unit: Unit, number: int, cases: Sequence[Case | None]) -> Models:
@@ -419,15 +408,7 @@ class UnitWorld:
         regret_s: NDArray[np.float32] | None,
         batches: Sequence[BatchedWork | None],
     ) -> Numbers:
-        """Return the numbers of the requests of a group.
-
-        Args:
-            group: whose requests they are.
-            rows: their numbers in the order of issue; None: all.
-            columns, trail: what the run of the policy left.
-            regret_s: by how much longer each request takes than on the best device; None if unknown.
-            batches: by target, what was executed in batches.
-        """
+        """Return the numbers of the requests of a group; `rows`: their numbers in the order of issue, None for all."""
         unit, cut = self._unit, self._unit.scenario.warm_up_requests
         counted = slice(cut, unit.scenario.requests) if rows is None else rows[rows >= cut]
         count = unit.scenario.requests if rows is None else len(rows)
