@@ -115,7 +115,6 @@ class FixedTimes:
         self.account = f"{len(self._at_s):,} moments given as an array"
 
     def times(self, n: int, rng: np.random.Generator) -> Times:
-        """Return the first `n` moments, or fewer."""
         return self._at_s[:n]
 
 
@@ -157,7 +156,6 @@ class CustomProcess(ArrivalProcess):
 
     @property
     def mean_rate_rps(self) -> float | None:
-        """Requests per second in the long run; None if the process states none."""
         rate_rps = getattr(self._process, "mean_rate_rps", None)
         return None if rate_rps is None else self._times_as_fast * float(rate_rps)
 
@@ -167,19 +165,16 @@ class CustomProcess(ArrivalProcess):
         return str(getattr(self._process, "account", None) or f"requests arrive by {self._extension.label}")
 
     def at_rate(self, rate_rps: float) -> CustomProcess:
-        """Return the process with all times scaled, so that its mean rate is this one."""
         assert self.mean_rate_rps is not None
         return CustomProcess(self._extension, self._times_as_fast * rate_rps / self.mean_rate_rps)
 
     def times(self, n: int, rng: RandomStream) -> Times:
-        """Return arrival times. Raises `ExtensionError`."""
         times_s = self._seconds("times", n, rng)
         if (np.diff(times_s) < 0.0).any():
             raise self._fault("times returned moments out of order", "sort them")
         return times_s / self._times_as_fast
 
     def think_times(self, n: int, rng: RandomStream) -> Times:
-        """Return the seconds that clients think. Raises `ExtensionError`."""
         return self._seconds("think_times", int(self._process.clients) + n, rng)
 
     def _seconds(self, method: str, n: int, rng: RandomStream) -> Times:
@@ -207,7 +202,6 @@ class CustomArrivals(Extended, ArrivalsConfiguration):
         return discipline
 
     def process(self, base: Path) -> ArrivalProcess:
-        """Return the process. Raises `ExtensionError`."""
         return CustomProcess(self.extension)
 
 
