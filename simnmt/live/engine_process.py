@@ -22,7 +22,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from simnmt.base.errors import SimnmtError
-from simnmt.live.engine import ONE_MODEL, EngineSettings, Execution, Reference, TextCodec, receive, serve_engine
+from simnmt.live.engine import ONE_MODEL, EngineSettings, Execution, TextCodec, receive, serve_engine
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.profile.origin import EngineBlock
@@ -46,7 +46,8 @@ class EngineProcess:
     def __init__(self, settings: EngineSettings, context: SpawnContext | ForkServerContext | None = None) -> None:
         """`context`: starts the process; by default with an interpreter of its own."""
         self.settings, self._context = settings, context or multiprocessing.get_context("spawn")
-        self.on_reference: Callable[[Reference], None] = lambda reference: None
+        self.on_reference: Callable[[float, float], None] = lambda at_s, execution_s: None
+        """Called with the begin and the seconds of each reference execution."""
         self.on_error: Callable[[str], None] = lambda text: None
         """Called with a line when the process dies."""
         self.block: EngineBlock

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -116,10 +116,7 @@ class LiveGateway(LiveService):
         self,
         settings: GatewaySettings,
         engine: Engine,
-        *,
-        log: TextIO | None = None,
-        on_error: Callable[[str], None] = print,
-        keeps_engine: bool = False,
+        **others: Any,
     ) -> None:
         """`engine`: what executes on the first device. For the others see `LiveService`.
 
@@ -131,7 +128,7 @@ class LiveGateway(LiveService):
         if set(settings.servers) != set(self.devices[1:]):
             remedy = " ".join(f"--server {device}=URL" for device in self.devices[1:]) or "give no --server"
             raise InputError(f"the scenario's other devices are {', '.join(self.devices[1:]) or 'none'}", remedy=remedy)
-        super().__init__(self.devices[0], engine, settings.front, settings.access, settings.limits, log, on_error, keeps_engine)
+        super().__init__(self.devices[0], engine, settings.front, settings.access, settings.limits, **others)
         self._settings, self._batches = settings, targets[0].decoding is not None
         self._drift = _Drift(targets, self.metrics)
         what, labels = "Requests by device and outcome.", ["device", "outcome"]
@@ -142,7 +139,6 @@ class LiveGateway(LiveService):
         """Transports to the servers, if delays are slept here."""
         self._stack = AsyncExitStack()
         self._tasks: set[asyncio.Task[None]] = set()
-        self.fallbacks = 0
         self.decider: LiveDecider
         self.begin_s = 0.0
 
@@ -193,11 +189,11 @@ class LiveGateway(LiveService):
 
     @property
     def is_ready(self) -> bool:
-        """See `Front`."""
+        """See `LiveService`."""
         return len(self._unreachable()) < len(self.devices)
 
     def health(self) -> Mapping[str, Any]:
-        """See `Front`."""
+        """See `LiveService`."""
         servers = {server.target.device: server.why or "ok" for server in self._servers}
         facts = {"service": "gateway", "simnmt": VERSION, "policy": self._settings.policy, "servers": servers}
         if self.transports:
@@ -217,7 +213,6 @@ class LiveGateway(LiveService):
             elif self.engine.alive or len(unreachable := self._unreachable()) == len(self.devices):
                 raise
         trip.fell_back = True
-        self.fallbacks += 1
         # Decided again without the targets that failed, so that the views count the work where it is done.
         target = self._decide(trip, unreachable).target
         return self._described(await self._translate_at(trip, line, target), trip, decision, target)
@@ -240,7 +235,7 @@ class LiveGateway(LiveService):
 
     def _decide(self, trip: Trip, unreachable: Sequence[int]) -> Decision:
         """Return the decision on a request, and note it. Raises `ServiceError` if the policy, which users may write, fails."""
-        number, src_len, at_s = trip.task.number, trip.src_len or 0, time.monotonic()
+        number, src_len, at_s = trip.number, trip.src_len or 0, time.monotonic()
         now_s = at_s - self.begin_s
         try:
             decision = self.decider.decide(number, src_len, now_s, unreachable)
@@ -258,33 +253,33 @@ class LiveGateway(LiveService):
         if decision is not None:
             trip.transfer_s, now_s = transfer_s, time.monotonic() - self.begin_s
             self.decider.heard(decision, now_s, transfer_s=transfer_s, wait_s=wait_s, report=report)
-            self.write(HeardRecord(trip.task.number, now_s, transfer_s, wait_s, report))
+            self.write(HeardRecord(trip.number, now_s, transfer_s, wait_s, report))
 
     def _give_up(self, trip: Trip) -> None:
         """Let the decider forget a request that its target did not answer."""
         decision, trip.sent = trip.sent, None
         if decision is not None:
             self.decider.lost(decision)
-            self.write(LostRecord(trip.task.number, time.monotonic() - self.begin_s))
+            self.write(LostRecord(trip.number, time.monotonic() - self.begin_s))
 
     async def _local(self, trip: Trip, line: SourceLine) -> Result:
-        trip.device, forced_len, submitted_s = self.name, trip.task.forced_len, time.monotonic()
+        trip.device, forced_len, submitted_s = self.name, trip.forced_len, time.monotonic()
         if self._batches or not self.decider.views_itself:  # what a batch is like shows when a sentence ends
-            result = Result.of(line, *await self.engine.execute(line, forced_len, model=trip.task.model))
+            result = Result.of(line, *await self.engine.execute(line, forced_len, model=trip.model))
             self._hear(trip, 0.0, result.queue_s, result.report)
             return result
 
         def begin(begin_s: float) -> None:
             self._hear(trip, 0.0, max(begin_s - submitted_s, 0.0), ())
 
-        return Result.of(line, *await self.engine.execute(line, forced_len, begin, trip.task.model))
+        return Result.of(line, *await self.engine.execute(line, forced_len, begin, trip.model))
 
     async def _offloaded(self, trip: Trip, line: SourceLine, server: _Server) -> Result:
-        front, task, offload_s = self._settings.front, trip.task, self._settings.offload_s
-        timeout_s = min(offload_s, max((task.deadline_s - time.monotonic()) / 2, 1e-3))
+        front, offload_s = self._settings.front, self._settings.offload_s
+        timeout_s = min(offload_s, max((trip.deadline_s - time.monotonic()) / 2, 1e-3))
         trip.hurried = timeout_s < HURRIED * min(offload_s, front.deadline_s / 2)
-        forced = None if task.forced_len is None else (task.forced_len,)
-        request = TranslateRequest((line.text,), False, front.source, front.target, "", forced, timeout_s, str(task.number))
+        forced = None if trip.forced_len is None else (trip.forced_len,)
+        request = TranslateRequest((line.text,), False, front.source, front.target, "", forced, timeout_s, str(trip.number))
         exchange = await server.client.translate(request, timeout_s)
         answer, trip.device = exchange.answer, server.target.device
         queue_s, execution_s = (0.0, 0.0) if answer.times is None else (answer.times.queue_s, answer.times.execution_s)
@@ -295,11 +290,9 @@ class LiveGateway(LiveService):
         """Add the account of the decision, for the client's log."""
         predicted = "" if decision.tgt_len_predicted is None else f"{decision.tgt_len_predicted:.6g}"
         age_s = (trip.decided_s or 0.0) - self.begin_s - decision.measured_at_s
-        account = (
-            f"target={target};estimate_s={decision.estimate_s:.9f};age_s={age_s:.6f};"
-            f"tgt_len={predicted};fallback={int(trip.fell_back)}"
-        )
-        return Result(result.text, result.queue_s, result.execution_s, result.report, result.lengths, account)
+        account = f"target={target};estimate_s={decision.estimate_s:.9f};age_s={age_s:.6f}"
+        result.decision = f"{account};tgt_len={predicted};fallback={int(trip.fell_back)}"
+        return result
 
     def _note_failure(self, trip: Trip, server: _Server, error: ServiceError) -> None:
         """Take a server out of use until it answers again, if `ServerHealth` says so."""

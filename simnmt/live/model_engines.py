@@ -23,7 +23,7 @@ from simnmt.base.errors import InputError
 from simnmt.batching import Batching, Encode
 from simnmt.batching.batcher import ModelBatcher
 from simnmt.batching.model_memory import ModelCopy, ModelMemory
-from simnmt.live.engine import EngineSettings, Execution, Reference, TextCodec
+from simnmt.live.engine import EngineSettings, Execution, TextCodec
 from simnmt.live.engine_process import EngineProcess
 from simnmt.nmt.engine import BACKENDS
 from simnmt.nmt.source_lines import SourceLine
@@ -122,7 +122,7 @@ class ModelEngines:
         """
         self.models, self._memory_bytes, self.expected_hashes = models, memory_bytes, expected_hashes or {}
         self._context = multiprocessing.get_context("forkserver")
-        self.on_reference: Callable[[Reference], None] = lambda reference: None
+        self.on_reference: Callable[[float, float], None] = lambda at_s, execution_s: None
         self.on_error: Callable[[str], None] = lambda text: None
         self.on_load: Callable[[str], None] = lambda model: None
         """Called with the name of a model when its load begins."""
@@ -173,7 +173,7 @@ class ModelEngines:
         batching = replace(settings.batching, longest_wait_s=0.0)  # sentences wait for company in `Turns`
         process = EngineProcess(replace(settings, batching=batching), self._context)
         process.on_error = lambda text: self.on_error(f"{model}: {text}")
-        process.on_reference = lambda reference: self.on_reference(reference)
+        process.on_reference = lambda at_s, execution_s: self.on_reference(at_s, execution_s)
         return process
 
     def _new_memory(self) -> ModelMemory:

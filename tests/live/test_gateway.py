@@ -225,7 +225,7 @@ def test_a_server_killed_under_load_is_replaced_by_the_gateway_until_it_is_back(
     requests = logged(log, tmp_path, gateway)
     assert sorted(requests.request.tolist()) == list(range(75))  # each exactly once
     assert set(requests.outcome) == {"done", "fallback"}
-    assert gateway.fallbacks == int((requests.outcome == "fallback").sum())
+    assert gateway.outcomes["fallback"] == int((requests.outcome == "fallback").sum())
 
 
 async def outage_amid_requests(gateway: LiveGateway, server: subprocess.Popen[str], port: int, stack: ExitStack) -> list[float]:
