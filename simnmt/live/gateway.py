@@ -37,7 +37,6 @@ class GatewaySettings:
     """Settings of a live gateway."""
 
     unit: Unit
-    """The scenario's workload with its devices and what policies know."""
     policy: str
     servers: Mapping[str, str]
     """URL of each device but the first, by its name in the scenario."""
@@ -72,8 +71,8 @@ class _Server:
 
         Raises `InputError` for another model or other languages, `ServiceError` if the server does not answer.
         """
-        facts, _ = await self.client.health(TRY_S)
-        _, rtt_s = await self.client.health(TRY_S)  # over the open connection
+        facts, _ = await self.client.health()
+        _, rtt_s = await self.client.health()  # over the open connection
         if facts.get("needs_token") and not self.client.has_token:
             raise InputError(f"{self.client.url} asks for a token", remedy="give --server-token-file")
         self.hash = served_hash(facts, settings.front.source, settings.front.target)
@@ -112,12 +111,7 @@ class _Drift:
 class LiveGateway(LiveService):
     """A gateway before servers."""
 
-    def __init__(
-        self,
-        settings: GatewaySettings,
-        engine: Engine,
-        **others: Any,
-    ) -> None:
+    def __init__(self, settings: GatewaySettings, engine: Engine, **others: Any) -> None:
         """`engine`: what executes on the first device. For the others see `LiveService`.
 
         Raises `InputError` for a policy that cannot be deployed, and for servers that are not the scenario's other devices.
@@ -152,18 +146,13 @@ class LiveGateway(LiveService):
         [running] = (await self.engine.ready()).values()
         place = str(self.engine.describe().get("local_server", "this gateway"))
         check_engine(place, running, settings.expected_hash(targets[0]))
-        if settings.delays:
-            hops = routes_of(unit).hops
-            self.transports = [DelayedTransport(hops[: number + 1]) for number in range(len(hops))]
         initial_s: dict[int, float] = {}
         for number, target in enumerate(targets[1:], start=1):
-            client = TranslationClient(
-                settings.servers[target.device],
-                token=settings.token,
-                timeout_s=settings.offload_s,
-                ca_file=settings.ca_file,
-                transport=self.transports[number - 1] if self.transports else None,
-            )
+            options: dict[str, Any] = {"token": settings.token, "timeout_s": settings.offload_s, "ca_file": settings.ca_file}
+            if settings.delays:
+                options["transport"] = DelayedTransport(routes_of(unit).hops[:number])
+                self.transports.append(options["transport"])
+            client = TranslationClient(settings.servers[target.device], **options)
             await self._stack.enter_async_context(client)
             server = _Server(number, target, client)
             try:
@@ -194,7 +183,8 @@ class LiveGateway(LiveService):
 
     def health(self) -> Mapping[str, Any]:
         """See `LiveService`."""
-        servers = {server.target.device: server.why or "ok" for server in self._servers}
+        left_out = self._server_health.left_out
+        servers = {one.target.device: one.why or "slow" if one.number in left_out else "ok" for one in self._servers}
         facts = {"service": "gateway", "simnmt": VERSION, "policy": self._settings.policy, "servers": servers}
         if self.transports:
             facts["delays"] = self._settings.unit.network
@@ -203,19 +193,25 @@ class LiveGateway(LiveService):
     async def execute(self, trip: Trip, line: SourceLine) -> Result:
         """Decide, translate at the chosen target, and elsewhere if that fails: here, or at a server without an own engine."""
         decision = self._decide(trip, self._unreachable())
+        target = decision.target
         try:
-            return self._described(await self._translate_at(trip, line, decision.target), trip, decision, decision.target)
+            result = await self._translate_at(trip, line, target)
         except ServiceError as error:
             self._give_up(trip)
-            if decision.target:
-                self._note_failure(trip, self._servers[decision.target - 1], error)
+            if target:
+                self._note_failure(trip, self._servers[target - 1], error)
                 unreachable = [server.number for server in self._servers]
             elif self.engine.alive or len(unreachable := self._unreachable()) == len(self.devices):
                 raise
-        trip.fell_back = True
-        # Decided again without the targets that failed, so that the views count the work where it is done.
-        target = self._decide(trip, unreachable).target
-        return self._described(await self._translate_at(trip, line, target), trip, decision, target)
+            trip.fell_back = True
+            # Decided again without the targets that failed, so that the views count the work where it is done.
+            target = self._decide(trip, unreachable).target
+            result = await self._translate_at(trip, line, target)
+        predicted = "" if decision.tgt_len_predicted is None else f"{decision.tgt_len_predicted:.6g}"
+        age_s = (trip.decided_s or 0.0) - self.begin_s - decision.measured_at_s
+        account = f"target={target};estimate_s={decision.estimate_s:.9f};age_s={age_s:.6f}"
+        result.decision = f"{account};tgt_len={predicted};fallback={int(trip.fell_back)}"
+        return result
 
     def _unreachable(self) -> list[int]:
         servers = self._server_health.left_out
@@ -238,11 +234,10 @@ class LiveGateway(LiveService):
         number, src_len, at_s = trip.number, trip.src_len or 0, time.monotonic()
         now_s = at_s - self.begin_s
         try:
-            decision = self.decider.decide(number, src_len, now_s, unreachable)
+            trip.sent = decision = self.decider.decide(number, src_len, now_s, unreachable)
         except PolicyError as error:
             self._on_error(str(error))
             raise ServiceError(500, "the gateway's policy failed") from error
-        trip.sent = decision
         if trip.target is None:
             trip.target, trip.decided_s = decision.target, at_s
         self.write(DecisionRecord(number, now_s, src_len, tuple(unreachable), decision.delay_s, decision.target))
@@ -263,16 +258,17 @@ class LiveGateway(LiveService):
             self.write(LostRecord(trip.number, time.monotonic() - self.begin_s))
 
     async def _local(self, trip: Trip, line: SourceLine) -> Result:
-        trip.device, forced_len, submitted_s = self.name, trip.forced_len, time.monotonic()
-        if self._batches or not self.decider.views_itself:  # what a batch is like shows when a sentence ends
-            result = Result.of(line, *await self.engine.execute(line, forced_len, model=trip.model))
-            self._hear(trip, 0.0, result.queue_s, result.report)
-            return result
+        trip.device, submitted_s = self.name, time.monotonic()
 
         def begin(begin_s: float) -> None:
             self._hear(trip, 0.0, max(begin_s - submitted_s, 0.0), ())
 
-        return Result.of(line, *await self.engine.execute(line, forced_len, begin, trip.model))
+        # What a batch is like shows when a sentence ends.
+        began = begin if self.decider.views_itself and not self._batches else None
+        result = Result.of(line, *await self.engine.execute(line, trip.forced_len, began, trip.model))
+        if began is None:
+            self._hear(trip, 0.0, result.queue_s, result.report)
+        return result
 
     async def _offloaded(self, trip: Trip, line: SourceLine, server: _Server) -> Result:
         front, offload_s = self._settings.front, self._settings.offload_s
@@ -285,14 +281,6 @@ class LiveGateway(LiveService):
         queue_s, execution_s = (0.0, 0.0) if answer.times is None else (answer.times.queue_s, answer.times.execution_s)
         self._hear(trip, exchange.transfer_s, queue_s, answer.report)
         return Result(answer.texts[0], queue_s, execution_s, answer.report, answer.lengths)
-
-    def _described(self, result: Result, trip: Trip, decision: Decision, target: int) -> Result:
-        """Add the account of the decision, for the client's log."""
-        predicted = "" if decision.tgt_len_predicted is None else f"{decision.tgt_len_predicted:.6g}"
-        age_s = (trip.decided_s or 0.0) - self.begin_s - decision.measured_at_s
-        account = f"target={target};estimate_s={decision.estimate_s:.9f};age_s={age_s:.6f}"
-        result.decision = f"{account};tgt_len={predicted};fallback={int(trip.fell_back)}"
-        return result
 
     def _note_failure(self, trip: Trip, server: _Server, error: ServiceError) -> None:
         """Take a server out of use until it answers again, if `ServerHealth` says so."""
@@ -312,8 +300,8 @@ class LiveGateway(LiveService):
         while number in health.left_out:
             await asyncio.sleep(health.next_try_s(number) - (time.monotonic() - self.begin_s))
             try:
-                rtt_s = await server.shake_hands(self._settings)
-            except (ServiceError, InputError) as error:
+                rtt_s = await asyncio.wait_for(server.shake_hands(self._settings), TRY_S)
+            except (ServiceError, InputError, asyncio.TimeoutError) as error:
                 server.why = str(error)
                 health.try_failed(number, time.monotonic() - self.begin_s)
                 continue
@@ -321,5 +309,4 @@ class LiveGateway(LiveService):
             self.decider.shook_hands(number, rtt_s, now_s)
             self.write(HandshakeRecord(number, now_s, rtt_s))
             health.answered(number, now_s)
-            server.why = ""
             self._on_error(f"{server.target.device}: answers again")

@@ -155,13 +155,20 @@ class ModelEngines:
         self._context.set_forkserver_preload([*modules])
         for model in self.models:
             self._processes[ModelCopy(model)] = process = self._new_process(model)
-            await process.start()
+            await process.ready()
             self.hashes[model], self._codecs[model] = process.block.hash, process.codec
             self._size_bytes.setdefault(model, private_bytes(process))
             if self._memory_bytes is not None:
                 await process.close()
                 self._processes.clear()
-        self._memory = self._new_memory()
+        sizes, memory_bytes = self._size_bytes, self._memory_bytes
+        largest = max(sizes, key=sizes.__getitem__)
+        if memory_bytes is not None and sizes[largest] > memory_bytes:
+            what = f"{memory_bytes / 1e9:g} GB of memory, where {largest} takes {sizes[largest] / 1e9:.3g} GB"
+            raise InputError(what, remedy="give a larger --memory-gb, or leave it out so that all models stay loaded")
+        self._memory = (
+            ModelMemory(sizes, sum(sizes.values()), "never") if memory_bytes is None else ModelMemory(sizes, memory_bytes)
+        )
         for first in list(self._processes):  # all models, which stay
             copy, _ = self._memory.enter(first.model)
             self._memory.ended(copy)
@@ -175,16 +182,6 @@ class ModelEngines:
         process.on_error = lambda text: self.on_error(f"{model}: {text}")
         process.on_reference = lambda at_s, execution_s: self.on_reference(at_s, execution_s)
         return process
-
-    def _new_memory(self) -> ModelMemory:
-        """Return the memory. Raises `InputError` if it is too small for a model."""
-        if self._memory_bytes is None:
-            return ModelMemory(self._size_bytes, sum(self._size_bytes.values()), "never")
-        model, size_bytes = max(self._size_bytes.items(), key=lambda item: item[1])
-        if size_bytes > self._memory_bytes:
-            what = f"{self._memory_bytes / 1e9:g} GB of memory, where {model} takes {size_bytes / 1e9:.3g} GB"
-            raise InputError(what, remedy="give a larger --memory-gb, or leave it out so that all models stay loaded")
-        return ModelMemory(self._size_bytes, self._memory_bytes)
 
     def line(self, text: str, model: str) -> SourceLine:
         """Return a text as a source line of a model; see `EngineProcess.line`."""
@@ -228,7 +225,7 @@ class ModelEngines:
             for evicted in copy.evicts:
                 await self._processes[evicted].close()
                 del self._processes[evicted]
-            await process.start()
+            await process.ready()
         except Exception as error:  # whatever fails here, the loads of other models go on
             self.on_error(f"{copy.model} could not be loaded: {error}")
             process.start_later()
