@@ -96,7 +96,7 @@ class LiveDecider:
 
         self._uncounted = 1 - end_tokens(unit.case.profiles[0].length_unit.end_of_sentence)[0]
         """Tokens of a source that the scenario's lengths do not count: the end of the sentence, or none."""
-        self._setup: PolicySetup = set_up_policy(unit, learn(unit), None, settings, estimate=estimate)
+        self._setup: PolicySetup = set_up_policy(unit, learn(unit), settings, estimate)
         self._decider = Decider(0, len(unit.case.targets), self._setup.beliefs[0])
         self._prepared: dict[int, tuple[Prepared, float | None]] = {}
 

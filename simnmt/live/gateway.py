@@ -16,9 +16,10 @@ from simnmt.base import VERSION
 from simnmt.base.configuration import end_tokens
 from simnmt.base.errors import InputError
 from simnmt.experiment.cases import Unit
+from simnmt.experiment.routes import routes_of
 from simnmt.experiment.targets import Target
 from simnmt.live.decider import Decision, LiveDecider, deployable_policy
-from simnmt.live.deployment import check_engine, expected_hash, routes_of
+from simnmt.live.deployment import check_engine, expected_hash
 from simnmt.live.server import Engine, FrontSettings, LiveService, Result, Trip, served_hash
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.policies.custom import PolicyError

@@ -222,9 +222,7 @@ def read_traffic(path: str | os.PathLike[str], time_unit: TimeUnit | None = None
 
     recording, process = _counted(path, time_unit)
     requests = len(process.tick)
-    # A row of a log of counts is no request.
-    read = {} if recording.format == "counts" else recording.columns
-    columns = {name: pd.Series(cells, dtype=object) for name, cells in read.items()}
+    columns = recording.cells if recording.format != "counts" else pd.DataFrame()  # a row of counts is no request
 
     def first(names: Sequence[str]) -> str:
         return next((name for name in names if name in columns), "")
