@@ -18,7 +18,7 @@ from simnmt.results.device_accounts import BatchAccount, PlannedDevice, RunEnerg
 from simnmt.results.metrics import Assertion, Assessment, assess_run
 from simnmt.results.places import CellName, Place, wholes
 from simnmt.results.recommendation import best_row
-from simnmt.results.requests import Misroutes, RequestLog, drawn_logs
+from simnmt.results.requests import RequestLog, drawn_logs
 from simnmt.results.summary import Device, Row
 from simnmt.workload.length_table import LengthTable
 
@@ -84,8 +84,6 @@ class Cell:
     profile_kinds: tuple[str, ...] = ()
     """How the numbers of each target's profile are known."""
     profile_names: tuple[str, ...] = ()
-    misroutes: Mapping[str, Misroutes] = field(default_factory=dict)
-    """How the decisions of each policy were judged; empty if misroutes are unknown."""
     streams: Mapping[str, tuple[StreamAccount | None, ...]] = field(default_factory=dict)
     """None for a model in memory; without policies for which no target streamed."""
     planned: tuple[PlannedDevice | None, ...] = ()
@@ -104,13 +102,6 @@ class Cell:
     def name(self) -> CellName:
         """Site, workload and network."""
         return CellName.of(self)
-
-    def places(self, policy: str, requests: int) -> tuple[list[Place], Array]:
-        """Return the places of a policy's requests, and for each request the number of its place."""
-        groups, numbers = [*self.parts] or [(self.site, self.workload)], np.zeros(requests, np.int32)
-        for number, rows in enumerate(self.parts.values()):
-            numbers[rows] = number
-        return [Place(*group, self.network, policy) for group in groups], numbers
 
     @property
     def inputs(self) -> tuple[Cell, ...]:
@@ -134,6 +125,20 @@ class Cell:
             for device, account in zip(self.devices, of_devices, strict=False):
                 if account is not None:
                     yield policy, device.name, account
+
+
+def placed_logs(cells: Iterable[Cell]) -> Iterator[tuple[RequestLog, dict[str, tuple[list[str], Array]]]]:
+    """Yield each log, with the names of all sites, workloads, networks and policies, and the number of that of each request."""
+    parts = [(cell, cell.parts or {(cell.site, cell.workload): slice(None)}) for cell in cells]
+    places = [Place(*group, cell.network, policy) for cell, groups in parts for group in groups for policy in cell.logs]
+    names = {key: list(dict.fromkeys(of_key)) for key, of_key in zip(Place._fields, zip(*places, strict=True), strict=True)}
+    for cell, groups in parts:
+        for policy, log in cell.logs.items():
+            numbers = {key: np.zeros(log.requests, np.int32) for key in names}
+            for group, rows in groups.items():
+                for key, name in Place(*group, cell.network, policy)._asdict().items():
+                    numbers[key][rows] = names[key].index(name)
+            yield log, {key: (names[key], numbers[key]) for key in names}
 
 
 def shown_kind(kind: str, is_doubtful: bool) -> str:
@@ -240,14 +245,15 @@ class Run:
         """Every request of replication 0, with its site, workload, network and policy."""
         import pandas as pd
 
-        frames = []
-        for cell in self.cells:
-            for policy, log in cell.logs.items():
-                places, numbers = cell.places(policy, log.requests)
-                names = dict(zip(Place._fields, zip(*places, strict=True), strict=True))
-                named = {key: np.array(of_key, object)[numbers] for key, of_key in names.items()}
-                frames.append(pd.DataFrame(dict(log)).assign(**named))
-        return pd.concat(frames, ignore_index=True).astype(dict.fromkeys(Place._fields, "category"))
+        from simnmt.results.run_directory import stored_requests
+
+        if self.manifest and self.directory is not None:
+            return stored_requests(self.directory)
+        frames = [
+            pd.DataFrame({key: pd.Categorical.from_codes(numbers, names) for key, (names, numbers) in places.items()} | {**log})
+            for log, places in placed_logs(self.cells)
+        ]
+        return pd.concat(frames, ignore_index=True)
 
     @property
     def totals_s(self) -> dict[Place, list[float]]:

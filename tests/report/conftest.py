@@ -14,7 +14,7 @@ import pytest
 from simnmt.report.figures import CellView
 from simnmt.results import Cell, Run
 from simnmt.results.places import ALL, CellName, Place
-from simnmt.results.requests import Misroutes, RequestLog
+from simnmt.results.requests import RequestLog
 from simnmt.results.summary import PARTS, Device
 from simnmt.workload.length_table import LengthTable
 from tests.browser import open_file
@@ -148,7 +148,7 @@ def make_cell(workload: str, network: str, requests: int, seed: int) -> Any:
         site=ALL, workload=workload, network=network, series=series, regression_slope=SLOPE, regression_offset=OFFSET,
         lengths=LengthTable.of_pairs("de-en-news", "news text <i>of a test</i>", "word", "word", src_len, tgt_len),
         planes=(GATEWAY, CLOUD), profile_kinds=("inferred", "measured"), profile_names=("tx2-<b>", "titan-xp"), logs=logs,
-        devices=DEVICES, misroutes={policy: Misroutes() for policy in POLICIES},
+        devices=DEVICES,
     )  # fmt: skip
 
 
