@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
+from simnmt.base.errors import InputError
 from simnmt.base.suggestions import format_list
 from simnmt.network.series import RttSeries
 from simnmt.results.columns import Array
 from simnmt.results.device_accounts import BatchAccount, PlannedDevice, RunEnergy, StreamAccount
-from simnmt.results.metrics import Assertion, Assessment, assess_run
-from simnmt.results.places import CellName, Place, wholes
-from simnmt.results.recommendation import best_row
+from simnmt.results.metrics import Assertion, Assessment
+from simnmt.results.places import CellName, Place, by_cell, wholes
 from simnmt.results.requests import RequestLog, drawn_logs
 from simnmt.results.summary import Device, Row
 from simnmt.workload.length_table import LengthTable
@@ -129,6 +129,7 @@ class Cell:
 
 def placed_logs(cells: Iterable[Cell]) -> Iterator[tuple[RequestLog, dict[str, tuple[list[str], Array]]]]:
     """Yield each log, with the names of all sites, workloads, networks and policies, and the number of that of each request."""
+    parts: list[tuple[Cell, Mapping[tuple[str, str], Any]]]
     parts = [(cell, cell.parts or {(cell.site, cell.workload): slice(None)}) for cell in cells]
     places = [Place(*group, cell.network, policy) for cell, groups in parts for group in groups for policy in cell.logs]
     names = {key: list(dict.fromkeys(of_key)) for key, of_key in zip(Place._fields, zip(*places, strict=True), strict=True)}
@@ -249,10 +250,10 @@ class Run:
 
         if self.manifest and self.directory is not None:
             return stored_requests(self.directory)
-        frames = [
-            pd.DataFrame({key: pd.Categorical.from_codes(numbers, names) for key, (names, numbers) in places.items()} | {**log})
-            for log, places in placed_logs(self.cells)
-        ]
+        frames = []
+        for log, places in placed_logs(self.cells):
+            named = {key: pd.Categorical.from_codes(numbers, pd.Index(names)) for key, (names, numbers) in places.items()}
+            frames.append(pd.DataFrame(named | {**log}))
         return pd.concat(frames, ignore_index=True)
 
     @property
@@ -283,21 +284,41 @@ class Run:
             >>> simnmt.run("@quickstart").best(network="cp2")["policy"]  # doctest: +SKIP
             'cnmt'
         """
-        return best_row(self.recommendations, self.summary_rows, workload, network)
+        for recommended in self.recommendations:
+            if CellName.of(recommended).matches(workload, network) and recommended["policy"] is not None:
+                return next(row for row in self.summary_rows if Place.of(row) == Place.of(recommended))
+        what = f"no policy is recommended for {workload or 'any workload'} on {network or 'any network'}"
+        places = format_list((str(CellName.of(row)) for row in self.recommendations), ",")
+        raise InputError(what, remedy=f"the run has {places}" if places else None)
 
     def assess(
         self, text: str, workload: str | None = None, network: str | None = None, site: str | None = None
     ) -> list[Assessment]:
-        """Return whether the run meets a requirement such as `p95_ms<=300`, in every cell.
+        """Return whether the run meets a requirement such as `p95_ms<=300`, in every cell, the parts of a mix included.
 
         Args:
-            text: a requirement of the recommended policy, or of another one, as in `"cnmt: p95_ms<=300"`.
+            text: a requirement of the recommended policy, or of another one, as in `"cnmt: p95_ms<=300"`. Without
+                recommendations, as live, the only policy is judged.
             workload, network, site: the ones judged; None: all.
 
         Raises `InputError` for an unknown metric, policy or place, and for a metric that the run does not have.
         """
         assertion = Assertion.parse(text, {row["policy"]: None for row in self.summary_rows})
-        return assess_run(assertion, self.summary_rows, self.recommendations, self.replicated, workload, network, site)
+        recommended = {CellName.of(record): record["policy"] for record in self.recommendations}
+        cells = by_cell(self.summary_rows)
+        judged = [cell for cell in cells if cell.matches(workload, network, site)]
+        if not judged:
+            what = f"{assertion}: no results of {workload or 'any workload'} on {network or 'any network'}"
+            raise InputError(what, remedy=f"the run has {format_list(map(str, cells), ',')}")
+        assessments = []
+        for cell in judged:
+            here = {row["policy"]: row for row in cells[cell]}
+            policy = assertion.policy or recommended.get(cell.whole(cells)) or (next(iter(here)) if len(here) == 1 else None)
+            if policy is None:
+                remedy = f"name a policy, as in '{next(iter(here))}: {assertion}'"
+                raise InputError(f"{assertion}: no policy is recommended for {cell}", remedy=remedy)
+            assessments.append(assertion.requirement.assess(here[policy], self.replicated.get(Place(*cell, policy), {})))
+        return assessments
 
     def meets(self, text: str, workload: str | None = None, network: str | None = None, site: str | None = None) -> bool:
         """Return whether a requirement is met everywhere that `assess` judges it.

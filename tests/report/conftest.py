@@ -198,7 +198,7 @@ def make_recommendation(cell: Any, rows: list[dict[str, Any]], replications: int
         **cell.name._asdict(), "objective": "mean", "policy": "cnmt", "runner_up": "naive",
         "margin": margin, "margin_low": margin - 0.01 if replications > 1 else None,
         "margin_high": margin + 0.01 if replications > 1 else None, "indistinguishable": ["naive", "cloud"],
-        "as_good": ["cloud"], "lost_shares": {}, "best_but_for_losses": None, "objective_value": mean_s["cnmt"],
+        "as_good": ["cloud"], "lost_shares": {}, "objective_value": mean_s["cnmt"],
         "objective_value_low": 0.996 * mean_s["cnmt"] if replications > 1 else None,
         "objective_value_high": 1.004 * mean_s["cnmt"] if replications > 1 else None,
         "unstable": None, "slo": [], "slo_met": None, "slo_missed_by": [], "slo_uncertain": [], "slo_assessments": [],
