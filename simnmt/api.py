@@ -31,7 +31,7 @@ from simnmt.results.places import CellName
 from simnmt.results.requests import Engine
 from simnmt.scenario.document import Override, overrides_of_call, read_document
 from simnmt.scenario.source import Source, open_source
-from simnmt.scenario.varied_keys import VariedKey, parse_varied_keys, read_sweep
+from simnmt.scenario.varied_keys import VariedKey, check_grid, parse_varied_keys
 from simnmt.scenario.yaml_text import write_document
 
 if TYPE_CHECKING:
@@ -464,7 +464,7 @@ def plan(
         return answer
     is_poisson = any(workload.arrivals.kind == "poisson" for workload in opened.source.scenario.workloads.values())
     doubts = [peak.doubt] if peak.doubt and is_poisson else []
-    return replace(answer, sources=f"{answer.sources}; {peak}", warnings=[*answer.warnings, *doubts])
+    return replace(answer, sources=f"{answer.sources}; {peak.account}", warnings=[*answer.warnings, *doubts])
 
 
 @named_if_missing()
@@ -518,10 +518,12 @@ def sweep(
         if grid or options or out is not None:
             what = "a sweep goes on as it was begun, without further keys, values, numbers or another folder"
             raise InputError(what, remedy="begin a new sweep with them")
-        swept, base = read_sweep_folder(Path(given))
+        keys, options, base = read_sweep_folder(Path(given))
+        source = open_source(Path(given) / files.INPUT, options, allow_code=allow_code, base=base)
     else:
-        swept, base = read_sweep(os.fspath(given), grid, options), None
-    source = open_source(swept.scenario, swept.overrides, allow_code=allow_code, base=base)
+        keys = parse_varied_keys(grid)
+        check_grid(keys, options)
+        source = open_source(os.fspath(given), options, allow_code=allow_code)
     if goes_on or out is not None:
         place: AbstractContextManager[Path] = nullcontext(Path(given if out is None else out))
     else:
@@ -529,7 +531,7 @@ def sweep(
     with place as folder:
         execute = partial(run_points, jobs=jobs, engine=engine, cluster=cluster)
         progress = progress or notebook_progress()
-        result = run_sweep(swept, source, folder, execute, progress, announce=announce, allow_code=allow_code)
+        result = run_sweep(keys, options, source, folder, execute, progress, announce=announce, allow_code=allow_code)
         write_page(folder / PAGE, render_sweep(result.table))
     return result
 

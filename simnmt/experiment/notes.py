@@ -22,7 +22,6 @@ from simnmt.results.number_text import digits, duration
 from simnmt.results.places import ALL, CellName, by_cell, wholes
 from simnmt.results.run import format_sources, shown_kind
 from simnmt.results.summary import Row, warm_up_notes
-from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.source import describe_separate_runs
 from simnmt.workload.configuration import SyntheticLengths
 
@@ -44,6 +43,7 @@ def _template() -> Template:
         "duration": duration,
         "listed": format_list,
         "megabytes": lambda count: f"{digits(count / MEGABYTE)} MB",
+        "digits": digits,
     }
     return environment.get_template("notes.j2")
 
@@ -58,7 +58,6 @@ def notes(plan: RunPlan, learnt: Mapping[str, Learnt], rows: Sequence[Row], engi
     for policy, reason in engine_reasons.items():
         engines.setdefault(reason, []).append(policy)
     powers = [power for case in cases for power in box_powers(scenario, case).items()]
-    batches = any(case.batches for case in cases)
     links = [link for lines in plan.lines for link in (lines.link, *itertools.chain(*lines.hops.values()))]
     fit_of = {id(target): fit for case in cases for target, fit in zip(case.targets, learnt[case.name].plane_fits, strict=True)}
     facts: Row = {
@@ -67,14 +66,7 @@ def notes(plan: RunPlan, learnt: Mapping[str, Learnt], rows: Sequence[Row], engi
         "learnt": learnt,
         "scope": list(describe_scope(plan)),
         "is_drawn": {name: isinstance(part.lengths, SyntheticLengths) for name, part in scenario.workloads.items()},
-        "targets": {
-            case.name: [
-                (used.label, used.target, _target_facts(used, fit_of.get(id(used.target))))
-                for used in plan.used_targets
-                if used.case.name == case.name
-            ]
-            for case in cases
-        },
+        "facts_of": lambda used: _target_facts(used, fit_of.get(id(used.target))),
         "up_percent": {
             name: digits(100.0 * sum(row[name + AVAILABILITY] for row in rows) / len(rows))
             for name, part in scenario.devices.items()
@@ -83,7 +75,6 @@ def notes(plan: RunPlan, learnt: Mapping[str, Learnt], rows: Sequence[Row], engi
         "messages": [*_lost_requests(rows), *_left_out_devices(rows), *_doubts(plan)],
         # Sites that state no line have that of the scenario.
         "links": list({(link.rtt.name, link.rtt.source): link for link in links}.values()),
-        "drawn_lines": list(describe_drawn_lines(scenario)),
         "lines": list(warm_up_notes(rows)),
         "has_energy": scenario.has_costs or any(power for _, power in powers),
         "without_power": list(dict.fromkeys(name for name, power in powers if power is None)),
@@ -92,8 +83,7 @@ def notes(plan: RunPlan, learnt: Mapping[str, Learnt], rows: Sequence[Row], engi
         "off_pace": f"{OFF_PACE:g}",
         "engines": engines,
         "oracle": next((name for name, policy in scenario.policies.items() if policy.knows_truth), None),
-        "batches": batches,
-        "loads": any(case.loads for case in cases),
+        "joins": any(case.batches or case.loads for case in cases),
     }
     paragraphs = re.split(r"\n\s*\n", _template().render(facts))
     return [" ".join(paragraph.split()) for paragraph in paragraphs if paragraph.strip()]
@@ -106,20 +96,6 @@ def warnings(plan: RunPlan, rows: Sequence[Row]) -> list[str]:
     """
     of_lengths = [f"{case.name}: {warning}" for case in plan.cases.values() for warning in case.warnings]
     return [*of_lengths, *_late_plans(plan), *_lost_requests(rows), *_doubts(plan)]
-
-
-SHOWN_LINES = 100
-"""Most lines of a site of which each mean is shown."""
-
-
-def describe_drawn_lines(scenario: ScenarioConfiguration) -> Iterator[str]:
-    """Yield the mean RTTs that the sites of one name drew for a link, in the order of the sites."""
-    for line in scenario.drawn_lines:
-        link = " to ".join([line.network, *map(str, line.link[1:])])
-        few, middle = len(line.mean_ms) <= SHOWN_LINES, sorted(line.mean_ms)[len(line.mean_ms) // 2]
-        ends = f"{digits(min(line.mean_ms))} to {digits(max(line.mean_ms))} ms, median {digits(middle)} ms"
-        means = f"{', '.join(map(digits, line.mean_ms))} ms" if few else ends
-        yield f"{line.site}: mean RTTs of {link}, drawn once for each of {len(line.mean_ms):,} sites: {means}."
 
 
 def _lost_requests(rows: Sequence[Row]) -> Iterator[str]:
@@ -228,21 +204,13 @@ def _unmeasured_batch_costs(target: Target) -> list[str]:
 
 
 def _cell_facts(plan: RunPlan, cell: CellName, of_cell: Sequence[Row]) -> Row:
-    """Return the pace of the RTT clock where no policy moves it, the policies that are off it, and the overloaded ones.
-
-    `lap_s`: of the RTT series if requests arrive by themselves for a shorter time, `issuing_s`; else None.
-    """
-    scenario, rate_rps, lap_s = plan.scenario, of_cell[0]["offered_rps"], plan.networks[cell.network].link.rtt.duration_s
-    issuing_s = scenario.requests / rate_rps if rate_rps else lap_s
+    """Return the pace of the RTT clock where no policy moves it, the policies that are off it, and the overloaded ones."""
     case = plan.cases.get(cell.workload) or next(iter(plan.cases.values()))
-    is_short = case.arrivals.discipline == "open" and issuing_s < lap_s
     pace_s = of_cell[0]["rtt_pace_s"]
     ratios = {row["policy"]: pace_s * row["throughput_rps"] for row in of_cell if pace_s and row["throughput_rps"] > 0.0}
     return {
         "pace_s": pace_s,
-        "issuing_s": issuing_s,
-        "lap_s": lap_s if is_short else None,
-        "clock": scenario.clock_of(case.name, cell.network),
+        "clock": plan.scenario.clock_of(case.name, cell.network),
         "off": [policy for policy, ratio in ratios.items() if not 1.0 / OFF_PACE <= ratio <= OFF_PACE],
         "overloaded": [f"{row['policy']} ({row['unstable']})" for row in of_cell if row.get("unstable")],
     }

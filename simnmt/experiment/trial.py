@@ -194,9 +194,11 @@ class Placement:
     def used(self) -> frozenset[str]:
         """Names of the devices on which the policy may execute requests."""
         scenarios = [site.scenario for site in self.plan.sites] or [self.plan.scenario]
-        return frozenset(
-            name for scenario in scenarios for name in scenario.policies[self.policy].devices_of(list(scenario.devices))
-        )
+        return frozenset[str]().union(*map(self.used_at, scenarios))
+
+    def used_at(self, scenario: ScenarioConfiguration) -> Sequence[str]:
+        """Return the names of the devices on which the policy may execute requests of a site."""
+        return scenario.policies[self.policy].devices_of(list(scenario.devices))
 
     @property
     def rates_rps(self) -> dict[str, float]:
@@ -270,10 +272,19 @@ class Placement:
 
     def unit(self, replication: int, requests: int) -> Unit:
         """Return the unit of one run of so many requests; a warm-up of a number of requests is the same share of them."""
-        plan = self.plan
+        plan, used = self.plan, self.used
 
         def reduced(scenario: ScenarioConfiguration) -> ScenarioConfiguration:
+            first = next(iter(scenario.devices))
+            at_site = {first}.intersection(self.used_at(scenario)) | used.difference({first})
             changed = {
+                # A deployment has no boxes that its policy does not use.
+                "devices": {
+                    name: device
+                    if name in at_site or not device.price_per_hour
+                    else device.model_copy(update={"price_per_hour": 0.0})
+                    for name, device in scenario.devices.items()
+                },
                 "requests": requests,
                 "warm_up_requests": scenario.warm_up_requests * requests // scenario.requests,
                 "policies": {self.policy: scenario.policies[self.policy]},

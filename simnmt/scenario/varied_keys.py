@@ -141,25 +141,8 @@ UNSWEPT = dict.fromkeys(
 """Keys that no sweep varies, and the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sweep:
-    """What a sweep runs: a scenario with overrides for all points, and the swept keys."""
-
-    scenario: str
-    """A file's path, a shipped `@name` or a run directory."""
-    overrides: tuple[Override, ...]
-    keys: tuple[VariedKey, ...]
-
-
-def read_sweep(given: str, grid: Sequence[str | VariedKey] = (), overrides: Sequence[Override] = ()) -> Sweep:
-    """Return the sweep of a scenario. Raises `ScenarioError` for keys that cannot be swept or contradict each other.
-
-    Args:
-        given: a scenario as `open_source` takes it.
-        grid: varied keys, or one or more texts such as `devices.cloud.count=1,2,4` or `KEY=FROM:TO:N`.
-        overrides: values in place of the scenario's, the same at all points.
-    """
-    keys = parse_varied_keys(grid)
+def check_grid(keys: Sequence[VariedKey], overrides: Sequence[Override]) -> None:
+    """Raise `ScenarioError` for keys that cannot be swept, or that contradict each other or an override of all points."""
     if not keys:
         raise ScenarioError("nothing is swept", remedy="give a grid, KEY=V1,V2,... or KEY=FROM:TO:N")
     for key in keys:
@@ -171,4 +154,3 @@ def read_sweep(given: str, grid: Sequence[str | VariedKey] = (), overrides: Sequ
     points = prod(len(key.values) for key in keys)
     if points > MOST_VALUES:
         raise ScenarioError(f"{points:,} points, more than {MOST_VALUES:,}")
-    return Sweep(given, tuple(overrides), tuple(keys))

@@ -16,7 +16,7 @@ from simnmt.base.errors import InputError
 from simnmt.experiment.processes import run_in_processes
 from simnmt.experiment.sweep import Point, make_points, run_point, run_points
 from simnmt.scenario.source import open_source
-from simnmt.scenario.varied_keys import parse_varied_key, read_sweep
+from simnmt.scenario.varied_keys import check_grid, parse_varied_key
 from simnmt.scenario.yaml_text import write_document
 
 MakeScenario = Callable[..., dict[str, Any]]
@@ -31,8 +31,9 @@ def given(make_scenario: MakeScenario, tmp_path: Path) -> str:
 
 
 def points_of(given: str, *grid: str) -> list[Point]:
-    sweep = read_sweep(given, [parse_varied_key(text, "--grid") for text in grid])
-    return make_points(sweep, open_source(given))
+    keys = [parse_varied_key(text, "--grid") for text in grid]
+    check_grid(keys, ())
+    return make_points(keys, open_source(given))
 
 
 def test_a_grid_has_every_combination_in_the_order_of_its_keys(given: str) -> None:
