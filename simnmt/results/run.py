@@ -25,6 +25,8 @@ from simnmt.workload.length_table import LengthTable
 if TYPE_CHECKING:
     import pandas as pd
 
+REQUESTS = "requests.parquet"
+"""File of a run directory with every request of replication 0."""
 MOST_DRAWN = 2_000_000
 """Most requests of a policy that the figures show; of more, an even sample."""
 MOST_LATENESS_MS = 5.0
@@ -246,10 +248,12 @@ class Run:
         """Every request of replication 0, with its site, workload, network and policy."""
         import pandas as pd
 
-        from simnmt.results.run_directory import stored_requests
-
         if self.manifest and self.directory is not None:
-            return stored_requests(self.directory)
+            path = self.directory / REQUESTS
+            try:
+                return pd.read_parquet(path)
+            except (OSError, ValueError):
+                raise InputError("cannot be read", path=path, remedy="run the scenario anew") from None
         frames = []
         for log, places in placed_logs(self.cells):
             named = {key: pd.Categorical.from_codes(numbers, pd.Index(names)) for key, (names, numbers) in places.items()}

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timezone
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simnmt.base import files
 from simnmt.base.errors import InputError
@@ -22,14 +22,11 @@ from simnmt.results.columns import Array, arrow_array
 from simnmt.results.device_accounts import BatchAccount
 from simnmt.results.places import ALL, Place, wholes
 from simnmt.results.requests import Columns, RequestLog
-from simnmt.results.run import Cell, LiveMeasurement, Run, placed_logs
+from simnmt.results.run import REQUESTS, Cell, LiveMeasurement, Run, placed_logs
 from simnmt.results.summary import Device, Row
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 MANIFEST, RESOLVED, INPUT = "manifest.json", "scenario.resolved.yaml", "scenario.input.yaml"
-SUMMARY, TABLE, REQUESTS, PAGE = "summary.json", "summary.csv", "requests.parquet", "report.html"
+SUMMARY, TABLE, PAGE = "summary.json", "summary.csv", "report.html"
 REPLICATIONS, DEVICES, PACKAGES = "replications", "devices", "packages"
 """Keys of the manifest: numbers of each replication, devices of each workload, and versions of the installed packages whose
 kinds the scenario names."""
@@ -284,14 +281,6 @@ def _row_groups(path: Path, place: Place) -> tuple[Any, list[int]]:
             for number, label in enumerate(labels)
             if all(known in (ALL, name) for known, name in zip(place, label, strict=True))
         ]
-
-
-def stored_requests(directory: Path) -> pd.DataFrame:
-    """Return every request of a run directory, with its site, workload, network and policy."""
-    import pandas as pd
-
-    with _read(directory / REQUESTS):
-        return pd.read_parquet(directory / REQUESTS)
 
 
 def stored_log(path: Path, place: Place) -> RequestLog:
