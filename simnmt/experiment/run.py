@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from simnmt.experiment.cases import RunPlan, Unit
+from simnmt.experiment.cases import RunPlan, Unit, groups_of, mixed_unit
 from simnmt.experiment.draws import Learnt
-from simnmt.experiment.mix import groups_of, mixed_units, result_groups
 from simnmt.experiment.notes import describe_scope, fits, notes, warnings
 from simnmt.experiment.processes import answers_of, worthwhile_processes
 from simnmt.experiment.targets import Target
@@ -110,7 +109,7 @@ def units_of(plan: RunPlan, engine: Engine | None, *, keeps_requests: bool = Tru
         for case in list(plan.cases.values())[: 1 if plan.is_mixed else None]
         for network, links in plan.networks.items()
     ]
-    return [mixed_units(plan, unit) for unit in units] if plan.is_mixed else units
+    return [mixed_unit(plan, unit) for unit in units] if plan.is_mixed else units
 
 
 def _run(units: list[Unit], begin: int, jobs: int | None, progress: Progress | None) -> list[UnitResult]:
@@ -181,7 +180,7 @@ def summarise(plan: RunPlan, runs: Runs) -> tuple[Runs, list[Row]]:
     table = rows(runs, scenario.requests, metrics=scenario.measured_metrics)
     # Only requests that arrive by themselves can overload a device.
     open_loops = [unit for unit in _units_on_one_network(plan) if unit.case.arrivals.discipline == "open"]
-    groups = [(unit, group) for unit in open_loops for group in result_groups(unit)]
+    groups = [(unit, group) for unit in open_loops for group in unit.groups]
     return runs, with_stability(table, runs, {(group.site, group.workload): devices_of(unit, group) for unit, group in groups})
 
 
@@ -263,7 +262,7 @@ def _fits(plan: RunPlan, first: Sequence[tuple[Unit, UnitResult]]) -> Iterator[R
     """Yield the fits of each workload, and those of the own devices of further sites; `first`: units of replication 0."""
     seen: dict[str, set[int]] = {}
     for unit, result in first:
-        for part in unit.parts or (unit,):
+        for part in unit.parts:
             known = seen.setdefault(part.case.name, set())
             if id(part.case) not in known:
                 of_lengths, own, *behind = fits(part.case, result.learnts[part.site_name, part.case.name])
@@ -277,7 +276,7 @@ def _gaps(scenario: ScenarioConfiguration, units: Sequence[Unit], results: Seque
     by_place: dict[Place, list[UnitResult]] = {}
     if policy is not None and scenario.gap_analysis:
         for unit, result in zip(units, results, strict=True):
-            group = result_groups(unit)[0]
+            group = unit.groups[0]
             by_place.setdefault(Place(group.site, group.workload, unit.network, policy), []).append(result)
     for place, of_place in by_place.items():
         names = of_place[0].gap_totals_s
@@ -310,7 +309,7 @@ def cell_of(unit: Unit, result: UnitResult) -> Cell:
     """Return the cell of a unit of replication 0."""
     case, truth, trails = unit.case, result.truth, result.trails
     assert truth is not None
-    group = result_groups(unit)[0]
+    group = unit.groups[0]
     whole = _cell_of_inputs(unit, result.learnt, ALL, group.workload)
     sources = [
         _cell_of_inputs(part, result.learnts[part.site_name, part.case.name], part.site_name, part.case.name)

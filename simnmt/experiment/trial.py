@@ -14,9 +14,8 @@ import numpy as np
 
 from simnmt.base.errors import InputError
 from simnmt.experiment.accounts import AVAILABILITY, NoAnswers
-from simnmt.experiment.cases import Case, RunPlan, Unit
+from simnmt.experiment.cases import Case, RunPlan, Unit, groups_of, mixed_unit
 from simnmt.experiment.inputs import InputCache, check_assertion, check_criteria, read_inputs, with_metrics
-from simnmt.experiment.mix import groups_of, mixed_units, result_groups
 from simnmt.experiment.notes import describe_sources, warnings
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import SATURATION_SAMPLE, devices_of, run_unit, saturated_s
@@ -188,7 +187,7 @@ class Placement:
     def devices(self) -> list[Device]:
         """The devices in the order of the targets; own devices of sites together."""
         unit = self.unit(0, self.plan.scenario.requests)
-        return devices_of(unit, result_groups(unit)[0])
+        return devices_of(unit, unit.groups[0])
 
     @property
     def used(self) -> frozenset[str]:
@@ -268,7 +267,7 @@ class Placement:
             self.rates_rps[part.case.name] / self.rate_rps * weight / totals[part.case.name]
             for part, weight in zip(unit.parts, weights, strict=True)
         ]
-        return min(sum(shares[number] for number in group.parts) for group in result_groups(unit))
+        return min(sum(shares[number] for number in group.parts) for group in unit.groups)
 
     def unit(self, replication: int, requests: int) -> Unit:
         """Return the unit of one run of so many requests; a warm-up of a number of requests is the same share of them."""
@@ -296,7 +295,7 @@ class Placement:
         sites = tuple(replace(site, scenario=reduced(site.scenario)) for site in plan.sites)
         plan = replace(plan, scenario=reduced(plan.scenario), sites=sites)
         unit = Unit(plan.scenario, self.cases[0], self.network, plan.networks[self.network], replication)
-        unit = mixed_units(plan, unit) if plan.is_mixed else unit
+        unit = mixed_unit(plan, unit) if plan.is_mixed else unit
         return unit if self.boxes is None else unit.with_boxes(self.boxes)
 
     def trial(self, replication: int, requests: int) -> Trial:
@@ -322,7 +321,7 @@ class Placement:
         return Trial(self.rate_rps, rows, values, loads, excesses[worst], worst, lost_share)
 
     def _judged_loads(self, unit: Unit, rows: Mapping[tuple[str, str], Numbers], requests: int) -> dict[str, JudgedLoad]:
-        whole, *groups = result_groups(unit)
+        whole, *groups = unit.groups
         numbers = rows[whole.site, whole.workload]
         judged = {device.name: judged_load(numbers, requests, device) for device in devices_of(unit, whole)}
         own = [

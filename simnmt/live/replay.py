@@ -325,7 +325,7 @@ def _measured_columns(
         "estimate_age_s": log.age_s,
         "outcome": outcome,
     }
-    return truth, Trail(columns, tgt_len_by_src_len=predicted)
+    return truth, Trail(columns, tgt_len_by_src_len=predicted[None])
 
 
 def _result(unit: Unit, served: _Served, log: LoadLog, truth: Truth, trail: Trail) -> UnitResult:
@@ -351,8 +351,7 @@ def _result(unit: Unit, served: _Served, log: LoadLog, truth: Truth, trail: Trai
     return UnitResult(
         numbers={Place(ALL, unit.case.name, unit.network, served.policy): numbers},
         offloading={},
-        learnt=learn(unit),
-        learnts={},
+        learnts={(ALL, unit.case.name): learn(unit)},
         gap_totals_s={},
         engines={},
         truth=truth,

@@ -128,7 +128,7 @@ class Trail:
     columns: Mapping[str, Array]
     """By the names of `columns.COLUMNS`, in the order of the requests."""
     tgt_len_by_src_len: Floats | None = None
-    """Target tokens that the policy assumes, by source length, shape (longest source + 1,); NaN if it assumes none."""
+    """Target tokens that the policy assumes, shape (parts of a mix or 1, longest source + 1); NaN if it assumes none."""
     truth: Requests | None = None
     """The requests as this policy met them, if they meet the network when the policy issues them; None: as all policies met
     them."""
@@ -207,9 +207,7 @@ _DERIVED: dict[str, Callable[[Truth, Trail], Array]] = {
     "node": lambda truth, _: _known(truth.node),
     "src_len": lambda truth, _: truth.src_len.astype(np.int32),
     "tgt_len": lambda truth, _: _known(truth.tgt_len).astype(np.int32),
-    "tgt_len_predicted": lambda truth, trail: (
-        _known(trail.tgt_len_by_src_len)[truth.src_len] if trail.tgt_len_predicted is None else trail.tgt_len_predicted
-    ),
+    "tgt_len_predicted": lambda truth, trail: _known(trail.tgt_len_by_src_len)[trail.columns.get("part", 0), truth.src_len],
     "t_exe_s": _execution_s,
     "t_tx_s": _transfer_s,
     "latency_s": lambda truth, trail: trail.queue_s + _execution_s(truth, trail) + _transfer_s(truth, trail),

@@ -43,7 +43,7 @@ TRAIL = Trail(
         "estimate_s": np.full(4, 0.7),
         "estimate_age_s": np.array([0.0, 1.0, 1.5, 0.5]),
     },
-    tgt_len_by_src_len=np.full(11, np.nan),
+    tgt_len_by_src_len=np.full((1, 11), np.nan),
 )
 
 
