@@ -365,7 +365,7 @@ def _measured(
             (folder / files.RESOLVED).write_text(write_document(result.scenario), encoding="utf-8")
             files.write_json(folder / files.SUMMARY, result.document())
             files.write_rows(folder / files.TABLE, result.summary_rows)
-            files.write_requests(folder / files.REQUESTS, result.cells)
+            files.write_requests(folder / results.REQUESTS, result.cells)
             (folder / files.PAGE).write_text(render(result), encoding="utf-8")
             outputs = {path.name: files.sha256(path) for path in sorted(folder.iterdir())}
             files.write_json(folder / files.MANIFEST, _manifest(result, source, started, outputs))
