@@ -12,11 +12,11 @@ from simnmt.experiment.draws import Learnt
 from simnmt.experiment.notes import describe_scope, fits, notes, warnings
 from simnmt.experiment.processes import answers_of, worthwhile_processes
 from simnmt.experiment.targets import Target
-from simnmt.experiment.units import UnitResult, devices_of, expected_s, judged_share, run_unit
+from simnmt.experiment.units import UnitResult, devices_of, expected_s, run_unit
 from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.results.places import ALL, CellName, Place, by_world
 from simnmt.results.recommendation import Goal, Roles, describe_precision, next_replications, recommend
-from simnmt.results.requests import Engine, Misroutes, RequestLog
+from simnmt.results.requests import Engine, RequestLog
 from simnmt.results.run import Cell, Run
 from simnmt.results.stability import mark_unstable, with_stability
 from simnmt.results.statistics import (
@@ -302,7 +302,6 @@ def cell_of(unit: Unit, result: UnitResult) -> Cell:
     """Return the cell of a unit of replication 0."""
     case, truth, trails = unit.case, result.truth, result.trails
     assert truth is not None
-    known = judged_share(unit) is not None and not result.live
     group = unit.groups[0]
     whole = _cell_of_inputs(unit, result.learnt, ALL, group.workload)
     sources = [
@@ -314,7 +313,6 @@ def cell_of(unit: Unit, result: UnitResult) -> Cell:
         devices=tuple(devices_of(unit, group)),
         sources=tuple(sources) if len(sources) > 1 else (),
         logs={name: RequestLog.of(truth, trail) for name, trail in trails.items()},
-        misroutes={name: Misroutes.of(trail) for name, trail in trails.items() if known},
         batches={name: trail.batches for name, trail in trails.items() if trail.batches},
         streams={name: trail.streams for name, trail in trails.items() if trail.streams},
         energies={name: trail.energy for name, trail in trails.items() if trail.energy is not None},

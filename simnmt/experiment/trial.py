@@ -227,26 +227,20 @@ class Placement:
     @property
     def short_run(self) -> int:
         """Requests of a short run: an eighth, more if a row of a mix would have few, or all if a percentile needs many."""
-        requests = self.plan.scenario.requests
-        needs_many = any(requirement.metric.least_requests > 1 for requirement in requirements_of(self.level))
-        short = -(-requests // SHORT)
-        if not self.plan.is_mixed or needs_many:
-            return requests if needs_many else short
-        return min(max(short, ceil(LEAST_IN_ROW / self._least_share)), requests)
-
-    @property
-    def _least_share(self) -> float:
-        """The share of the requests in the row of a mix that has the fewest of them."""
-        unit = self.unit(0, self.plan.scenario.requests)
-        weights = [len(part.lines) * (1.0 if part.site is None else part.site.share) for part in unit.parts]
-        totals = dict.fromkeys(self.plan.cases, 0.0)
-        for part, weight in zip(unit.parts, weights, strict=True):
-            totals[part.case.name] += weight
-        shares = [
-            self.rates_rps[part.case.name] / self.rate_rps * weight / totals[part.case.name]
-            for part, weight in zip(unit.parts, weights, strict=True)
-        ]
-        return min(sum(shares[number] for number in group.parts) for group in unit.groups)
+        scenario, rates_rps = self.plan.scenario, self.rates_rps
+        if any(requirement.metric.least_requests > 1 for requirement in requirements_of(self.level)):
+            return scenario.requests
+        short = -(-scenario.requests // SHORT)
+        if not self.plan.is_mixed:
+            return short
+        weights = {name: site.share * site.count for name, site in scenario.sites.items()}
+        per_weight = {
+            name: rate_rps / sum(weights[site] for site in weights if name in scenario.workloads_at(site))
+            for name, rate_rps in (rates_rps.items() if weights else ())
+        }
+        at_sites = [weights[site] * sum(per_weight[name] for name in scenario.workloads_at(site)) for site in weights]
+        least_share = min(*rates_rps.values(), *at_sites, self.rate_rps) / self.rate_rps
+        return min(max(short, ceil(LEAST_IN_ROW / least_share)), scenario.requests)
 
     def unit(self, replication: int, requests: int) -> Unit:
         """Return the unit of one run of so many requests; a warm-up of a number of requests is the same share of them."""

@@ -16,7 +16,6 @@ from simnmt.base.errors import InputError
 from simnmt.base.files import read_bounded
 from simnmt.base.random_streams import stream
 from simnmt.base.suggestions import did_you_mean
-from simnmt.batching import Batching
 from simnmt.batching.custom import CustomBatching
 from simnmt.experiment.cases import RunPlan, Unit, UsedTarget
 from simnmt.experiment.draws import draw, learn_parts
@@ -64,7 +63,11 @@ def engine_settings(target: Target, folder: Path, **options: Any) -> EngineSetti
     Raises `InputError` for a profile of no measured engine, and for what no live engine does.
     """
     engine, name, device = target.profile.engine, target.profile.name, target.device
-    options = {"batching": batching_of(target)} | options
+    batching = ONE_BY_ONE if target.decoding is None else target.decoding.batching
+    if isinstance(batching, CustomBatching):
+        what = f"the batcher {batching.extension.label} of device {device} is simulated alone"
+        raise InputError(what, remedy="serve live with a batching of kind mini, maxi or top_up")
+    options = {"batching": batching} | options
     if engine is None or not engine.architecture:
         if options.get("model") is None:
             what = f"profile {name} of {device} is {target.profile.execution.kind} and holds no engine that could be started"
@@ -159,14 +162,6 @@ def recommended_policy(directory: Path, unit: Unit) -> str:
         return str(recommended.pop())
     what = ", ".join(f"{policy or 'no policy'} on {network}" for network, policy in policies.items()) or "no policy"
     raise InputError(f"the run recommends {what} for workload {unit.case.name}", path=directory, remedy="give --policy")
-
-
-def batching_of(target: Target) -> Batching:
-    batching = ONE_BY_ONE if target.decoding is None else target.decoding.batching
-    if isinstance(batching, CustomBatching):
-        what = f"the batcher {batching.extension.label} of device {target.device} is simulated alone"
-        raise InputError(what, remedy="serve live with a batching of kind mini, maxi or top_up")
-    return batching
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -133,7 +133,7 @@ def swept_rows(metrics: tuple[Metric, ...] = LATENCIES) -> list[dict[str, Any]]:
             row["unstable"] = "gateway: load 1.3" if standing == UNSTABLE else None
             for known in metrics:
                 value = 100.0 * rate + 10.0 * number - place
-                row |= dict(zip(known.columns, (value, value - 5.0, value + 5.0), strict=True))
+                row |= {known.name: value, f"{known.name}_low": value - 5.0, f"{known.name}_high": value + 5.0}
             table.append(row)
     return table
 

@@ -35,7 +35,7 @@ _UNIX_REPLY = re.compile(
 )
 """A ping that sends less than 16 bytes prints no time."""
 _WINDOWS_REPLY = re.compile(r"([=<])(\d{1,9})\D{0,14}TTL=\d")
-_WINDOWS_IPV6_REPLY = re.compile(r":\s?[^\s=<]+\s?([=<])(\d{1,9})\D{0,14}$")
+_WINDOWS_IPV6_REPLY = re.compile(r":\s?[^\s=<:]+\s?([=<])(\d{1,9})\D{0,14}$")
 _UNIX_SUMMARY = re.compile(r"(\d{1,9}) [^\d,]+, (\d{1,9}) [^\d,]+,.*%")
 _WINDOWS_SUMMARY = re.compile(r"[ \t]+[^\s:=][^:=]*:[^:=]+= ?(\d{1,9})[^\d=]+= ?(\d{1,9})[^\d=]+= ?(\d{1,9})")
 _UNIX_TIMES = re.compile(r"[^=\d]{0,40}/[^=\d]{0,40}= ?" + "/".join([r"(\d{1,9}(?:[.,]\d{1,9})?)"] * 3))
