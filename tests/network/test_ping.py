@@ -270,11 +270,6 @@ VARIANTS = {
         "..xx.",
         "replies by the summary of ping, of which 3 are in the file: 4",
     ),
-    "two addresses": (
-        LINUX.replace("(192.0.2.9): icmp_seq=5", "(192.0.2.77): icmp_seq=5"),
-        "..xx.",
-        "replies of 2 addresses: 192.0.2.9, 192.0.2.77",
-    ),
     "losses before the first reply": (
         LINUX.replace("icmp_seq=1", "icmp_seq=3").replace("icmp_seq=2", "icmp_seq=4"),
         "...",
