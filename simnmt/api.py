@@ -479,7 +479,6 @@ def sweep(
     replications: int | None = None,
     seed: int | None = None,
     jobs: int | None = None,
-    cluster: str | None = None,
     progress: Progress | None = None,
     engine: Engine | None = None,
     allow_code: bool = False,
@@ -492,26 +491,22 @@ def sweep(
         grid: swept keys, such as `"devices.cloud.count=1,2,4"` or `"workloads.de-en.arrivals.rate_rps=5:20:4"`.
         out, under: the folder to write; without `out` a new one in `under`.
         overrides, requests, replications, seed, jobs, engine, allow_code: as of `run`, the same at all points.
-        cluster: the address of a Dask scheduler, on this machine or with TLS (docs/reference/sweep.md#run-it-on-a-cluster).
         progress: called with the number of finished points and of all points.
         announce: called with a line on the folder before the first point.
 
-    Raises `InputError` for any fault of the input, before anything runs; `SimnmtError` for a cluster that is lost.
+    Raises `InputError` for any fault of the input, before anything runs.
 
     Example:
         >>> result = simnmt.sweep("@open-loop", grid=["devices.cloud.workers=1,2"], jobs=1)  # doctest: +SKIP
         >>> result.table.keys  # doctest: +SKIP
         ('devices.cloud.workers',)
     """
-    from simnmt.experiment.processes import check_address
     from simnmt.experiment.sweep import is_sweep_folder, read_sweep_folder, run_points, run_sweep
     from simnmt.report.page_template import write_page
     from simnmt.report.study_pages import render_sweep
     from simnmt.results.sweep_table import PAGE
 
     check_jobs(jobs)
-    if cluster is not None:
-        check_address(cluster)
     options = overrides_of_call(overrides, requests=requests, replications=replications, seed=seed)
     goes_on = is_sweep_folder(Path(given))
     if goes_on:
@@ -529,7 +524,7 @@ def sweep(
     else:
         place = files.reserved(Path(under), f"{source.scenario.name}-sweep")
     with place as folder:
-        execute = partial(run_points, jobs=jobs, engine=engine, cluster=cluster)
+        execute = partial(run_points, jobs=jobs, engine=engine)
         progress = progress or notebook_progress()
         result = run_sweep(keys, options, source, folder, execute, progress, announce=announce, allow_code=allow_code)
         write_page(folder / PAGE, render_sweep(result.table))

@@ -76,7 +76,7 @@ def test_few_points_share_all_processes_among_their_replications(given: str, mon
 
     monkeypatch.setattr("simnmt.experiment.sweep.answers_of", recorded)
     points = points_of(given, "networks.cp1.rtt_mean_ms=20")
-    assert [result.error for _, result in run_points(points, 2, None, None)] == [""]
+    assert [result.error for _, result in run_points(points, 2, None)] == [""]
     assert jobs_of_points == [2]
 
 

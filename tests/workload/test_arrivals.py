@@ -282,15 +282,3 @@ def test_a_users_process_with_a_rate_is_scaled_in_time_and_no_key_sets_it() -> N
     assert process.mean_rate_rps == pytest.approx(10.0)
     np.testing.assert_allclose(process.times(3, rng()), [0.1, 0.2, 0.3])
     assert configuration.at_rate(10.0) == configuration
-
-
-def test_a_users_closed_loop_thinks_for_each_client_and_after_each_request() -> None:
-    class Pairs:
-        discipline, clients = "closed", 2
-
-        def think_times(self, n: int, rng: np.random.Generator) -> np.ndarray:
-            return rng.exponential(3.0, n)
-
-    process = custom_arrivals(of_object(Pairs())).process(Path())
-    assert (process.discipline, process.mean_rate_rps) == ("closed", None)
-    assert np.array_equal(process.think_times(5, rng()), rng().exponential(3.0, 7))

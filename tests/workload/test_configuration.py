@@ -18,7 +18,7 @@ from simnmt.workload.configuration import TableFile, WorkloadConfiguration
 from simnmt.workload.corpus import dropped_warning
 from simnmt.workload.length_table import LengthTable, write_table
 from simnmt.workload.length_units import Fertility
-from simnmt.workload.lengths import EUROPARL, MIXES, SENTENCES, LognormalLengths
+from simnmt.workload.lengths import MIXES, SENTENCES, LognormalLengths
 
 JSONL = {"jsonl": "rows.jsonl", "src_key": "de", "tgt_key": "en", "src_unit": "word", "tgt_unit": "word"}
 TEXT = {"source": "de.txt", "target": "en.txt", "src_unit": "word", "tgt_unit": "word"}
@@ -192,7 +192,7 @@ def test_every_workload_has_the_moments_of_table_1_within_2_percent(mix: str) ->
 
 
 def test_a_target_is_its_source_give_or_take_the_spread_and_an_end_symbol() -> None:
-    src_len, tgt_len = EUROPARL.draw(stream(1, 0, "lengths"), 30_000)
+    src_len, tgt_len = MIXES["europarl"].draw(stream(1, 0, "lengths"), 30_000)
     long = src_len > 40
     log_ratio = np.log((tgt_len[long] - 1) / src_len[long])
     assert log_ratio.mean() == pytest.approx(0.0, abs=0.01)

@@ -156,7 +156,7 @@ def test_a_translation_models_folder_gives_the_tokeniser_of_either_side(model: P
     assert table.src_len @ table.count == sum(map(unit_and_counter(f"sentencepiece:{model}")[1], TEXT[:4]))
     write_table(tmp_path / "t.csv", table)
     assert read_table(tmp_path / "t.csv").src_unit == unit_of(model)
-    with pytest.raises(CorpusError, match=r"\(it has tokenizer\.json: give tokenizers\)"):
+    with pytest.raises(CorpusError, match=r"without source\.model or source\.spm"):
         unit_and_counter(f"sentencepiece:{folder}")
 
 

@@ -47,12 +47,10 @@ class VaryingProcess(ArrivalProcess):
 
     @property
     def mean_rate_rps(self) -> float:
-        """Mean rate over a period."""
         return float(self._counts[-1]) / self.duration_s
 
     @property
     def account(self) -> str:
-        """Description of the process in one sentence."""
         low, high = self.rate_rps.min(), self.rate_rps.max()
         gaps = "Poisson" if self.gap_cv == 1 else f"gamma gaps of coefficient of variation {self.gap_cv:g}"
         return (
@@ -65,7 +63,6 @@ class VaryingProcess(ArrivalProcess):
         return replace(self, rate_rps=self.rate_rps * (rate_rps / self.mean_rate_rps))
 
     def times(self, n: int, rng: RandomStream) -> Times:
-        """Return arrival times in seconds, shape (n,), sorted."""
         start_s = 0.0
         if self.moves and rng.replication:
             start_s = float(rng.part("series start").random()) * self.duration_s
@@ -147,7 +144,6 @@ class Varying(ArrivalsConfiguration):
         return self
 
     def process(self, base: Path) -> VaryingProcess:
-        """Return the process."""
         if self.daily is not None:
             what = f"an assumed day, begun at hour {self.daily.start_hour:g}"
             process = VaryingProcess(*self.daily.curve(), what, self.gap_cv)
@@ -191,25 +187,21 @@ class OnOff(ArrivalsConfiguration, ArrivalProcess):
 
     @property
     def mean_rate_rps(self) -> float:
-        """Requests per second in the long run."""
         return self.on_share * self.on_rate_rps + (1 - self.on_share) * self.off_rate_rps
 
     @property
     def account(self) -> str:
-        """Description of the process in one sentence."""
         return (
             f"assumed bursts: {self.on_rate_rps:g} requests/s for {self.mean_on_s:g} s, then {self.off_rate_rps:g} for "
             f"{self.mean_off_s:g} s (exponential times of these means), {self.mean_rate_rps:.4g} requests/s on average"
         )
 
     def at_rate(self, rate_rps: float) -> Self:
-        """Return the process with both rates scaled; bursts and pauses last as long as before."""
         factor = rate_rps / self.mean_rate_rps
         rates = {"on_rate_rps": factor * self.on_rate_rps, "off_rate_rps": factor * self.off_rate_rps}
         return self.model_copy(update=rates)
 
     def times(self, n: int, rng: RandomStream) -> Times:
-        """Return arrival times in seconds, shape (n,), sorted."""
         times = np.cumsum(rng.by_block(n, unit_gaps))  # in expected requests; one block of phases after another is inverted
         done = 0
         for edge_s, counts in self._phases(rng):
