@@ -29,7 +29,6 @@ from simnmt.experiment.trial import (
     draw_profiles,
     judge_certainty,
 )
-from simnmt.results.places import Place
 from simnmt.results.statistics import Estimate, over_replications
 from simnmt.results.summary import Row
 
@@ -72,7 +71,7 @@ class Capacity:
 
     def document(self) -> Row:
         """Return the capacity as JSON."""
-        shown = (*Place._fields, "rate_rps", "factor", "low", "high", "roots")
+        shown = ("policy", "site", "workload", "network", "rate_rps", "factor", "low", "high", "roots")
         return {name: getattr(self, name) for name in shown} | self.outcome.document()
 
 

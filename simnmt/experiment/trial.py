@@ -248,26 +248,20 @@ class Placement:
     @property
     def short_run(self) -> int:
         """Requests of a short run: an eighth, more if a row of a mix would have few, or all if a percentile needs many."""
-        requests = self.plan.scenario.requests
-        needs_many = any(requirement.metric.least_requests > 1 for requirement in requirements_of(self.level))
-        short = -(-requests // SHORT)
-        if not self.plan.is_mixed or needs_many:
-            return requests if needs_many else short
-        return min(max(short, ceil(LEAST_IN_ROW / self._least_share)), requests)
-
-    @property
-    def _least_share(self) -> float:
-        """The share of the requests in the row of a mix that has the fewest of them."""
-        unit = self.unit(0, self.plan.scenario.requests)
-        weights = [len(part.lines) * (1.0 if part.site is None else part.site.share) for part in unit.parts]
-        totals = dict.fromkeys(self.plan.cases, 0.0)
-        for part, weight in zip(unit.parts, weights, strict=True):
-            totals[part.case.name] += weight
-        shares = [
-            self.rates_rps[part.case.name] / self.rate_rps * weight / totals[part.case.name]
-            for part, weight in zip(unit.parts, weights, strict=True)
-        ]
-        return min(sum(shares[number] for number in group.parts) for group in unit.groups)
+        scenario, rates_rps = self.plan.scenario, self.rates_rps
+        if any(requirement.metric.least_requests > 1 for requirement in requirements_of(self.level)):
+            return scenario.requests
+        short = -(-scenario.requests // SHORT)
+        if not self.plan.is_mixed:
+            return short
+        weights = {name: site.share * site.count for name, site in scenario.sites.items()}
+        per_weight = {
+            name: rate_rps / sum(weights[site] for site in weights if name in scenario.workloads_at(site))
+            for name, rate_rps in (rates_rps.items() if weights else ())
+        }
+        at_sites = [weights[site] * sum(per_weight[name] for name in scenario.workloads_at(site)) for site in weights]
+        least_share = min(*rates_rps.values(), *at_sites, self.rate_rps) / self.rate_rps
+        return min(max(short, ceil(LEAST_IN_ROW / least_share)), scenario.requests)
 
     def unit(self, replication: int, requests: int) -> Unit:
         """Return the unit of one run of so many requests; a warm-up of a number of requests is the same share of them."""
@@ -525,64 +519,61 @@ def basis_of(plan: RunPlan, trials: Sequence[tuple[Placement, Trial]], replicati
         for name, case in plan.cases.items()
     }
     plan = replace(plan, cases=cases)
-    sources = "; ".join(filter(None, (describe_sources(plan), describe_separate_runs(plan.scenario))))
     rows = [
         Place(*group, placement.network, placement.policy)._asdict() | numbers
         for placement, trial in trials
         for group, numbers in trial.rows.items()
     ]
-    doubts = [*_doubts_of_length(plan, [trial for _, trial in trials])]
+    doubts = list(_doubts_of_length(plan.scenario, [trial for _, trial in trials]))
     if replications < FEW_REPLICATIONS:
         doubts.append(f"{replications} replications show little of how runs differ by chance (give {FEW_REPLICATIONS} or more)")
     decodings = {target.device: target.decoding for case in cases.values() for target in case.targets}
-    free = [device for device, part in decodings.items() if part is not None and part.free_refills and part.batching.threshold]
     doubts += [
         f"{device}: joining a running batch is taken as free (calibrate it with refills, and give refill: measured)"
-        for device in free
+        for device, decoding in decodings.items()
+        if decoding is not None and decoding.free_refills and decoding.batching.threshold
     ]
-    failing = [device for device, part in plan.scenario.devices.items() if part.failures is not None and rows]
-    never = [device for device in failing if all(row.get(device + AVAILABILITY) == 1.0 for row in rows)]
-    remedy = "so this is the answer without failures: add one server, or test with one server fewer"
-    unfailed = [f"no failure of {device} falls into these runs, {remedy}" for device in never]
-    return "; ".join([sources, *unfailed]), [*doubts, *unfailed, *warnings(plan, rows)]
+    unfailed = [
+        f"no failure of {device} falls into these runs, "
+        "so this is the answer without failures: add one server, or test with one server fewer"
+        for device, part in plan.scenario.devices.items()
+        if part.failures is not None and rows and all(row.get(device + AVAILABILITY) == 1.0 for row in rows)
+    ]
+    sources = [describe_sources(plan), describe_separate_runs(plan.scenario), *unfailed]
+    return "; ".join(filter(None, sources)), [*doubts, *unfailed, *warnings(plan, rows)]
 
 
-def _doubts_of_length(plan: RunPlan, trials: Sequence[Trial]) -> Iterator[str]:
+def _doubts_of_length(scenario: ScenarioConfiguration, trials: Sequence[Trial]) -> Iterator[str]:
     """Yield warnings of runs that are too short: few requests beyond a percentile, or little time beside the limits."""
-    requests, rate_rps = plan.scenario.requests, max((trial.rate_rps for trial in trials), default=0.0)
-    limit_s, slowest = 0.0, ""
-    for check, counted in _counted_requests(plan, trials).items():
-        metric, limit = check.requirement.metric, check.requirement.limit
-        share = metric.quantile if metric.quantile is not None else limit if metric.most is not None else 0.0
+    counted: dict[Requirement, tuple[int, Check]] = {}
+    for trial, check in [(run, check) for run in trials for check in run.values]:
+        row = trial.rows.get((check.site, check.workload), trial.numbers)
+        share = 1.0 if row is trial.numbers else known(row["requests"]) / known(trial.numbers["requests"])
+        candidate = max(round((scenario.requests - scenario.warm_up_requests) * share), 1), check
+        counted[check.requirement] = min(counted.get(check.requirement, candidate), candidate, key=lambda pair: pair[0])
+    for number, check in counted.values():  # in the row with the fewest requests
+        metric = check.requirement.metric
+        share = metric.quantile or (check.requirement.limit if metric.most is not None else 0.0)
         beyond = 1.0 - share if 0.0 < share < 1.0 else SHARE_OF_A_MEAN
         needed = ceil(REQUESTS_BEYOND / beyond - 1e-6)
-        if counted < needed:
+        if number < needed:
             yield (
-                f"{check} is judged by runs of {counted:,} requests, which chance moves by "
-                f"{100.0 / sqrt(max(counted * beyond, 1.0)):.0f} % "
-                f"(give {100 * ceil(needed * requests / counted / 100 - 1e-9):,} requests or more)"
+                f"{check} is judged by runs of {number:,} requests, which chance moves by "
+                f"{100.0 / sqrt(max(number * beyond, 1.0)):.0f} % "
+                f"(give {100 * ceil(needed * scenario.requests / number / 100 - 1e-9):,} requests or more)"
             )
-        if metric.sample is not None and limit / metric.per_si_unit > limit_s:
-            limit_s, slowest = limit / metric.per_si_unit, str(check)
-    if requests < LIMITS_IN_A_RUN * limit_s * rate_rps:
-        run_s = requests / rate_rps
+    limits_s = {
+        str(check): check.requirement.limit / check.requirement.metric.per_si_unit
+        for _, check in counted.values()
+        if check.requirement.metric.sample is not None
+    }
+    slowest = max(limits_s, key=limits_s.__getitem__, default="")
+    rate_rps = max((trial.rate_rps for trial in trials), default=0.0)
+    needed = ceil(LIMITS_IN_A_RUN * limits_s.get(slowest, 0.0) * rate_rps)
+    if scenario.requests < needed:
+        run_s = scenario.requests / rate_rps
         yield (
-            f"a run of {requests:,} requests lasts {duration(run_s)}, {digits(run_s / limit_s)} times the limit of {slowest}, "
-            "and begins with empty queues: latencies may be too low "
-            f"(give {100 * ceil(LIMITS_IN_A_RUN * limit_s * rate_rps / 100):,} requests or more)"
+            f"a run of {scenario.requests:,} requests lasts {duration(run_s)}, {digits(run_s / limits_s[slowest])} times the "
+            f"limit of {slowest}, and begins with empty queues: latencies may be too low "
+            f"(give {100 * ceil(needed / 100):,} requests or more)"
         )
-
-
-def _counted_requests(plan: RunPlan, trials: Sequence[Trial]) -> dict[Check, int]:
-    """Return how many requests a run counts for each requirement, in the row that has the fewest of them."""
-    counted = plan.scenario.requests - plan.scenario.warm_up_requests
-    fewest: dict[Requirement, tuple[int, Check]] = {}
-    for trial in trials:
-        for check in trial.values:
-            part = 1.0
-            row = trial.rows.get((check.site, check.workload), trial.numbers)
-            if row is not trial.numbers:
-                part = known(row["requests"]) / known(trial.numbers["requests"])
-            candidate = max(round(counted * part), 1), check
-            fewest[check.requirement] = min(fewest.get(check.requirement, candidate), candidate, key=lambda pair: pair[0])
-    return {check: number for number, check in fewest.values()}
