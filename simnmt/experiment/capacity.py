@@ -25,7 +25,6 @@ from simnmt.experiment.trial import (
     deployable_placements,
     describe_level,
 )
-from simnmt.results.places import Place
 from simnmt.results.statistics import Estimate, over_replications
 from simnmt.results.summary import Row
 
@@ -68,7 +67,7 @@ class Capacity:
 
     def document(self) -> Row:
         """Return the capacity as JSON."""
-        shown = (*Place._fields, "rate_rps", "factor", "low", "high", "roots")
+        shown = ("policy", "site", "workload", "network", "rate_rps", "factor", "low", "high", "roots")
         return {name: getattr(self, name) for name in shown} | self.outcome.document()
 
 

@@ -322,7 +322,7 @@ def make_candidates(keys: Sequence[VariedKey], open_plan: Open, level: Level, ra
         raise InputError(what, remedy="name fewer values to vary")
     varied = {key.device for key in keys} - {END_NODE}
     candidates: dict[str, tuple[int, Candidate]] = {}
-    for overrides in product(*(key.overrides for key in keys)):
+    for overrides in product(*(map(key.override, key.values) for key in keys)):
         policies = list(deployable_placements(open_plan(overrides), level))
         for placements in policies:
             choice = {key.name: override.value for key, override in zip(keys, overrides, strict=True)}

@@ -28,7 +28,7 @@ from simnmt.results.statistics import (
     over_replications,
     with_predictions,
 )
-from simnmt.results.summary import Numbers, Row, Runs, comparisons, replicated, rows, with_regret
+from simnmt.results.summary import Numbers, Row, Runs, comparisons, replicated, rows
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.workload.arrivals import BackToBack
 from simnmt.world.structures import library
@@ -125,7 +125,8 @@ def _run(units: list[Unit], begin: int, jobs: int | None, progress: Progress | N
 
 def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:
     scenario = plan.scenario
-    numbers, table = summarise(plan, in_order(scenario, units, results))
+    numbers = in_order(scenario, units, results)
+    table = summarise(plan, numbers)
     # Of the kind C-NMT, all are compared with the first, and with the one that differs by a view alone.
     cnmt = {name: policy for name, policy in scenario.policies.items() if isinstance(policy, CNmtPolicy)}
     views = (("sees_backlog", False), ("batch", "plain"), ("plan_state", "ignored"))
@@ -172,15 +173,14 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:
     )
 
 
-def summarise(plan: RunPlan, runs: Runs) -> tuple[Runs, list[Row]]:
-    """Return the numbers of each replication with the regret, and the rows of the summary with the overloaded devices."""
+def summarise(plan: RunPlan, runs: Runs) -> list[Row]:
+    """Return the rows of the summary with the overloaded devices; `runs`: the numbers of each replication."""
     scenario = plan.scenario
-    runs = with_regret(runs, roles_of(scenario).oracle)
-    table = rows(runs, scenario.requests, metrics=scenario.measured_metrics)
+    table = rows(runs, scenario.requests, metrics=scenario.measured_metrics, oracle=roles_of(scenario).oracle)
     # Only requests that arrive by themselves can overload a device.
     open_loops = [unit for unit in _units_on_one_network(plan) if unit.case.arrivals.discipline == "open"]
     groups = [(unit, group) for unit in open_loops for group in unit.groups]
-    return runs, with_stability(table, runs, {(group.site, group.workload): devices_of(unit, group) for unit, group in groups})
+    return with_stability(table, runs, {(group.site, group.workload): devices_of(unit, group) for unit, group in groups})
 
 
 def _units_on_one_network(plan: RunPlan) -> list[Unit]:

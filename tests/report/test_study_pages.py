@@ -64,7 +64,6 @@ def comparison() -> Comparison:
             for name in names
         ],
         best=[{**CellName(ALL, "news", "office")._asdict(), "run": name, **best} for name in names[:2]],
-        not_in_all=[],
         notes=[f"{HOSTILE} against first: paired by replication.", "seeded against first: unpaired (seed 2 instead of 1)."],
     )
 
