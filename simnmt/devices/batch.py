@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import simpy
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from typing_extensions import Self
 
 from simnmt.base.arrays import Floats
@@ -18,7 +18,6 @@ from simnmt.batching import Batching, Encode
 from simnmt.batching.batcher import ModelBatcher
 from simnmt.batching.model_memory import ModelCopy
 from simnmt.devices.device import (
-    ARRIVES,
     BATCH_ACTS,
     FAILS,
     REACHES,
@@ -33,9 +32,9 @@ from simnmt.devices.device import (
 from simnmt.devices.failures import MOST_RESTARTS, AvailableBoxes, Failures
 from simnmt.devices.models import ModelLoader, Models
 from simnmt.policies.views import StateView
-from simnmt.results.columns import MODEL_COLUMNS, Array, Recorder, recorder
+from simnmt.results.columns import MODEL_COLUMNS, Array, Recorder
 from simnmt.results.device_accounts import BatchAccount
-from simnmt.results.requests import Block, Requests
+from simnmt.results.requests import Block
 
 
 class BatchingCost(Protocol):
@@ -438,62 +437,3 @@ class BatchDevice:
         """Return the account of all boxes."""
         first, *others = (box.account for box in self.boxes)
         return first.merged(others)
-
-
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    """The times of decoded sentences; columns in the order given, shape (sentences,), seconds."""
-
-    finish_s: Floats
-    """When each sentence was done."""
-    first_token_s: Floats
-    """From its arrival to the end of its first step; NaN without one."""
-    begin_s: Floats
-    """When its encoding began."""
-    account: BatchAccount
-    total_s: float
-    """When the last sentence was done; 0 without sentences."""
-
-
-def decode_all(
-    batching: Batching, cost: BatchingCost, src_len: ArrayLike, tgt_len: ArrayLike, arrival_s: ArrayLike | None = None
-) -> Decoded:
-    """Let one box decode sentences that are all there at 0, or arrive at `arrival_s`, in order of time.
-
-    The box knows when no more will come. Lengths in tokens; `tgt_len`: steps of each sentence, 0 or more. Raises `ValueError`
-    for columns of different lengths and for arrivals out of order.
-    """
-    sources, targets, arrivals = checked_sentences(src_len, tgt_len, arrival_s)
-    kind = Batched(batching, cost)
-    clock, trail = Clock(), recorder(len(sources), kind.records)
-    device = kind.device(clock, 0, Requests(sources, (arrivals,), tgt_len=targets), trail, 0)
-    executions: list[Execution] = []
-
-    def arrive() -> Generator[simpy.Event, Any, None]:
-        for request, now_s in enumerate(arrivals.tolist()):
-            yield clock.moment(now_s, ARRIVES, request)
-            executions.append(Execution(clock, request, 0))
-            device.enter(executions[-1])
-        device.boxes[0].close()
-
-    clock.process(arrive())
-    clock.run()
-    begin_s, finish_s = (
-        np.array([getattr(execution, name) for execution in executions], np.float64) for name in ("begin_s", "finish_s")
-    )
-    return Decoded(finish_s, np.asarray(trail["first_token_s"]), begin_s, device.account(), float(finish_s.max(initial=0.0)))
-
-
-def checked_sentences(
-    src_len: ArrayLike, tgt_len: ArrayLike, arrival_s: ArrayLike | None
-) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
-    """Return source tokens, target tokens and arrivals of sentences, shape (sentences,); errors as of `decode_all`."""
-    sources, targets = np.asarray(src_len, np.int64), np.asarray(tgt_len, np.int64)
-    arrivals = np.zeros(len(sources)) if arrival_s is None else np.asarray(arrival_s, np.float64)
-    if not len(sources) == len(targets) == len(arrivals):
-        raise ValueError(f"{len(sources)} sources, {len(targets)} targets, {len(arrivals)} arrivals")
-    if not (np.isfinite(arrivals).all() and (np.diff(arrivals) >= 0.0).all()):
-        raise ValueError("arrivals out of order, infinite or NaN")
-    if (sources < 0).any() or (targets < 0).any():
-        raise ValueError("lengths below 0")
-    return sources, targets, arrivals
