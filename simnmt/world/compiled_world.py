@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.arrays import Floats
-from simnmt.devices import Batched, Fifo, Kind, ModelFifo, Streamed
+from simnmt.devices import Batched, Fifo, Kind, Streamed
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.devices.models import Models
 from simnmt.devices.stream import ROUNDING, StreamBox, boxes_until, engaged_s
@@ -97,7 +97,8 @@ class _Run:
         self._world, self._policy, self._targets, self._memory = world, policy, 1 + len(world.kinds), PinnedMemory()
         if self._targets > MOST_TARGETS:
             raise UncompiledError(f"{self._targets} targets are more than the compiled engine holds")
-        if any(kind.boxes > MOST_BOXES for kind in [*world.kinds, *(kind for kind in world.local if type(kind) is not Fifo)]):
+        pools = [*world.kinds, *(kind for kind in world.local if type(kind) is not Fifo or kind.models is not None)]
+        if any(kind.boxes > MOST_BOXES for kind in pools):
             raise UncompiledError(f"more than {MOST_BOXES} boxes of a target are in the reference alone")
         optional = frozenset[str]().union(*(kind.records for kind in self._kinds))
         judged = {"decision_regret_s"} if judged_share > 0.0 else frozenset[str]()
@@ -309,10 +310,10 @@ class _Run:
         settings = c.PoolSettings(c.FIFO_POOL, kind.boxes, 1, BALANCERS[type(balancer)])
         if type(kind) is Fifo:
             settings.workers = kind.workers
-            if isinstance(balancer, LeastWork):
+            if kind.models is not None and kind.models.loads:
+                settings.kind, settings.models = c.MODEL_POOL, self._models(kind.models)
+            elif isinstance(balancer, LeastWork):
                 settings.kind = c.LEAST_WORK_POOL
-        elif isinstance(kind, ModelFifo):
-            settings.kind, settings.workers, settings.models = c.MODEL_POOL, kind.workers, self._models(kind.models)
         elif isinstance(kind, Batched):
             if kind.models is not None:
                 costs = [batch_cost(kind.batching, cost, self._memory) for cost in kind.costs]
