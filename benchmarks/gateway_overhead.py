@@ -37,6 +37,7 @@ from simnmt.scenario.source import open_source
 from simnmt.service.client import TranslationClient
 from simnmt.service.http_server import Access, Limits
 from simnmt.service.load import Load, run_precisely, send_load
+from simnmt.service.messages import TranslateRequest
 from tests.live.fake_engines import load_echo
 
 RATES_RPS = {"bare": 500.0, "local": 500.0, "offloaded": 200.0}
@@ -91,10 +92,10 @@ def _running(kind: str, cpu: int, url: str = "-") -> Iterator[str]:
 async def _latencies_s(url: str, rate_rps: float, seconds: float, seed: int) -> NDArray[np.float64]:
     count = int(rate_rps * seconds)
     offsets_s = np.cumsum(np.random.default_rng(seed).exponential(1.0 / rate_rps, count)).tolist()
-    load = Load([TEXT] * count, "de", "en", offsets_s=offsets_s)
+    requests = [TranslateRequest((TEXT,), False, "de", "en", number=str(number)) for number in range(count)]
     async with TranslationClient(url, connections=0) as client:
-        await send_load(Load([TEXT] * 50, "de", "en", clients=4), client)
-        log = await send_load(load, client)
+        await send_load(Load(requests[:50], clients=4), [client])
+        log = await send_load(Load(requests, offsets_s), [client])
     assert log.answered.all(), log.fault
     return log.latency_s
 

@@ -464,7 +464,7 @@ def plan(
         return answer
     is_poisson = any(workload.arrivals.kind == "poisson" for workload in opened.source.scenario.workloads.values())
     doubts = [peak.doubt] if peak.doubt and is_poisson else []
-    return replace(answer, sources=f"{answer.sources}; {peak}", warnings=[*answer.warnings, *doubts])
+    return replace(answer, sources=f"{answer.sources}; {peak.account}", warnings=[*answer.warnings, *doubts])
 
 
 @named_if_missing()

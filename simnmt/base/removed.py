@@ -45,6 +45,8 @@ COMMANDS: Mapping[str, str] = {
     ),
     "live import": _LOAD_LOG,
     "corpus --expect-ratio": "simnmt corpus fit prints the ratio of mean lengths",
+    "vocab build --pool": "leave it out: several --text give one set of clusters",
+    **dict.fromkeys(("nmt translate --direction", "calibrate --direction"), "build one bundle for each direction"),
     "vocab build --method": "leave it out: contexts are clustered by scikit-learn",
     **dict.fromkeys(("calibrate --gaps", "calibrate --part in_situ"), "use --gap TIME, the mean time that the box idles"),
     **dict.fromkeys(("calibrate --pace", "calibrate --part disk"), "reads of a streamed model: simnmt sti profile --pace RATE"),

@@ -84,8 +84,6 @@ class Settings:
     variants (sharp) or the costs and effects of `vocabulary` (torch); torch with a beam, to count steps per token."""
     vocabulary: tuple[str, ...] = ()
     """Bundles of `simnmt vocab build`, one of each kind, for the part `decoder` with torch."""
-    direction: str | None = None
-    """Name of the clusters to use from a bundle with several."""
     src_lang: str | None = None
     """Language of the text, as a model of Hugging Face writes it; it and the next one serve to count a beam's steps."""
     tgt_lang: str | None = None

@@ -21,7 +21,6 @@ from simnmt.nmt.models import TranslationModel
 from simnmt.nmt.output_layer import Output
 from simnmt.nmt.search import Search
 from simnmt.nmt.translation import Translator
-from simnmt.nmt.vocabulary.bundle_file import read_bundle
 from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary, SubsetAccount, load_vocabulary
 from simnmt.profile.decoder_block import ActiveShare, DecoderVariant
 from simnmt.workload.text_lines import TextLines
@@ -58,8 +57,7 @@ class TextDecoding:
         model, text = cast("TranslationModel", translator.model), Path(settings.text)
         parts, notes = dict[str, RestrictedVocabulary](), list[str]()
         for path in map(Path, settings.vocabulary):
-            direction = settings.direction if read_bundle(path).kind == "clusters" else None
-            part = load_vocabulary(path, model, direction=direction)
+            part = load_vocabulary(path, model)
             if part.kind in parts:
                 what = f"a second bundle of {part.kind} columns, where a profile holds one"
                 raise CalibrationError(what, path=path, remedy="give one --vocabulary of each kind")

@@ -58,7 +58,6 @@ def calibrate(
     compute_type: Annotated[str | None, option("TYPE", _TYPES)] = None,
     beam: Annotated[int, option("B", "Hypotheses kept; 1 is greedy.", min=1)] = 1,
     vocabulary: Annotated[list[str] | None, option("BUNDLE", "Vocabulary bundle to compare with all tokens.")] = None,
-    direction: Annotated[str | None, option("NAME", "Direction whose clusters are used, of a bundle with several.")] = None,
     quick: Annotated[bool, flag("--quick", "Six corner cells, few batch sizes: a minute or two.", group="Measurement")] = False,
     paper: Annotated[bool, flag("--paper", "As the C-NMT paper: 10,000 single inferences by a length table.")] = False,
     part: Annotated[list[str] | None, option("NAME", _PARTS)] = None,
@@ -108,7 +107,7 @@ def calibrate(
 
 
 _OF_A_MODEL = (
-    *("backend", "device", "threads", "compute_type", "beam", "vocabulary", "direction", "paper", "part", "lengths"),
+    *("backend", "device", "threads", "compute_type", "beam", "vocabulary", "paper", "part", "lengths"),
     *("inferences", "max_batch", "max_src_len", "max_tgt_len", "gap", "src_lang", "tgt_lang"),
 )
 """Options that say how a model is measured on this box."""

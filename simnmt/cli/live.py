@@ -57,7 +57,6 @@ AnyModel = Annotated[bool, flag("--any-model", "Allow engines other than those o
 Source = Annotated[str, option("CODE", "Language that is translated.")]
 Target = Annotated[str, option("CODE", "Language of the translations.")]
 CaFile = Annotated[Path | None, option("FILE", "Certificate of the authority that signed that of an https:// service, PEM.")]
-Delays = Annotated[bool, flag("--delays", "Sleep the delays of the scenario's network on the way to the service and back.")]
 Workload = Annotated[str | None, option("NAME", "Workload of the scenario. [default: the first]")]
 
 
@@ -227,7 +226,7 @@ def gateway(
     server_token_file: Annotated[Path | None, option("FILE", f"Token of the servers; else that of ${SERVER_TOKEN}.")] = None,
     ca_file: CaFile = None,
     offload_timeout: Annotated[float, time_option("Time for a server before the gateway translates. [default: 10s]")] = 10.0,
-    delays: Delays = False,
+    delays: Annotated[bool, flag("--delays", "Sleep the delays of the scenario's network to each server and back.")] = False,
     local_token_file: Annotated[Path | None, option("FILE", f"Token of --local-server; else that of ${LOCAL_TOKEN}.")] = None,
     local_server: Annotated[str | None, option("URL", "Service of this box in place of the gateway's engine.")] = None,
     local_unit: Annotated[str | None, option("UNIT", "Its tokens, as sentencepiece:PATH. [default: the profile's]")] = None,
@@ -305,7 +304,6 @@ def replay(
     target: Target = "en",
     timeout: Annotated[float, time_option("Time within which a request must be answered. [default: 60s]")] = 60.0,
     connections: Annotated[int, option("N", "Most requests under way; others wait here.", min=1, max=100_000)] = 500,
-    delays: Delays = False,
     out: Annotated[Path | None, option("DIR", "Run directory to write. [default: a new one under reports/]")] = None,
     force: Force = False,
     as_json: AsJson = False,
@@ -319,8 +317,7 @@ def replay(
     from simnmt.service.http_server import read_token
 
     token, texts = read_token(token_file, TOKEN), None if text is None else read_texts(text)
-    where = gateway, token, ca_file, source, target, texts, workload, device
-    settings = ReplaySettings(*where, timeout, connections, delays)
+    settings = ReplaySettings(gateway, token, ca_file, source, target, texts, workload, device, timeout, connections)
     with progress_bar() as bar, prints_of_users():
         result = simnmt.api.replay(
             simnmt.api.Scenario(scenario, changes.values, allow_code=changes.allow_code),

@@ -22,7 +22,7 @@ app = typer.Typer(help="Small translation models of our own: for measuring deplo
 
 SEARCH = ("beam", "fused", "max_len")
 """Options of both translators."""
-BATCHED = ("direction", "src_lang", "tgt_lang", "batching", "batch", "threshold", "collect")
+BATCHED = ("src_lang", "tgt_lang", "batching", "batch", "threshold", "collect")
 """Options of the batched translator alone."""
 RECIPE = ("heldout", "batch_tokens", "peak_rate", "warmup_steps", "dropout", "precision", "seed")
 """Options that are fields of a recipe."""
@@ -108,7 +108,6 @@ def translate(
     collect: Annotated[int | None, option("N", "Lines sorted by length. [default: maxi: 10 batches; top-up: none]")] = None,
     fused: Annotated[bool, flag("--fused", "Bias, softmax and search in one pass: the same text, to rounding.")] = False,
     vocabulary: Annotated[Path | None, option("BUNDLE", _VOCABULARY)] = None,
-    direction: Annotated[str | None, option("NAME", "Direction to use from a bundle with clusters of several.")] = None,
     sharp: Annotated[str | None, option("exact|fast", _SHARP)] = None,
     src_lang: Annotated[str | None, option("CODE", "Language as the model writes it: deu_Latn (NLLB), de_DE (mBART).")] = None,
     tgt_lang: Annotated[str | None, option("CODE", "Language to translate to; for Marian of several, such as deu.")] = None,
@@ -147,13 +146,10 @@ def translate(
             warn(message)
     else:
         batches = parse_batching(batching, batch, threshold=threshold, collect=collect)
-        search |= {"device": device, "threads": threads, "vocabulary": vocabulary, "direction": direction}
+        search |= {"device": device, "threads": threads, "vocabulary": vocabulary}
         translator = Translator.load(model[0], batching=batches, languages=Languages(src_lang, tgt_lang), **search)
-    why_unknown = "the model was not reading a word of the source"
-    if isinstance(translator, Translator) and not translator.model.attends:
-        why_unknown = "the model has no attention that would say which words of the source they are"
     with written_whole(out) if out else nullcontext() as partial:
         target: Any = partial.open("w", encoding="utf-8") if partial else nullcontext(sys.stdout)
         with target as sink:
-            for translation in report_problems(translator.stream(TextLines(file or Path("-"))), note, why_unknown):
+            for translation in report_problems(translator.stream(TextLines(file or Path("-"))), note):
                 sink.write((translation.as_json() if as_json else translation.text) + "\n")

@@ -24,14 +24,14 @@ from simnmt.cli.terminal import format_record, note, progress_bar, say
 
 if TYPE_CHECKING:
     from simnmt.calibrate.projection_bench import ProjectionBench
-    from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
-    from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle
+    from simnmt.nmt.step_model import StepModel
+    from simnmt.nmt.vocabulary.bundle_file import BundleFile
 
 app = typer.Typer(help="A part of the vocabulary instead of all of it: clusters of contexts, or lists of candidate words.")
 
 SENTENCES = 30_000
 """Lines taken of each text by default."""
-OF_CLUSTERS, OF_LISTS = ("clusters", "top", "pool", "beam", "batch", "seed"), ("candidates", "always")
+OF_CLUSTERS, OF_LISTS = ("clusters", "top", "beam", "batch", "seed"), ("candidates", "always")
 """Options of one kind of bundle alone."""
 RUNS = ("columns", "scattered")
 """Steps with active columns: straight into the search, and as published."""
@@ -100,11 +100,10 @@ def _bench_record(done: ProjectionBench) -> dict[str, Any]:
 def build(
     context: typer.Context,
     model: Annotated[Path, option("DIR", "Folder that simnmt nmt train wrote.")],
-    text: Annotated[list[str], option("[LABEL=]FILE", "Source text, a sentence a line; once for each direction.")],
+    text: Annotated[list[Path], option("FILE", "Source text, a sentence a line; repeatable for one set of several languages.")],
     out: Annotated[Path, option("FILE", "Bundle to write.")],
-    clusters: Annotated[int | None, option("R", "Clusters of each direction. [default: 100]")] = None,
+    clusters: Annotated[int | None, option("R", "Clusters of contexts. [default: 100]")] = None,
     top: Annotated[int | None, option("K", "Likeliest tokens of each context that are active. [default: 5]")] = None,
-    pool: Annotated[str | None, option("LABEL", "One set of clusters of that label, for all texts together.")] = None,
     sentences: Annotated[int | None, option("N", "Lines of each text. [default: 30000; lists: all]", min=1)] = None,
     targets: Annotated[Path | None, option("FILE", "Build candidate lists: line i translates line i of --text.")] = None,
     candidates: Annotated[int | None, option("N", "Target words listed for each source word. [default: 20]")] = None,
@@ -125,32 +124,27 @@ def build(
     from simnmt.calibrate.calibration import refuse_unwritable
     from simnmt.nmt.translation import Translator
     from simnmt.nmt.vocabulary.candidate_lists import build_candidates
-    from simnmt.nmt.vocabulary.cluster_bundle import build_clusters
+    from simnmt.nmt.vocabulary.cluster_bundle import build_clusters, save_clusters
 
-    texts = _texts_by_label(text)
-    check_output(out, force, targets, *texts.values())
+    check_output(out, force, targets, *text)
     refuse_unwritable(out, "--out")  # learning may take long
-    if pool is not None and not pool.strip():
-        raise typer.BadParameter("no label: name what all texts have in common, as in to-en", param_hint="--pool")
     if targets is None:
         refuse_given(context, OF_LISTS, "it belongs to candidate lists: name their --targets")
     else:
         refuse_given(context, OF_CLUSTERS, "it belongs to clusters: leave out --targets")
-        if len(text) > 1 or not Path(text[0]).exists():
-            raise typer.BadParameter("lists are learnt from one text, named without a label", param_hint="--text")
+        if len(text) > 1:
+            raise typer.BadParameter("lists are learnt from one text", param_hint="--text")
     translator = Translator.load(model, device=device, threads=threads)
     names = (*(OF_CLUSTERS if targets is None else OF_LISTS), "iterations")
     options = {name: context.params[name] for name in names if context.params[name] is not None}
     with progress_bar() as bar:
         if targets is None:
-            taken = {label: _sample(path, _lines(path), sentences or SENTENCES) for label, path in texts.items()}
-            defaults = {"clusters": 100, "top": 5}
-            bundle = build_clusters(translator, taken, name=model.name, progress=bar.stage, **(defaults | options))
-            bundle.save(out)
-            record = _record_of_clusters(bundle)
+            taken = [_sample(path, _lines(path), sentences or SENTENCES) for path in text]
+            defaults = {"clusters": 100, "top": 5, "label": "+".join(path.stem for path in text)}
+            clustered = build_clusters(translator, taken, progress=bar.stage, **(defaults | options))
+            save_clusters(clustered, out, translator.model, model.name)
         else:
-            source = Path(text[0])
-            source_lines, target_lines = _lines(source), _lines(targets)
+            source_lines, target_lines = _lines(text[0]), _lines(targets)
             if len(source_lines) != len(target_lines):
                 raise InputError(
                     f"{len(source_lines):,} sources but {len(target_lines):,} targets", remedy="line i must translate line i"
@@ -158,28 +152,13 @@ def build(
             count = min(len(source_lines), sentences or len(source_lines))
             if candidates is not None:
                 options["count"] = options.pop("candidates")
-            pairs = _sample(source, source_lines, count), _sample(targets, target_lines, count)
+            pairs = _sample(text[0], source_lines, count), _sample(targets, target_lines, count)
             options["progress"] = lambda done: bar.stage("aligning", done / count)
             lists = build_candidates(translator, *pairs, **options)
             if lists.pairs != count:
                 note(f"{count - (lists.pairs or 0):,} of {count:,} pairs left out: a side is empty")
             lists.save(out, translator.model, {"model": model.name})
-            record = _record_of_lists(lists, model.name)
-    print_result(as_json, lambda: record, lambda: format_record(record))
-
-
-def _texts_by_label(texts: list[str]) -> dict[str, Path]:
-    """Return the files by label; the default label of a file is its name without the extension."""
-    paths: dict[str, Path] = {}
-    for text in texts:
-        label, _, named = text.partition("=")
-        if not named or Path(text).exists():
-            label, named = Path(text).stem, text
-        if not label or label in paths:
-            what = f"{text}: a second text {label}" if label else f"{text}: no label"
-            raise typer.BadParameter(f"{what}; give each its own, as in fr-en=news.fr", param_hint="--text")
-        paths[label] = Path(named)
-    return paths
+    _show(out, None, as_json)
 
 
 def _lines(path: Path) -> list[str]:
@@ -210,40 +189,43 @@ def inspect(
     Example: simnmt vocab inspect clusters.safetensors
     """
     from simnmt.nmt.models import load_model
-    from simnmt.nmt.vocabulary.bundle_file import read_bundle
-    from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
-    from simnmt.nmt.vocabulary.cluster_bundle import KIND, load_clusters
 
-    loaded = None if model is None else load_model(str(model)).model
-    bundle = read_bundle(file)
-    if bundle.kind == KIND:
-        record = _record_of_clusters(load_clusters(file, loaded))
-    else:
-        record = _record_of_lists(CandidateLists.load(file, loaded), bundle.note.get("model"))
+    _show(file, None if model is None else load_model(str(model)).model, as_json)
+
+
+def _show(file: Path, model: StepModel | None, as_json: bool) -> None:
+    from simnmt.nmt.vocabulary import candidate_lists, cluster_bundle
+    from simnmt.nmt.vocabulary.bundle_file import read_bundle
+
+    parsers = {cluster_bundle.KIND: _record_of_clusters, candidate_lists.KIND: _record_of_lists}
+    record = read_bundle(file, parsers, model)
     print_result(as_json, lambda: record, lambda: format_record(record))
 
 
-def _record_of_clusters(bundle: ClusterBundle) -> dict[str, Any]:
-    """Return active shares by direction, at batch 1 and each cluster as often as training met it, and the memory."""
-    from simnmt.nmt.vocabulary.cluster_bundle import active_shares
+def _record_of_clusters(file: BundleFile) -> dict[str, Any]:
+    """Return active shares at batch 1, each cluster as often as training met it, and the memory."""
+    from simnmt.nmt.vocabulary.cluster_bundle import active_shares, clusters_in
 
-    memory, total = bundle.memory(), sum(bundle.memory().values())
+    clusters, note = clusters_in(file), file.note
+    memory, total = clusters.memory, sum(clusters.memory.values())
     return {
-        "kind": "clusters",
-        "model": bundle.model_name,
-        **bundle.fingerprint,
-        "directions": [active_shares(clusters) for clusters in bundle.sets],
-        "memory_bytes": memory | {"total": total, "model": bundle.model_bytes},
-        "memory_share": total / bundle.model_bytes,
+        "kind": file.kind,
+        **{name: note[name] for name in ("model", "vocab", "width", "sha256")},
+        **active_shares(clusters),
+        "memory_bytes": memory | {"total": total, "model": note["model_bytes"]},
+        "memory_share": total / note["model_bytes"],
     }
 
 
-def _record_of_lists(lists: CandidateLists, model: str | None) -> dict[str, Any]:
+def _record_of_lists(file: BundleFile) -> dict[str, Any]:
     """Return the numbers of candidates of a source token, and the memory of candidate lists."""
+    from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
+
+    lists = CandidateLists.of_file(file)
     sizes = lists.starts[1:] - lists.starts[:-1]
     return {
-        "kind": "candidates",
-        "model": model,
+        "kind": file.kind,
+        "model": file.note.get("model"),
         "pairs": lists.pairs,
         "vocab": lists.vocab,
         "src_vocab": len(sizes),

@@ -22,7 +22,6 @@ from simnmt.results.number_text import digits, duration
 from simnmt.results.places import ALL, CellName, by_cell, wholes
 from simnmt.results.run import format_sources, shown_kind
 from simnmt.results.summary import Row, warm_up_notes
-from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.source import describe_separate_runs
 from simnmt.workload.configuration import SyntheticLengths
 
@@ -44,6 +43,7 @@ def _template() -> Template:
         "duration": duration,
         "listed": format_list,
         "megabytes": lambda count: f"{digits(count / MEGABYTE)} MB",
+        "digits": digits,
     }
     return environment.get_template("notes.j2")
 
@@ -83,7 +83,6 @@ def notes(plan: RunPlan, learnt: Mapping[str, Learnt], rows: Sequence[Row], engi
         "messages": [*_lost_requests(rows), *_left_out_devices(rows), *_doubts(plan)],
         # Sites that state no line have that of the scenario.
         "links": list({(link.rtt.name, link.rtt.source): link for link in links}.values()),
-        "drawn_lines": list(describe_drawn_lines(scenario)),
         "lines": list(warm_up_notes(rows)),
         "has_energy": scenario.has_costs or any(power for _, power in powers),
         "without_power": list(dict.fromkeys(name for name, power in powers if power is None)),
@@ -106,20 +105,6 @@ def warnings(plan: RunPlan, rows: Sequence[Row]) -> list[str]:
     """
     of_lengths = [f"{case.name}: {warning}" for case in plan.cases.values() for warning in case.warnings]
     return [*of_lengths, *_late_plans(plan), *_lost_requests(rows), *_doubts(plan)]
-
-
-SHOWN_LINES = 100
-"""Most lines of a site of which each mean is shown."""
-
-
-def describe_drawn_lines(scenario: ScenarioConfiguration) -> Iterator[str]:
-    """Yield the mean RTTs that the sites of one name drew for a link, in the order of the sites."""
-    for line in scenario.drawn_lines:
-        link = " to ".join([line.network, *map(str, line.link[1:])])
-        few, middle = len(line.mean_ms) <= SHOWN_LINES, sorted(line.mean_ms)[len(line.mean_ms) // 2]
-        ends = f"{digits(min(line.mean_ms))} to {digits(max(line.mean_ms))} ms, median {digits(middle)} ms"
-        means = f"{', '.join(map(digits, line.mean_ms))} ms" if few else ends
-        yield f"{line.site}: mean RTTs of {link}, drawn once for each of {len(line.mean_ms):,} sites: {means}."
 
 
 def _lost_requests(rows: Sequence[Row]) -> Iterator[str]:

@@ -195,21 +195,6 @@ class ReplayedRequests:
     gateway: NDArray[np.int32]
     """Number of the gateway to which it is sent, in the order of the sites."""
 
-    def at(self, gateway: int) -> ReplayedRequests:
-        """Return the requests of one gateway."""
-        rows = np.flatnonzero(self.gateway == gateway)
-        if rows.size == len(self.gateway):
-            return self
-        return ReplayedRequests(
-            None if self.offsets_s is None else self.offsets_s[rows],
-            self.src_len[rows],
-            self.tgt_len[rows],
-            [self.texts[row] for row in rows.tolist()],
-            self.node[rows],
-            self.clients,
-            self.gateway[rows],
-        )
-
 
 def replayed_requests(unit: Unit) -> ReplayedRequests:
     """Draw the requests of a unit, of all its sites together, with texts of random words."""

@@ -7,7 +7,6 @@ those of the others are NaN, so that nothing is said of misroutes or of the best
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -31,7 +30,7 @@ from simnmt.experiment.notes import fits
 from simnmt.experiment.run import cell_of
 from simnmt.experiment.units import UnitResult
 from simnmt.live.decider import live_unit
-from simnmt.live.deployment import ReplayedRequests, expected_hash, replayed_requests, routes_of
+from simnmt.live.deployment import ReplayedRequests, expected_hash, replayed_requests
 from simnmt.live.server import outcome_of, served_hash
 from simnmt.network.series import RttSeries
 from simnmt.results.live_log import LIVE_OUTCOMES
@@ -43,12 +42,14 @@ from simnmt.results.stability import with_stability
 from simnmt.results.summary import Device, Numbers, measure, replicated, rows, with_deadlines_of_all, with_regret
 from simnmt.service.client import DelayedTransport, TranslationClient
 from simnmt.service.load import SOON_S, Load, LoadLog, run_precisely, send_load
-from simnmt.service.messages import FORCED_LENGTH, ServiceError
+from simnmt.service.messages import FORCED_LENGTH, ServiceError, TranslateRequest
 
 LIVE = "live"
 """Name of the policy in the result if the scenario does not have the service's."""
 MOST_UNANSWERED = 0.01
 """Share of unanswered requests above which latencies of the others are doubtful."""
+WARM_UP = 3
+"""Requests to each service before those that count."""
 FOREIGN_REMEDY = "put a gateway before a service of others: simnmt live gateway SCENARIO --policy NAME --local-server URL"
 
 
@@ -70,23 +71,15 @@ class ReplaySettings:
     timeout_s: float = 60.0
     connections: int = 500
     """Most requests under way; further ones wait at the load generator, and their latency counts on."""
-    delays: bool = False
-    """Whether the load generator sleeps the delays of the scenario's network between the end nodes and the service."""
 
     def __post_init__(self) -> None:
         if "@" in self.url.partition("://")[2].partition("/")[0]:
             raise InputError("--gateway holds a name or a password", remedy="give the token by --token-file")
 
-    def client(self, transport: DelayedTransport | None = None) -> TranslationClient:
+    def client(self) -> TranslationClient:
         """Return a client of the service. Raises `InputError` for an unusable address."""
-        return TranslationClient(
-            self.url,
-            token=self.token,
-            connections=self.connections,
-            timeout_s=self.timeout_s,
-            ca_file=self.ca_file,
-            transport=transport,
-        )
+        options: dict[str, Any] = {"connections": self.connections, "timeout_s": self.timeout_s, "ca_file": self.ca_file}
+        return TranslationClient(self.url, token=self.token, **options)
 
 
 def read_texts(path: Path) -> list[str]:
@@ -110,9 +103,9 @@ class _Served:
     policy: str
     target: int | None
     """The only device that executes requests; None if a gateway decides."""
-    remarks: tuple[str, ...] = ()
-    slept_by: Sequence[str] = ()
-    """What sleeps the delays of the scenario's network."""
+    remarks: tuple[str, ...]
+    delays: bool
+    """Whether a gateway sleeps the delays of the scenario's network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +113,13 @@ class _Replay:
     unit: Unit
     requests: ReplayedRequests
     log: LoadLog
-    trail: Trail
     result: UnitResult
+
+    @property
+    def outcome(self) -> NDArray[np.int8]:
+        """Number of the outcome of each request in `LIVE_OUTCOMES`."""
+        [trail] = self.result.trails.values()
+        return np.array(trail.outcome)
 
 
 def replay_plan(
@@ -163,10 +161,9 @@ def replay_plan(
             requests = replace(requests, texts=texts)
         turn = f", replication {replication + 1} of {scenario.replications}" if scenario.replications > 1 else ""
         announce(f"sending {scenario.requests:,} requests to {settings.url} ({served.policy}){turn}")
-        transport = _transport(unit_of, served) if settings.delays else None
-        (log,) = run_precisely(send([Sending(requests, settings, transport)], count))
+        log = run_precisely(send(requests, [settings], ended=count))
         truth, trail = _measured_columns(unit_of, requests, log, served.target, texts=settings.texts is not None)
-        replays.append(_Replay(unit_of, requests, log, trail, _result(unit_of, served, log, truth, trail)))
+        replays.append(_Replay(unit_of, requests, log, _result(unit_of, served, log, truth, trail)))
     return _run_result(plan, settings, served, replays, begun)
 
 
@@ -191,7 +188,6 @@ def _served(facts: Mapping[str, Any], unit: Unit, settings: ReplaySettings) -> _
     if facts.get("needs_token") and not settings.token:
         raise InputError(f"{url} asks for a token", remedy="give --token-file")
     service, running = facts.get("service"), served_hash(facts, settings.source, settings.target) or None
-    slept_by = ["load generator"] if settings.delays else []
     if service == "gateway":
         servers = facts.get("servers")
         behind = [str(name) for name in servers] if isinstance(servers, dict) else []
@@ -205,7 +201,6 @@ def _served(facts: Mapping[str, Any], unit: Unit, settings: ReplaySettings) -> _
         if policy not in unit.scenario.policies:
             remark = f"The scenario has no policy {policy}, by which the gateway decides: its results stand under {LIVE}."
             policy = LIVE
-        slept_by += ["gateway"] if facts.get("delays") else []
     elif service == "server":
         if settings.device is not None and settings.device not in devices:
             raise InputError(f"no device {settings.device}", remedy=f"one of {', '.join(devices)}")
@@ -219,7 +214,7 @@ def _served(facts: Mapping[str, Any], unit: Unit, settings: ReplaySettings) -> _
     else:
         raise InputError(f"{url} is no gateway or server of simnmt", remedy=FOREIGN_REMEDY)
     remarks = (remark, _other_engine(targets[number or 0], running))
-    return _Served(service, policy, number, tuple(filter(None, remarks)), slept_by)
+    return _Served(service, policy, number, tuple(filter(None, remarks)), bool(facts.get("delays")))
 
 
 def _other_engine(target: Any, running: object) -> str:
@@ -232,69 +227,46 @@ def _other_engine(target: Any, running: object) -> str:
     return ""
 
 
-def _transport(unit: Unit, served: _Served) -> DelayedTransport:
-    """Return the delays from an end node to the service. Raises `InputError` for a scenario without a link between them."""
-    links = routes_of(unit)
-    hops = [*filter(None, [links.access]), *links.hops[: served.target or 0]]
-    if not hops:
-        what = f"network {unit.network} has no link between the end nodes and the service"
-        raise InputError(what, remedy="give --delays to the gateway, which has the links to its servers")
-    return DelayedTransport(hops)
-
-
-@dataclass(frozen=True, slots=True)
-class Sending:
-    """Requests that are sent to one service."""
-
-    requests: ReplayedRequests
-    settings: ReplaySettings
-    transport: DelayedTransport | None = None
-    """Delays from the load generator to the service."""
-
-    def load(self) -> Load:
-        """Return the requests as the load generator sends them."""
-        requests, settings, clients = self.requests, self.settings, self.requests.clients
-        return Load(
-            requests.texts,
-            settings.source,
-            settings.target,
-            None if settings.texts is not None else requests.tgt_len.tolist(),
-            None if requests.offsets_s is None else requests.offsets_s.tolist(),
-            1 if clients is None else clients.count,
-            None if clients is None else clients.think_s.tolist(),
-        )
-
-    async def warm_up(self, client: TranslationClient) -> None:
-        """Send a few requests that open connections. Raises `InputError` if none is answered."""
-        settings, load = self.settings, self.load().warm_up()
-        first = await send_load(load, client, timeout_s=settings.timeout_s)
-        if not first.answered.any():
-            remedy = "see the service's log"
-            if load.forced_lens is not None and FORCED_LENGTH in first.fault:
-                remedy = "start the service with --forced-lengths, or give --text FILE"
-            raise InputError(f"{settings.url} answers no request: {first.fault}", remedy=remedy)
-
-
 async def send(
-    sendings: Sequence[Sending], ended: Callable[[], None] = lambda: None, transports: Sequence[DelayedTransport] = ()
-) -> list[LoadLog]:
-    """Send requests to services at the same time, after a few that open connections.
+    requests: ReplayedRequests,
+    services: Sequence[ReplaySettings],
+    *,
+    ended: Callable[[], None] = lambda: None,
+    transports: Sequence[DelayedTransport] = (),
+) -> LoadLog:
+    """Send requests to services, to each after a few that open connections and fill caches.
 
-    `transports`: other delays, whose series begin with the requests that count, as those of the sendings do. Raises
-    `InputError` if the first requests to a service are not answered.
+    `services`: by number of the gateway that a request is for; `transports`: delays whose series begin with the requests that
+    count. Raises `InputError` if the first requests to a service are not answered.
     """
+    gateway, steps, clients = requests.gateway.tolist(), requests.tgt_len.tolist(), requests.clients
+    asked = list[TranslateRequest]()
+    for number, text in enumerate(requests.texts):
+        service = services[gateway[number]]
+        forced = None if service.texts is not None else (steps[number],)
+        asked.append(TranslateRequest((text,), False, service.source, service.target, "", forced, number=str(number)))
+    load = Load(
+        asked,
+        None if requests.offsets_s is None else requests.offsets_s.tolist(),
+        1 if clients is None else clients.count,
+        None if clients is None else clients.think_s.tolist(),
+        gateway,
+    )
+    timeout_s = services[0].timeout_s
     async with AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(one.settings.client(one.transport)) for one in sendings]
-        for one, client in zip(sendings, clients, strict=True):
-            await one.warm_up(client)
+        connected = [await stack.enter_async_context(service.client()) for service in services]
+        for number, (service, client) in enumerate(zip(services, connected, strict=True)):
+            rows = np.flatnonzero(requests.gateway == number)[:WARM_UP].tolist()
+            first = await send_load(Load([replace(asked[row], number="") for row in rows]), [client], timeout_s=timeout_s)
+            if not first.answered.any():
+                remedy = "see the service's log"
+                if service.texts is None and FORCED_LENGTH in first.fault:
+                    remedy = "start the service with --forced-lengths, or give --text FILE"
+                raise InputError(f"{service.url} answers no request: {first.fault}", remedy=remedy)
         begin_s = time.monotonic() + SOON_S
-        for transport in filter(None, [*transports, *(one.transport for one in sendings)]):
+        for transport in transports:
             transport.begin_s = begin_s
-        loads = [
-            send_load(one.load(), client, timeout_s=one.settings.timeout_s, ended=ended, begin_s=begin_s)
-            for one, client in zip(sendings, clients, strict=True)
-        ]
-        return list(await asyncio.gather(*loads))
+        return await send_load(load, connected, timeout_s=timeout_s, ended=ended, begin_s=begin_s)
 
 
 def _live_devices(unit: Unit) -> list[Device]:
@@ -376,7 +348,6 @@ def _result(unit: Unit, served: _Served, log: LoadLog, truth: Truth, trail: Trai
         "fallback_share": float((outcome == FALLBACK).mean()),
         "rtt_pace_s": None,
     }
-    first = unit.replication == 0
     return UnitResult(
         numbers={Place(ALL, unit.case.name, unit.network, served.policy): numbers},
         offloading={},
@@ -384,8 +355,8 @@ def _result(unit: Unit, served: _Served, log: LoadLog, truth: Truth, trail: Trai
         learnts={},
         gap_totals_s={},
         engines={},
-        truth=truth if first else None,
-        trails={served.policy: trail} if first else {},
+        truth=truth,
+        trails={served.policy: trail},
         live=True,
     )
 
@@ -399,7 +370,7 @@ def _run_result(plan: RunPlan, settings: ReplaySettings, served: _Served, replay
     judged = [device for device in devices if device.servers == 1]
     table = with_stability(table, numbers, {(ALL, case.name): judged} if case.arrivals.discipline == "open" else {})
     cell = replace(cell_of(first.unit, first.result), devices=tuple(devices), series=_series(first), planned=())
-    outcomes = np.concatenate([np.array(one.trail.outcome) for one in replays])
+    outcomes = np.concatenate([one.outcome for one in replays])
     lateness_ms = 1e3 * np.concatenate([one.log.lateness_s for one in replays])
     p50_ms, p99_ms = np.quantile(lateness_ms, (0.5, 0.99)).tolist()
     live = LiveMeasurement(
@@ -469,8 +440,8 @@ def _notes(
     if others := [f"{count:,} {name}" for name, count in live.outcomes.items() if count and name != "done"]:
         fault = next((f"; the first fault: {one.log.fault}" for one in replays if one.log.fault), "")
         yield f"Outcomes beside done: {format_list(others)}{fault}."
-    if served.slept_by:
-        yield f"Delays of the scenario's network {unit.network} were slept by the {format_list(served.slept_by)}."
+    if served.delays:
+        yield f"Delays of the scenario's network {unit.network} were slept by the gateway."
     else:
         yield f"The network is the real one, whatever the scenario's network {unit.network} says."
     random_words = "texts of random words, with the workload's lengths on both sides"

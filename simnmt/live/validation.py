@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,12 +26,13 @@ from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.units import kinds, run_unit
 from simnmt.live.engine import EngineSettings
 from simnmt.live.validation_runs import (
-    Figures,
+    FIGURES,
     LiveRun,
     Progress,
     boxes_of,
     check,
     engines_of,
+    errors_of,
     gateways_of,
     replayed_runs,
     unit_at,
@@ -58,42 +59,53 @@ BATCH_STEPS, LARGEST_STEP = 8, 1.5
 """Simulations in which the executions of sentences in batches are fitted to the live ones, and the most that one changes."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Comparison:
-    """One policy on one network at one site: means over the replications that are not void, or over all if every one is."""
+    """One policy on one network at one site: means over the replications that are not void, or over all if every one is.
+
+    The first arrays hold `FIGURES`.
+    """
 
     network: str
     policy: str
     site: str
     """`all` for the requests of all sites."""
-    live: Figures
-    spread: Figures
+    live: Floats
+    spread: Floats
     """Range of the live figures over the replications, relative but for the offloaded share; NaN with one replication."""
-    structural: Figures
-    predicted: Figures
+    structural: Floats
+    predicted: Floats
     live_means_s: tuple[float, ...]
     voids: tuple[str, ...]
     void: bool
 
+    @property
+    def errors(self) -> dict[str, Floats]:
+        """Errors of both simulations."""
+        return {"structural": errors_of(self.structural, self.live), "predicted": errors_of(self.predicted, self.live)}
+
     def document(self) -> dict[str, Any]:
         """Return the comparison as JSON, with the errors of both simulations."""
-        errors = {kind: asdict(getattr(self, kind).errors(self.live)) for kind in ("structural", "predicted")}
-        spread = None if np.isnan(self.spread.mean_s) else asdict(self.spread)
-        return asdict(self) | {"spread": spread, "errors": errors}
+
+        def named(figures: Floats) -> dict[str, float]:
+            return dict(zip(FIGURES, figures.tolist(), strict=True))
+
+        columns = {name: named(getattr(self, name)) for name in ("live", "structural", "predicted")}
+        spread = None if np.isnan(self.spread[0]) else named(self.spread)
+        return asdict(self) | columns | {"spread": spread, "errors": {kind: named(row) for kind, row in self.errors.items()}}
 
     def cells(self) -> dict[str, str]:
         """Return the texts of its row by the heads of their columns (`LEGEND`)."""
         cells = {
             "network": self.network,
             "policy": self.policy + ("*" if self.void else ""),
-            "live ms": f"{1e3 * self.live.mean_s:.1f}",
-            "spread %": "-" if np.isnan(self.spread.mean_s) else f"{100 * self.spread.mean_s:.1f}",
+            "live ms": f"{1e3 * self.live[0]:.1f}",
+            "spread %": "-" if np.isnan(self.spread[0]) else f"{100 * self.spread[0]:.1f}",
         }
-        for kind in ("structural", "predicted"):
-            errors = getattr(self, kind).errors(self.live)
-            cells |= {f"{kind} {name} %": f"{100 * getattr(errors, f'{name}_s'):+.1f}" for name in ("mean", "p50", "p95")}
-        cells["offloaded % live"] = f"{100 * self.live.offloaded_share:.1f}"
-        return cells | {"offloaded % predicted": f"{100 * self.predicted.offloaded_share:.1f}"}
+        for kind, errors in self.errors.items():
+            cells |= {f"{kind} {name} %": f"{100 * errors[at]:+.1f}" for at, name in enumerate(("mean", "p50", "p95"))}
+        cells["offloaded % live"] = f"{100 * self.live[3]:.1f}"
+        return cells | {"offloaded % predicted": f"{100 * self.predicted[3]:.1f}"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +160,7 @@ class Validation:
     @property
     def worst_structural_error(self) -> float:
         """Greatest absolute structural error of a mean that is not void; 0 if every row is void."""
-        errors = (abs(row.structural.errors(row.live).mean_s) for row in self.rows if not row.void)
-        return max(errors, default=0.0)
+        return max((abs(float(row.errors["structural"][0])) for row in self.rows if not row.void), default=0.0)
 
     def document(self) -> dict[str, Any]:
         """Return the result as JSON."""
@@ -177,11 +188,10 @@ def validate(
     `SimnmtError` if a live run fails.
     """
     scenario = plan.scenario
-    unit = unit_at(plan, next(iter(plan.networks)), 0)
     names = list(policies) or [name for name, settings in scenario.policies.items() if not settings.knows_truth]
-    check(unit, names)
+    check(plan, names)
     others_cpus = [processor_use.others_cpus()]
-    predicted: dict[tuple[str, str, str, int], Figures] = {}
+    predicted: dict[tuple[str, str, str, int], Floats] = {}
     for replication, network in product(range(scenario.replications), plan.networks):
         progress(f"simulating {network}, replication {replication + 1}")
         simulated = run_unit(unit_at(plan, network, replication))
@@ -189,16 +199,14 @@ def validate(
         for place, numbers in simulated.numbers.items():
             if place.workload == of_sites:
                 columns = ("mean_latency_s", "p50_latency_s", "p95_latency_s", "offloaded_share")
-                figures = Figures(*(known(numbers[name]) for name in columns))
+                figures = np.array([known(numbers[name]) for name in columns])
                 predicted[network, place.policy, place.site, replication] = figures
     with TemporaryDirectory(prefix="simnmt-", ignore_cleanup_errors=True) as folder:
-        settings = engines_of(plan, unit, Path(folder), engines or {}, any_model)
-        runs = run_precisely(replayed_runs(plan, names, settings, Path(folder), any_model, progress))
+        started = engines_of(plan, Path(folder), engines or {}, any_model)
+        runs = run_precisely(replayed_runs(plan, names, started, Path(folder), any_model, progress))
     others_cpus.append(processor_use.others_cpus())
-    usual_s = {}
-    for box in boxes_of(unit):
-        seconds = np.concatenate([run.references_s[box.name] for run in runs])
-        usual_s[box.name] = float(np.median(seconds)) if seconds.size else np.nan
+    references_s = [np.concatenate(seconds) for seconds in zip(*(run.references_s for run in runs), strict=True)]
+    usual_s = [float(np.median(seconds)) if seconds.size else np.nan for seconds in references_s]
     why_void = {run: _reason_void(run, usual_s) for run in runs}
     rows = [row for cell in product(plan.networks, names) for row in _compared(cell, why_void, predicted)]
     whole = [row for row in rows if row.site == ALL]
@@ -208,7 +216,7 @@ def validate(
 
 
 def _compared(
-    cell: tuple[str, str], why_void: Mapping[LiveRun, str], predicted: Mapping[tuple[str, str, str, int], Figures]
+    cell: tuple[str, str], why_void: Mapping[LiveRun, str], predicted: Mapping[tuple[str, str, str, int], Floats]
 ) -> list[Comparison]:
     """Compare the runs of a network and policy, in all and by site. `why_void`: of every run, empty if it counts."""
     runs = [run for run in why_void if (run.unit.network, run.policy) == cell]
@@ -220,19 +228,18 @@ def _compared(
     sites = {ALL: None} | ({part.site_name: number for number, part in enumerate(parts)} if len(parts) > 1 else {})
     rows = []
     for site, gateway in sites.items():
-        live = [run.figures(run.log.latency_s, gateway) for run in kept]
+        live = np.array([run.figures(run.log.latency_s, gateway) for run in kept])
         structural = [run.figures(latency_s, gateway) for run, latency_s in zip(kept, structural_s, strict=True)]
-        table = np.array([astuple(figures) for figures in live])
-        ranges = np.ptp(table, axis=0) / np.array([*table.mean(axis=0)[:3], 1.0]) if len(live) > 1 else np.full(4, np.nan)
+        spread = np.ptp(live, axis=0) / [*live.mean(axis=0)[:3], 1.0] if len(live) > 1 else np.full(4, np.nan)
         rows.append(
             Comparison(
                 *cell,
                 site,
-                live=Figures.mean_of(live),
-                spread=Figures(*ranges.tolist()),
-                structural=Figures.mean_of(structural),
-                predicted=Figures.mean_of([predicted[(*cell, site, run.unit.replication)] for run in kept]),
-                live_means_s=tuple(figures.mean_s for figures in live),
+                live=live.mean(axis=0),
+                spread=spread,
+                structural=np.mean(structural, axis=0),
+                predicted=np.mean([predicted[(*cell, site, run.unit.replication)] for run in kept], axis=0),
+                live_means_s=tuple(live[:, 0].tolist()),
                 voids=tuple(filter(None, voids)),
                 void=all(voids),
             )
@@ -240,7 +247,7 @@ def _compared(
     return rows
 
 
-def _reason_void(run: LiveRun, usual_s: Mapping[str, float]) -> str:
+def _reason_void(run: LiveRun, usual_s: Sequence[float]) -> str:
     """Return why a run does not count; empty if it does. `usual_s`: by box, the median of its reference executions."""
     if not run.decides_again:
         return "the policy decides otherwise on what the gateway had measured"
@@ -248,9 +255,9 @@ def _reason_void(run: LiveRun, usual_s: Mapping[str, float]) -> str:
     if answered < ANSWERED:
         return f"{100 * (1 - answered):.1f} % of the requests were not answered where they were sent"
     for number, box in enumerate(boxes_of(run.unit)):
-        seconds = run.references_s[box.name]
+        seconds = run.references_s[number]
         if seconds.size and (run.box == number).any():
-            slowdown = float(np.quantile(seconds, 0.9)) / usual_s[box.name]
+            slowdown = float(np.quantile(seconds, 0.9)) / usual_s[number]
             if slowdown > UNSTEADY:
                 return f"reference executions of {box.name} took {slowdown:.1f} times as long as usual"
     return ""
@@ -263,22 +270,20 @@ def structural_latency_s(run: LiveRun, others: Sequence[LiveRun]) -> Floats:
     factor with which it takes as long as it did live; `BATCH_STEPS` simulations find the factors.
     """
     requests, log, valid, box, target = run.requests, run.log, run.valid, run.box, run.target
-    count, gateways = len(target), [_with_varying_batches(unit) for unit in gateways_of(run.unit)]
-    numbers = range(len(gateways[0].case.targets))
-    boxes = list(enumerate(boxes_of(run.unit)))
-    batching = [(at, one, one.target.decoding) for at, one in boxes if one.target.decoding is not None]
-    overhead_s = np.zeros(count)
-    for at, _ in boxes:
-        measured = [seconds for other in others if (seconds := other.overhead_s(at)).size]
-        seconds = np.concatenate(measured or [run.overhead_s(at)])
-        overhead_s[box == at] = seconds.mean() if seconds.size else 0.0
-    up_s, down_s = run.link_s()
+    gateways, boxes = [_with_varying_batches(unit) for unit in gateways_of(run.unit)], boxes_of(run.unit)
+    numbers, overhead_s = range(len(gateways[0].case.targets)), np.zeros(len(target))
     live_s = np.nan_to_num(log.execution_s)
     busy_s = live_s + np.array(run.turnaround_s)[box]
     execution_s = [np.where(target == number, busy_s, 0.0) for number in numbers]
-    for _, one, decoding in batching:
-        rows = slice(None) if one.gateway is None else requests.gateway == one.gateway
-        execution_s[one.number][rows] = decoding.cost.solo_s(requests.src_len, requests.tgt_len)[rows]
+    batching = [(at, one.number) for at, one in enumerate(boxes) if one.target.decoding is not None]
+    for at, one in enumerate(boxes):
+        measured = [seconds for other in others if (seconds := other.overhead_s(at)).size]
+        seconds = np.concatenate(measured or [run.overhead_s(at)])
+        overhead_s[box == at] = seconds.mean() if seconds.size else 0.0
+        if one.target.decoding is not None:
+            rows = slice(None) if one.gateway is None else requests.gateway == one.gateway
+            execution_s[one.number][rows] = one.target.decoding.cost.solo_s(requests.src_len, requests.tgt_len)[rows]
+    up_s, down_s = run.link_s()
 
     def decide_for(block: Block) -> Callable[[int, Sequence[float]], int]:
         return lambda in_block, delay_s: int(target[block.first + in_block])
@@ -291,18 +296,17 @@ def structural_latency_s(run: LiveRun, others: Sequence[LiveRun]) -> Floats:
             uplink_s=(up_s,) * (len(numbers) - 1),
             downlink_s=(down_s,) * (len(numbers) - 1),
             arrival_s=requests.offsets_s,
-            node=np.zeros(count, np.int32),
+            node=np.zeros(len(target), np.int32),
         )
         beliefs = [Beliefs(lambda decider, target: TransferEstimate(0.0)) for _ in gateways]
         world = World(columns, kinds(gateways[0])[1:], [kinds(one)[0] for one in gateways], decider=requests.gateway)
         trail = simulate(world, PolicySetup(decide_for, beliefs))
-        alone_s = np.choose(target, execution_s)
-        done_s = (
-            alone_s if trail.execution_s is None else np.where(np.isnan(trail.execution_s[:]), alone_s, trail.execution_s[:])
-        )
-        for at, one, _ in batching if step < BATCH_STEPS else ():
+        done_s = np.choose(target, execution_s)
+        if trail.execution_s is not None:
+            done_s = np.where(np.isnan(trail.execution_s[:]), done_s, trail.execution_s[:])
+        for at, number in batching if step < BATCH_STEPS else ():
             there = valid & (box == at)
-            execution_s[one.number][there] *= np.clip(live_s[there] / done_s[there], 1.0 / LARGEST_STEP, LARGEST_STEP)
+            execution_s[number][there] *= np.clip(live_s[there] / done_s[there], 1.0 / LARGEST_STEP, LARGEST_STEP)
     latency_s: Floats = np.array(trail.queue_s[:]) + done_s + up_s + down_s + overhead_s
     return latency_s
 
@@ -316,11 +320,11 @@ def _with_varying_batches(unit: Unit) -> Unit:
 
 def _ranked(network: str, rows: Sequence[Comparison]) -> Ranking:
     rows = [row for row in rows if not row.void and len(row.live_means_s) > 1]
-    live = sorted(rows, key=lambda row: row.live.mean_s)
+    live = sorted(rows, key=lambda row: row.live[0])
     inverted = tuple(
         (better.policy, worse.policy)
         for better, worse in combinations(live, 2)
-        if max(better.live_means_s) < min(worse.live_means_s) and better.predicted.mean_s > worse.predicted.mean_s
+        if max(better.live_means_s) < min(worse.live_means_s) and better.predicted[0] > worse.predicted[0]
     )
-    predicted = sorted(rows, key=lambda row: row.predicted.mean_s)
+    predicted = sorted(rows, key=lambda row: row.predicted[0])
     return Ranking(network, tuple(row.policy for row in live), tuple(row.policy for row in predicted), inverted)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from math import inf
 from pathlib import Path
@@ -37,7 +37,7 @@ from simnmt.live.engine import EngineSettings
 from simnmt.live.engine_process import EngineProcess
 from simnmt.live.gateway import GatewaySettings, LiveGateway
 from simnmt.live.model_engines import ModelEngines
-from simnmt.live.replay import ReplaySettings, Sending, send
+from simnmt.live.replay import ReplaySettings, send
 from simnmt.live.server import FrontSettings, LiveServer
 from simnmt.results.live_log import DecisionRecord, LiveLog, RequestRecord, read_live_log
 from simnmt.service.client import DelayedTransport
@@ -45,6 +45,8 @@ from simnmt.service.http_server import Access, Limits
 from simnmt.service.load import LoadLog
 
 Progress = Callable[[str], None]
+FIGURES = ("mean_s", "p50_s", "p95_s", "offloaded_share")
+"""Names of the figures of one run, or of their means over runs; shape (4,)."""
 REFERENCE_EVERY_S = 1.0
 """Time between the reference executions of an idle engine."""
 IDLE_S = 0.02
@@ -53,34 +55,14 @@ USUAL_S = 3e-4
 """Handover and turnaround where none was measured."""
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """The figures of one run, or their means over runs."""
+def figures_of(latency_s: Floats, target: NDArray[np.int64]) -> Floats:
+    """Return the `FIGURES` of requests."""
+    return np.array([latency_s.mean(), *np.quantile(latency_s, (0.5, 0.95)), (target > 0).mean()])
 
-    mean_s: float
-    p50_s: float
-    p95_s: float
-    offloaded_share: float
 
-    @classmethod
-    def of(cls, latency_s: Floats, target: NDArray[np.int64]) -> Figures:
-        """Return the figures of requests."""
-        p50_s, p95_s = np.quantile(latency_s, (0.5, 0.95)).tolist()
-        return cls(float(latency_s.mean()), p50_s, p95_s, float((target > 0).mean()))
-
-    @classmethod
-    def mean_of(cls, runs: Sequence[Figures]) -> Figures:
-        """Return the mean of each figure."""
-        return cls(*np.mean([astuple(run) for run in runs], axis=0).tolist())
-
-    def errors(self, live: Figures) -> Figures:
-        """Return the errors against live figures: relative, and the difference of the offloaded shares."""
-        return Figures(
-            self.mean_s / live.mean_s - 1.0,
-            self.p50_s / live.p50_s - 1.0,
-            self.p95_s / live.p95_s - 1.0,
-            self.offloaded_share - live.offloaded_share,
-        )
+def errors_of(simulated: Floats, live: Floats) -> Floats:
+    """Return the errors of `FIGURES`: relative, and the difference of the offloaded shares."""
+    return np.append(simulated[:3] / live[:3], simulated[3] - live[3]) - [1.0, 1.0, 1.0, 0.0]
 
 
 def gateways_of(unit: Unit) -> tuple[Unit, ...]:
@@ -94,30 +76,23 @@ def gateways_of(unit: Unit) -> tuple[Unit, ...]:
 class Box:
     """A box that executes requests: the gateway of a site, or a device behind all gateways."""
 
-    unit: Unit
-    """As its gateway serves it, or as the first gateway sees it."""
+    name: str
+    """The device, with the site of a gateway."""
     number: int
     """Number of its target."""
+    target: Target
     gateway: int | None
     """Number of the gateway that it is; None behind."""
-
-    @property
-    def target(self) -> Target:
-        """The target that it is."""
-        return self.unit.case.targets[self.number]
-
-    @property
-    def name(self) -> str:
-        """The device, with the site of a gateway."""
-        at_site = self.gateway is not None and self.unit.site is not None
-        return f"{self.target.device} at {self.unit.site_name}" if at_site else self.target.device
 
 
 def boxes_of(unit: Unit) -> list[Box]:
     """Return the boxes of a unit: the gateways, then the devices behind."""
     gateways = gateways_of(unit)
-    behind = [Box(gateways[0], number, None) for number in range(1, len(gateways[0].case.targets))]
-    return [Box(gateway, 0, number) for number, gateway in enumerate(gateways)] + behind
+    (first, *behind), boxes = gateways[0].case.targets, list[Box]()
+    for number, gateway in enumerate(gateways):
+        name = first.device if gateway.site is None else f"{first.device} at {gateway.site_name}"
+        boxes.append(Box(name, 0, gateway.case.targets[0], number))
+    return boxes + [Box(target.device, number, target, None) for number, target in enumerate(behind, start=1)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,8 +107,8 @@ class LiveRun:
     """Usual time at each box from sending a sentence to an idle engine to the begin of its execution."""
     turnaround_s: tuple[float, ...]
     """Usual time at each box from the end of an execution to the begin of the next one that waits."""
-    references_s: Mapping[str, Floats]
-    """By name of the box."""
+    references_s: tuple[Floats, ...]
+    """Seconds of the reference executions of each box."""
     decides_again: bool
     """True if the policy, given what each gateway had measured, makes the same decisions again."""
 
@@ -152,7 +127,7 @@ class LiveRun:
         """Number of the box of each request's target, in the order of `boxes_of`."""
         return np.where(self.target == 0, self.requests.gateway, self.target + len(gateways_of(self.unit)) - 1)
 
-    def figures(self, latency_s: Floats, gateway: int | None = None) -> Figures:
+    def figures(self, latency_s: Floats, gateway: int | None = None) -> Floats:
         """Return the figures of the valid requests with such latencies, of one gateway or of all.
 
         Raises `SimnmtError` if no request is valid.
@@ -160,7 +135,7 @@ class LiveRun:
         rows = self.valid if gateway is None else self.valid & (self.requests.gateway == gateway)
         if not rows.any():
             raise SimnmtError(f"a live run of {self.policy} answered no request as decided: {self.log.fault}")
-        return Figures.of(latency_s[rows], self.log.target[rows])
+        return figures_of(latency_s[rows], self.log.target[rows])
 
     def link_s(self) -> tuple[Floats, Floats]:
         """Return the seconds that the network prescribes for each request on its way to its target and back."""
@@ -202,53 +177,51 @@ def _engine_gaps_s(requests: Sequence[RequestRecord], device: str) -> tuple[floa
 
 
 def unit_at(plan: RunPlan, network: str, replication: int) -> Unit:
-    """Return what is validated: the first workload, or all sites. Raises `InputError` for sites that no gateway can be."""
-    template = replace(
-        live_unit(plan), network=network, links=plan.networks[network], replication=replication, keeps_requests=False, site=None
-    )
-    for site in plan.sites:
-        if not site.has_device:
-            raise InputError(f"site {site.name} has no gateway", remedy=f"give sites.{site.name}.devices")
-        if len(site.cases) > 1:
-            what = f"site {site.name} has several workloads, and a live gateway serves one"
-            raise InputError(what, remedy=f"name one in sites.{site.name}.workloads")
-        if plan.scenario.sites[site.name].count > 1:
-            what = f"site {site.name} is several sites, and this is one gateway"
-            raise InputError(what, remedy=f"set sites.{site.name}.count=1")
-    if plan.sites and not plan.is_mixed:
-        raise InputError("the sites share no devices, and here they do", remedy="remove share_devices")
-    return mixed_units(plan, template) if plan.sites else template
+    """Return what is validated: the first workload, or all sites."""
+    links, first = plan.networks[network], live_unit(plan)
+    unit = replace(first, network=network, links=links, replication=replication, keeps_requests=False, site=None)
+    return mixed_units(plan, unit) if plan.sites else unit
 
 
-def check(unit: Unit, policies: Sequence[str]) -> None:
-    for gateway in gateways_of(unit):
+def _refuse(is_wrong: bool, what: str, remedy: str) -> None:
+    if is_wrong:
+        raise InputError(what, remedy=remedy)
+
+
+def check(plan: RunPlan, policies: Sequence[str]) -> None:
+    """Raise `InputError` for a scenario that cannot run live on one box, and for policies that cannot be deployed."""
+    for name, site in ((site.name, site) for site in plan.sites):
+        _refuse(not site.has_device, f"site {name} has no gateway", f"give sites.{name}.devices")
+        what = f"site {name} has several workloads, and a live gateway serves one"
+        _refuse(len(site.cases) > 1, what, f"name one in sites.{name}.workloads")
+        copies = plan.scenario.sites[name].count
+        _refuse(copies > 1, f"site {name} is several sites, and this is one gateway", f"set sites.{name}.count=1")
+    is_apart = bool(plan.sites) and not plan.is_mixed
+    _refuse(is_apart, "the sites share no devices, and here they do", "remove share_devices")
+    for gateway in gateways_of(unit_at(plan, next(iter(plan.networks)), 0)):
+        case = gateway.case
         for policy in policies:
             deployable_policy(gateway, policy)
-        if gateway.case.arrivals.discipline != "open":
-            what = f"workload {gateway.case.name} has no arrivals of its own, which a validation replays"
-            raise InputError(what, remedy="give it such as arrivals: {kind: poisson, rate_rps: 5}")
-        if routes_of(gateway).access is not None:
-            remedy = "validate a scenario that begins at its gateway"
-            raise InputError("requests reach the first device over a link", remedy=remedy)
-        if gateway.case.loads:
-            what = "which models are in memory depends on earlier runs, so a validation keeps all of them there"
-            raise InputError(what, remedy="leave memory_gb out, or give evict: never")
-        for target in gateway.case.targets:
-            target_of(gateway, target.device)
-            if gateway.scenario.count_of(target.device, gateway.case.name) > 1:
-                remedy = f"set devices.{target.device}.count=1"
-                raise InputError(f"{target.device} is several boxes, and this is one", remedy=remedy)
+        what = f"workload {case.name} has no arrivals of its own, which a validation replays"
+        _refuse(case.arrivals.discipline != "open", what, "give it such as arrivals: {kind: poisson, rate_rps: 5}")
+        has_access, what = routes_of(gateway).access is not None, "requests reach the first device over a link"
+        _refuse(has_access, what, "validate a scenario that begins at its gateway")
+        what = "which models are in memory depends on earlier runs, so a validation keeps all of them there"
+        _refuse(case.loads, what, "leave memory_gb out, or give evict: never")
+        for device in (target_of(gateway, target.device).device for target in case.targets):
+            boxes = gateway.scenario.count_of(device, case.name)
+            _refuse(boxes > 1, f"{device} is several boxes, and this is one", f"set devices.{device}.count=1")
 
 
 def engines_of(
-    plan: RunPlan, unit: Unit, folder: Path, given: Mapping[str, EngineSettings], any_model: bool
-) -> list[EngineSettings | ModelEngines]:
-    """Return how the engines of each box are loaded, each box on a processor of its own if there are enough.
+    plan: RunPlan, folder: Path, given: Mapping[str, EngineSettings], any_model: bool
+) -> list[EngineProcess | ModelEngines]:
+    """Return the engines of all boxes, each box on a processor of its own if there are enough.
 
     Engines that share a processor run no reference executions, which would slow the others down.
     """
     allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    boxes, engines = boxes_of(unit), list[EngineSettings | ModelEngines]()
+    boxes, engines = boxes_of(unit_at(plan, next(iter(plan.networks)), 0)), list[EngineProcess | ModelEngines]()
     # The first gateway and the devices behind come first, the other gateways last.
     order = sorted(range(len(boxes)), key=lambda number: bool(boxes[number].gateway))
     every_s = REFERENCE_EVERY_S if not allowed or len(boxes) <= len(allowed) else inf
@@ -257,27 +230,25 @@ def engines_of(
         cpus = (allowed[order.index(number) % len(allowed)],) if allowed else ()
         place = folder / f"engine {number}"
         place.mkdir()
-        if box.gateway is None and holds_models(plan, device):
-            if device in given:
-                engines.append(ModelEngines(dict.fromkeys(plan.cases, given[device])))
-            else:
-                engines.append(model_engines(plan, device, place, {}, any_model, cpus=cpus))
-        else:
+        if box.gateway is not None or not holds_models(plan, device):
             settings = given.get(device) or engine_settings(box.target, place, cpus=cpus)
-            engines.append(replace(settings, reference_every_s=every_s))
+            engines.append(EngineProcess(replace(settings, reference_every_s=every_s)))
+        elif device in given:
+            engines.append(ModelEngines(dict.fromkeys(plan.cases, given[device])))
+        else:
+            engines.append(model_engines(plan, device, place, {}, any_model, cpus=cpus))
     return engines
 
 
 async def replayed_runs(
     plan: RunPlan,
     policies: Sequence[str],
-    settings: Sequence[EngineSettings | ModelEngines],
+    engines: Sequence[EngineProcess | ModelEngines],
     folder: Path,
     any_model: bool,
     progress: Progress,
 ) -> list[LiveRun]:
     """Replay every policy on every network once a replication, in another order each time."""
-    engines = [EngineProcess(one) if isinstance(one, EngineSettings) else one for one in settings]
     runs = list[LiveRun]()
     try:
         progress("loading the engines")
@@ -330,23 +301,20 @@ async def _live_run(
         for box, engine, of_box in zip(boxes, engines, options, strict=True):
             if box.gateway is None:
                 urls[box.target.device] = await url_of(LiveServer(engine, behind, Access(), Limits(), **of_box))
-        sendings, transports = list[Sending](), list[DelayedTransport]()
-        for number, (of_site, pair, engine, of_box) in enumerate(zip(gateways, pairs, engines, options, strict=False)):
+        replays, transports = list[ReplaySettings](), list[DelayedTransport]()
+        for of_site, (source, target), engine, of_box in zip(gateways, pairs, engines, options, strict=False):
             assert isinstance(engine, EngineProcess)
-            at_site = replace(front, source=pair[0], target=pair[1])
+            at_site = replace(front, source=source, target=target)
             settings = GatewaySettings(of_site, policy, urls, at_site, any_model=any_model, offload_s=60.0, delays=True)
             gateway = LiveGateway(settings, engine, **of_box)
-            replay = ReplaySettings(await url_of(gateway), source=pair[0], target=pair[1], timeout_s=180.0, connections=1_000)
-            sendings.append(Sending(requests.at(number), replay))
+            url = await url_of(gateway)
+            replays.append(ReplaySettings(url, source=source, target=target, timeout_s=180.0, connections=1_000))
             transports += gateway.transports
-        load = _joined(await send(sendings, transports=transports), requests.gateway)
+        load = await send(requests, replays, transports=transports)
     logs = [read_live_log(path) for path in paths]
-    seconds = [np.array([one.execution_s for one in log.references]) for log in logs]
-    references_s = dict(zip((box.name for box in boxes), seconds, strict=True))
-    gaps_s = [
-        _engine_gaps_s(log.requests, "server" if box.gateway is None else box.target.device)
-        for box, log in zip(boxes, logs, strict=True)
-    ]
+    references_s = tuple(np.array([one.execution_s for one in log.references]) for log in logs)
+    devices = ["server" if box.gateway is None else box.target.device for box in boxes]
+    gaps_s = [_engine_gaps_s(log.requests, device) for log, device in zip(logs, devices, strict=True)]
     handover_s, turnaround_s = zip(*gaps_s, strict=True)
     decides_again = all(_decides_again(gateway, policy, log) for gateway, log in zip(gateways, logs, strict=False))
     return LiveRun(unit, policy, requests, load, handover_s, turnaround_s, references_s, decides_again)
@@ -355,17 +323,6 @@ async def _live_run(
 def _languages(workload: str) -> tuple[str, str]:
     source, _, target = workload.partition("-")
     return source, target
-
-
-def _joined(logs: Sequence[LoadLog], gateway: NDArray[np.int32]) -> LoadLog:
-    """Return the logs of all gateways as one; `gateway`: number of that of each request."""
-    joined = replace(LoadLog.of(len(gateway)), begin_s=logs[0].begin_s)
-    for number, log in enumerate(logs):
-        for field in fields(log):
-            if isinstance(column := getattr(log, field.name), np.ndarray):
-                getattr(joined, field.name)[gateway == number] = column
-        joined.fault = joined.fault or log.fault
-    return joined
 
 
 def _decides_again(unit: Unit, policy: str, log: LiveLog) -> bool:

@@ -143,20 +143,18 @@ class AttentionalModel(RecurrentDecoder):
                     scale = 1.0 if isinstance(module, nn.Embedding) else 1.0 / math.sqrt(weight.shape[1])
                     weight.uniform_(-1.0, 1.0).mul_(scale)
 
-    def along(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> tuple[Tensor, Tensor]:
+    def along(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
         # Everything that does not depend on the previous state is computed for all positions at once.
         states, _, behind = self.read_source(src, src_lengths)
         keys, values = self.bottom.look_at(states)
-        kept = self.bottom.cell.zeros(len(src), self.bottom.hidden, values)
-        outputs, weights = list[Tensor](), list[Tensor]()
+        kept, outputs = self.bottom.cell.zeros(len(src), self.bottom.hidden, values), list[Tensor]()
         for fed in self.bottom.feed(self.dropout(self.tgt_embedding(tgt_in))).unbind(1):
-            kept, step_weights = self.bottom.step(fed, kept, keys, values, behind)
+            kept, _ = self.bottom.step(fed, kept, keys, values, behind)
             outputs.append(kept[0])
-            weights.append(step_weights)
         states = torch.stack(outputs, dim=1)
         for layer in self.stack:
             states = layer(states)
-        return states, torch.stack(weights, dim=1)
+        return states
 
     def encode(self, src: Tensor, src_lengths: Tensor) -> Memory:
         states, _, _ = self.read_source(src, src_lengths)

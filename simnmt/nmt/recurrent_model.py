@@ -18,7 +18,6 @@ from torch.nn.functional import linear
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from simnmt.nmt.architecture import AttentionalArchitecture, RecurrentArchitecture
-from simnmt.nmt.errors import NmtError
 from simnmt.nmt.step_model import HalfLinear, Memory, Slots, StepModel
 
 Kept = tuple[Tensor, ...]
@@ -119,18 +118,12 @@ class RecurrentDecoder(StepModel):
         self.dropout = nn.Dropout(dropout)
 
     @abstractmethod
-    def along(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return the inputs of the output layer [batch, tgt_len, width] along the reference, and the attention weights."""
+    def along(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
+        """Return the inputs of the output layer along the reference, [batch, tgt_len, width]."""
 
     def forward(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
-        logits: Tensor = self.projection(self.dropout(self.along(src, src_lengths, tgt_in)[0]))
+        logits: Tensor = self.projection(self.dropout(self.along(src, src_lengths, tgt_in)))
         return logits
-
-    def attention(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
-        _, weights = self.along(src, src_lengths, tgt_in)
-        if weights is None:
-            raise NmtError("a model without attention aligns nothing")
-        return weights
 
     def read_source(self, src: Tensor, src_lengths: Tensor) -> tuple[Tensor, Kept, Tensor | None]:
         """Return the encoder's states, [batch, src_len, width], 0 behind a source's end; its last state; and `behind`."""
@@ -160,15 +153,15 @@ class RecurrentModel(RecurrentDecoder):
         cells = nn.LSTM if both else nn.GRU
         super().__init__(architecture, cells, width // 2 if both else width, layers, both, dropout, architecture.pad_token)
         self.decoder = cells(architecture.embedding, width, layers, batch_first=True, dropout=self.between)
-        self.attends = architecture.attention == "general"
-        self.score = nn.Linear(width, width, bias=False) if self.attends else None
-        self.combine = nn.Linear(2 * width, width, bias=False) if self.attends else None
+        attends = architecture.attention == "general"
+        self.score = nn.Linear(width, width, bias=False) if attends else None
+        self.combine = nn.Linear(2 * width, width, bias=False) if attends else None
         self.projection = nn.Linear(width, self.vocab)
-        self.source_width = 2 * width if self.attends else 0
+        self.source_width = 2 * width if attends else 0
         self._cell = CELLS["lstm"] if both else _TORCH_GRU
         self._half_cells: list[tuple[HalfLinear, HalfLinear]] = []
 
-    def along(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> tuple[Tensor, Tensor | None]:
+    def along(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
         values, last, behind = self._read(src, src_lengths)
         start = last if len(last) > 1 else last[0]
         states, _ = run_layer(self.decoder, self.dropout(self.tgt_embedding(tgt_in)), start)
@@ -188,7 +181,7 @@ class RecurrentModel(RecurrentDecoder):
             output = state[0]
             after += state
         keys, values = source.chunk(2, dim=2)
-        return self._combined(output[:, None], keys, values, behind)[0][:, 0], tuple(after)
+        return self._combined(output[:, None], keys, values, behind)[:, 0], tuple(after)
 
     def halve(self) -> None:
         self._half_cells = [
@@ -212,13 +205,10 @@ class RecurrentModel(RecurrentDecoder):
             for feed, recur, feed_bias, recur_bias in self.decoder.all_weights
         ]
 
-    def _combined(self, states: Tensor, keys: Tensor, values: Tensor, behind: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Return the input of the output layer for decoder states [rows, tokens, hidden], of the same shape, and the weights.
-
-        The attention weights are [rows, tokens, src_len]; None without attention.
-        """
+    def _combined(self, states: Tensor, keys: Tensor, values: Tensor, behind: Tensor | None) -> Tensor:
+        """Return the input of the output layer for decoder states [rows, tokens, hidden], of the same shape."""
         if self.combine is None:
-            return states, None
+            return states
         scores = torch.bmm(states, keys.transpose(1, 2))
         weights = (scores if behind is None else scores.masked_fill(behind[:, None], float("-inf"))).softmax(dim=2)
-        return torch.tanh(self.combine(torch.cat((torch.bmm(weights, values), states), dim=2))), weights
+        return torch.tanh(self.combine(torch.cat((torch.bmm(weights, values), states), dim=2)))

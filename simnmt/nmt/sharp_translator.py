@@ -24,7 +24,7 @@ from simnmt.kernels.sharp_reference import ReferenceMember, reference_decode, re
 from simnmt.nmt.attentional_model import AttentionalModel, DenseBlock, RecurrentLayer
 from simnmt.nmt.errors import NmtError, within_memory
 from simnmt.nmt.sentence_decoder import MOST_TARGET_TOKENS, DecodeRequest, Hypothesis, WholeBatchDecoder
-from simnmt.nmt.source_lines import LONGEST_SOURCE, LineCoder, SourceLine
+from simnmt.nmt.source_lines import LONGEST_SOURCE, LineCoder
 from simnmt.nmt.translation import TextTranslator, check_search, load_folder
 from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
 from simnmt.profile.decoder_settings import DecoderSettings
@@ -230,7 +230,3 @@ class SharpTextTranslator(TextTranslator):
     def decoder(self) -> WholeBatchDecoder:
         """See `TextTranslator`."""
         return self.translator.sentence_decoder(mini(1), lambda source: candidates_of(self.lists, source))
-
-    def attended(self, line: SourceLine, hypothesis: Hypothesis) -> Callable[[], Sequence[int]]:
-        """See `TextTranslator`."""
-        return lambda: hypothesis.attended

@@ -1,6 +1,6 @@
 """Lines of text to translate, as source tokens with the limit of their outputs, and their translations; needs no torch.
 
-Where a decoder emits the unknown token, the source word to which the attention of that step points replaces it (SHARP-01).
+Where the sharp decoder emits the unknown token, the source word to which that step attends most replaces it (SHARP-01).
 Pieces are written as by sentencepiece: normalised, with `▁` in place of a blank.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
@@ -73,8 +73,6 @@ class LineCoder:
     """The longest source, and the most target tokens; None: sources of `LONGEST_SOURCE`, targets of any length."""
     max_len: int | None = None
     """Most target tokens, by default twice the source's and 10."""
-    keep_unknown: bool = False
-    """Whether every unknown word is written as `UNKNOWN`, not replaced by means of the attention."""
 
     def lines(self, texts: Sequence[str]) -> list[SourceLine]:
         """Encode lines of text."""
@@ -85,20 +83,14 @@ class LineCoder:
             lines.append(SourceLine(text, ids, cut, target_limit(len(ids), self.max_len, self.positions)))
         return lines
 
-    def translation(
-        self, line: SourceLine, hypothesis: Hypothesis, attended: Callable[[], Sequence[int]] | None = None
-    ) -> Translation:
-        """Return the translation of a line.
-
-        `attended` returns the source position to which the step of each token attends most; it is called only if a token is
-        unknown. None for a model without attention, whose unknown tokens stay.
-        """
+    def translation(self, line: SourceLine, hypothesis: Hypothesis) -> Translation:
+        """Return the translation of a line; its unknown tokens stay if the decoder did not keep what they attend to."""
         tokens = hypothesis.tokens
-        unknown, replaced = sum(token == self.unk_token for token in tokens), 0
-        if not unknown or self.keep_unknown or attended is None:
+        unknown, replaced = tokens.count(self.unk_token), 0
+        if not unknown or not hypothesis.attended:
             text = self.target.decode([tokens])[0]
         else:
-            pieces = zip(self.target.pieces(tokens), tokens, attended(), strict=True)
+            pieces = zip(self.target.pieces(tokens), tokens, hypothesis.attended, strict=True)
             target = [place if token == self.unk_token else piece for piece, token, place in pieces]
             text, replaced = replace_unknown(target, self.source.cut(line.text)[: len(line.ids) - 1])
         score, ended = hypothesis.score, len(tokens) < line.most

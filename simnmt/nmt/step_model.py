@@ -239,8 +239,6 @@ class StepModel(nn.Module, ABC):
     architecture: Architecture
     body: Callable[..., Any]
     """The step up to the output layer, as the model's slots call it."""
-    attends = True
-    """Whether the model has attention to the source."""
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
@@ -283,10 +281,6 @@ class StepModel(nn.Module, ABC):
     @abstractmethod
     def slots(self, rows: int) -> Slots:
         """Return empty slots with room for `rows` rows, which grows when needed."""
-
-    @abstractmethod
-    def attention(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
-        """Return the attention weights of each step, [batch, tgt_len, src_len], which sum to 1; arguments as of `forward`."""
 
     def project(self, hidden: Tensor) -> Tensor:
         """Apply the output layer: [rows, width] to logits [rows, vocab], which the caller may change."""

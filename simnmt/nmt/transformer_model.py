@@ -34,8 +34,6 @@ class TransformerModel(StepModel):
         super().__init__(architecture)
         self.family, self.heads = FAMILIES[architecture.kind], architecture.heads
         self.hf = hf or _random_model(architecture, dropout)
-        # A source of a model of many languages begins with the token of its language, which `LineCoder` does not count.
-        self.attends = not self.family.multilingual
         if not hasattr(self.hf, "final_logits_bias"):
             self.register_buffer("_no_bias", self.hf.lm_head.weight.new_zeros(architecture.vocab), persistent=False)
 
@@ -61,23 +59,9 @@ class TransformerModel(StepModel):
         return logits + self.hf.final_logits_bias if hasattr(self.hf, "final_logits_bias") else logits
 
     def forward(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
-        logits: Tensor = self._whole_pass(src, src_lengths, tgt_in).logits
-        return logits
-
-    def attention(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
-        """Return the mean of the heads of the last layer but one, which aligns best (Garg et al., 2019)."""
-        usual = self.hf.config._attn_implementation
-        self.hf.set_attn_implementation("eager")  # the fast ones do not keep the weights
-        try:
-            attentions = self._whole_pass(src, src_lengths, tgt_in, output_attentions=True).cross_attentions
-        finally:
-            self.hf.set_attn_implementation(usual)
-        weights: Tensor = attentions[max(len(attentions) - 2, 0)].mean(dim=1)
-        return weights
-
-    def _whole_pass(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor, **options: bool) -> Any:
         mask = _source_mask(src, src_lengths)
-        return self.hf(input_ids=src, attention_mask=mask, decoder_input_ids=tgt_in, use_cache=False, **options)
+        logits: Tensor = self.hf(input_ids=src, attention_mask=mask, decoder_input_ids=tgt_in, use_cache=False).logits
+        return logits
 
     def encode(self, src: Tensor, src_lengths: Tensor) -> Memory:
         """Read the sources; the memory is the keys and values of each layer, as `room` has them."""

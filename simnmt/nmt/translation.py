@@ -22,7 +22,7 @@ from simnmt.nmt.models import LoadedModel, load_model
 from simnmt.nmt.output_layer import Output
 from simnmt.nmt.pretrained_tokenizer import Languages, is_pretrained, load_pretrained
 from simnmt.nmt.search import Search
-from simnmt.nmt.sentence_decoder import DecodeRequest, Hypothesis, SentenceDecoder
+from simnmt.nmt.sentence_decoder import DecodeRequest, SentenceDecoder
 from simnmt.nmt.source_lines import LineCoder, SourceLine, Translation, load_subwords
 from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.subwords import UNKNOWN, Subwords, Tokeniser
@@ -65,10 +65,6 @@ class TextTranslator(ABC):
     def decoder(self) -> SentenceDecoder:
         """Return an empty decoder."""
 
-    @abstractmethod
-    def attended(self, line: SourceLine, hypothesis: Hypothesis) -> Callable[[], Sequence[int]] | None:
-        """Return what returns the attended position of each token; see `LineCoder.translation`."""
-
     def stream(self, lines: Iterable[str]) -> Iterator[Translation]:
         """Yield a translation per line, in order; read a batch, or a collection, whenever the batcher has too few lines.
 
@@ -98,7 +94,7 @@ class TextTranslator(ABC):
             waits = move is None and is_idle
             for number, hypothesis in finished:
                 line = in_work.pop(number)
-                done[number] = coder.translation(line, hypothesis, self.attended(line, hypothesis))
+                done[number] = coder.translation(line, hypothesis)
             while written in done:
                 yield done.pop(written)
                 written += 1
@@ -128,8 +124,6 @@ class Translator(TextTranslator):
     """How lines are batched; None: as `parse_batching` does by default."""
     max_len: int | None = None
     """Most tokens of a translation, by default twice the source's and 10."""
-    keep_unknown: bool = False
-    """Whether every unknown word is written as its mark, not replaced by means of the attention."""
 
     def __post_init__(self) -> None:
         check_search(self.beam, self.max_len, self.model.vocab)
@@ -145,7 +139,6 @@ class Translator(TextTranslator):
         device: str = "cpu",
         threads: int | None = None,
         vocabulary: Path | None = None,
-        direction: str | None = None,
         languages: Languages = Languages(),  # noqa: B008 - frozen
         **options: Any,
     ) -> Translator:
@@ -155,7 +148,7 @@ class Translator(TextTranslator):
             folder: the folder, or the id.
             device: cpu, cuda or cuda:0.
             threads: threads of torch in this process from now on.
-            vocabulary, direction: a bundle that `simnmt vocab build` made of this model, see `load_vocabulary`.
+            vocabulary: a bundle that `simnmt vocab build` made of this model, see `load_vocabulary`.
             languages: what the text is translated from and to, for models of Hugging Face that need it.
             options: the fields `beam`, `fused`, `batching` and `max_len` of `Translator`.
 
@@ -178,9 +171,7 @@ class Translator(TextTranslator):
         if vocabulary is not None:
             from simnmt.nmt.vocabulary.restricted_vocabulary import load_vocabulary
 
-            part = load_vocabulary(vocabulary, model, direction=direction)
-        elif direction:
-            raise NmtError("--direction is for a bundle", remedy="name the bundle with --vocabulary")
+            part = load_vocabulary(vocabulary, model)
         return cls(model, source, target, vocabulary=part, **options)
 
     def encode(self, lines: Iterable[str]) -> list[list[int]]:
@@ -189,14 +180,11 @@ class Translator(TextTranslator):
 
     def coder(self) -> LineCoder:
         model = self.model
-        return LineCoder(self.source, self.target, model.unk_token, model.max_positions, self.max_len, self.keep_unknown)
+        return LineCoder(self.source, self.target, model.unk_token, model.max_positions, self.max_len)
 
     def decoder(self) -> Decoder:
         output = Output(self.fused, self.vocabulary)
         return Decoder(self.model, self.batching or parse_batching(), Search(self.beam, scored=True), output)
-
-    def attended(self, line: SourceLine, hypothesis: Hypothesis) -> Callable[[], Sequence[int]] | None:
-        return (lambda: attended_positions(self.model, line.ids, hypothesis.tokens)) if self.model.attends else None
 
 
 def check_search(beam: int, max_len: int | None, vocab: int) -> None:
@@ -218,32 +206,12 @@ def load_folder(folder: Path) -> tuple[LoadedModel, Subwords, Subwords]:
     return loaded, source, target
 
 
-@torch.inference_mode()
-def attended_positions(model: StepModel, source: Sequence[int], target: Sequence[int]) -> list[int]:
-    """Return the source position to which the step of each target token attends most; the first of equals.
-
-    `source`: tokens, the end mark included; `target`: tokens, without the end mark. Feeding a finished translation again is
-    cheaper than keeping the attention of each step of each search: only the few translations with an unknown word need it.
-    """
-    src, src_lengths, tgt_in = (
-        torch.tensor(values, device=model.device) for values in ([source], [len(source)], [[model.start_token, *target[:-1]]])
-    )
-    positions: list[int] = model.attention(src, src_lengths, tgt_in)[0].argmax(dim=1).tolist()
-    return positions
-
-
 NOTES = 5
 """Most lines too long that are reported one by one; the rest is only counted."""
 
 
-def report_problems(
-    translations: Iterable[Translation], note: Callable[[str], None], why_unknown: str
-) -> Iterator[Translation]:
-    """Yield the translations unchanged, and call `note` with each problem.
-
-    Problems are lines that were too long, translations that did not end, and unknown words that stay, with the reason
-    `why_unknown`.
-    """
+def report_problems(translations: Iterable[Translation], note: Callable[[str], None]) -> Iterator[Translation]:
+    """Yield the translations unchanged; call `note` for lines too long, translations that did not end, and unknown words."""
     cut = unfinished = unknown = 0
     for number, translation in enumerate(translations, 1):
         cut, unfinished = cut + translation.cut, unfinished + (not translation.ended)
@@ -254,7 +222,7 @@ def report_problems(
     for count, what in (
         (cut if cut > NOTES else 0, "lines in all were too long"),
         (unfinished, "translations were stopped at their greatest length"),
-        (unknown, f"unknown words written as {UNKNOWN}, for {why_unknown}"),
+        (unknown, f"unknown words written as {UNKNOWN}"),
     ):
         if count:
             note(f"{count:,} {what}")

@@ -5,10 +5,10 @@ Each room owns the configuration of what it builds; `parts` has what belongs to 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from math import ceil
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -43,28 +43,6 @@ END_NODE = "end_node"
 """Name of the device of which every end node has one."""
 ClockKind = Literal["pace", "spread", "time"]
 """`time`: the time of the run, which `arrival` and `own` mean."""
-
-
-class SingleSite(NamedTuple):
-    """One of the sites of a scenario, with each of `count` sites for itself."""
-
-    name: str
-    """`berlin`, or `branches-3`."""
-    site: str
-    """Name under which it is declared."""
-    copy: int
-    """Its number of `count`, from 1."""
-    share: float
-
-
-class DrawnLine(NamedTuple):
-    """The mean RTTs of one link at the sites of one name."""
-
-    site: str
-    network: str
-    link: Key
-    mean_ms: list[float]
-    """Means of the `count` sites, in milliseconds."""
 
 
 class FitConfiguration(Configuration):
@@ -216,13 +194,7 @@ class ScenarioConfiguration(Configuration):
         Policies of a site without a first device send everything to the device behind. In place of the first device there is
         then a stand-in with the profile of that one (`own_device` is None).
 
-        Args:
-            site: name under which it is declared.
-            copy: its number of `count`, from 1, by which it draws the laws of `rtt_mean_ms`.
-
-        Example:
-            >>> scenario.at("berlin").networks["today"].rtt_mean_ms  # doctest: +SKIP
-            20.0
+        `copy`: its number of `count`, from 1, by which it draws the laws of `rtt_mean_ms`.
         """
         part = self.sites[site]
         end_nodes = {} if part.end_nodes is None else {"end_nodes": part.end_nodes}
@@ -260,26 +232,20 @@ class ScenarioConfiguration(Configuration):
         names = self.sites[site].workloads
         return [name for name in self.workloads if names is None or name in names]
 
-    @property
-    def single_sites(self) -> Iterator[SingleSite]:
-        """The sites with each of `count` for itself, in the order of the scenario; none without `sites`."""
-        for name, site in self.sites.items():
-            for copy in range(1, site.count + 1):
-                yield SingleSite(name if site.count == 1 else f"{name}-{copy}", name, copy, site.share)
-
     def _drawn_mean_ms(self, site: str, copy: int, link: Key, law: DrawnNumber) -> float:
         # By the link, and not by the network: a far site is far on every network that the scenario compares.
         return law.draw(stream(self.seed, copy, "/".join(map(str, ("rtt_mean_ms", site, *link)))))
 
     @property
-    def drawn_lines(self) -> Iterator[DrawnLine]:
-        """What each site draws by the laws of `rtt_mean_ms`, in the order of the scenario."""
-        for name, site in self.sites.items():
-            for network, line in {**self.networks, **site.networks}.items():
-                for link, part in links_of(line):
-                    if isinstance(law := part.rtt_mean_ms, DrawnNumber):
-                        copies = range(1, site.count + 1)
-                        yield DrawnLine(name, network, link, [self._drawn_mean_ms(name, copy, link, law) for copy in copies])
+    def drawn_means_ms(self) -> dict[tuple[str, str, Key], list[float]]:
+        """What the sites of one name draw by the laws of `rtt_mean_ms`, by site, network and link."""
+        return {
+            (name, network, link): [self._drawn_mean_ms(name, copy, link, law) for copy in range(1, site.count + 1)]
+            for name, site in self.sites.items()
+            for network, line in {**self.networks, **site.networks}.items()
+            for link, part in links_of(line)
+            if isinstance(law := part.rtt_mean_ms, DrawnNumber)
+        }
 
     def nodes_of(self, workload: str) -> int:
         """Return the end nodes of a workload, at all sites."""
@@ -330,11 +296,7 @@ class ScenarioConfiguration(Configuration):
     def model_of(self, device: str, workload_name: str) -> ModelConfiguration | None:
         """Return the model by which a device executes the requests of a workload; None for a device with a profile."""
         models = self.devices[device].models
-        if models is None:
-            return None
-        model = models[workload_name]
-        # A profile that a user brings is an object in the place of a text.
-        return model if isinstance(model, ModelConfiguration) else ModelConfiguration.model_construct(profile=model)
+        return None if models is None else models[workload_name]
 
     @property
     def requirements(self) -> tuple[Requirement, ...]:

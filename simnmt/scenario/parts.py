@@ -124,16 +124,14 @@ class ModelConfiguration(Configuration):
     cost the same."""
 
 
-def _model_form(value: Any) -> str | None:
-    return "of_profile" if isinstance(value, str) else "with_memory" if isinstance(value, (dict, ModelConfiguration)) else None
-
-
 Model = Annotated[
-    Annotated[str, PROFILE_FILE, Tag("of_profile")] | Annotated[ModelConfiguration, Tag("with_memory")],
-    Discriminator(_model_form),
-    _COSTS,
+    ModelConfiguration,
+    BeforeValidator(
+        lambda model: model if isinstance(model, (dict, ModelConfiguration)) else {"profile": model},
+        json_schema_input_type=str | ModelConfiguration,
+    ),
 ]
-"""A model by its profile alone, or with what it costs to have it in memory."""
+"""A model; its profile alone stands for one without further keys."""
 
 
 DeviceName = Annotated[str, StringConstraints(max_length=30, pattern=r"^[a-z][a-z0-9_]*$")]
@@ -212,8 +210,6 @@ class DeviceConfiguration(Configuration):
 
     @model_validator(mode="after")
     def _has_one_kind(self) -> DeviceConfiguration:
-        if self.execution is not None and (self.batching is not None or self.sti is not None):
-            raise ValueError("execution stands beside batching or sti; remove one of them")
         if self.profile is None and self.models is None:
             raise misfit("profile", "missing key")
         if self.profile is not None and self.models is not None:

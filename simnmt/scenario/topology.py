@@ -23,40 +23,50 @@ Misfit = tuple[Location, str]
 """A key that does not fit the scenario, and the reason."""
 
 
+_EXCLUSIVE = {
+    "sti": (("batching", "decoder", "failures", "models", "workers"), "streams its model and decodes one sentence at a time"),
+    "batching": (("workers",), "batches and has one worker; more boxes are its count"),
+    "memory_gb": (("execution", "failures"), "loads models into its memory"),
+    "execution": (("batching", "sti"), "has the execution kind that it states"),
+}
+"""Keys of a device, those that do not fit beside them, and what its boxes then do."""
+
+
 def check_topology(scenario: ScenarioConfiguration, document: Document) -> None:
     """Raise `ScenarioError` at the first key that does not fit the others."""
-    for location, what in chain(_sites(scenario), _lines(scenario), _parts(scenario)):
+    for location, what in chain(_sites(scenario), _drawn_lines(scenario), _parts(scenario)):
         raise document.error(location, what, key=True)
 
 
 def _parts(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
-    """Yield parts that do not fit the others, for a site where it has them."""
-    for name in scenario.sites or [None]:
-        seen = scenario if name is None else scenario.at(name)
-        checks = _devices(seen, scenario), _hops(seen), _links(seen), _clocks(seen), _policies(seen, scenario)
-        for location, what in chain(*checks):
-            place = location if name is None else scenario.key_at(name, location)
+    """Yield parts that do not fit the others, as each site has them."""
+    if scenario.gap_analysis and scenario.analysed_policy is None:
+        yield ("gap_analysis",), "there is no policy of kind cnmt to be analysed"
+    for site in scenario.sites or [None]:
+        seen = scenario if site is None else scenario.at(site)
+        for location, what in chain(_devices(seen, scenario), _hops(seen), _links(seen), _clocks(seen), _fixed_policies(seen)):
+            place = location if site is None else scenario.key_at(site, location)
             if place != location:
                 what = what.replace(format_location(location[:2]), format_location(place[:4]))
-            yield place, what if name is None or place != location else f"{what} (at site {name})"
+            yield place, what if site is None or place != location else f"{what} (at site {site})"
 
 
 def _sites(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
     """Yield workloads that cannot share devices, and names at sites that stand for nothing or for two things."""
+    first, *behind = scenario.devices
     for workload in scenario.workloads if scenario.shares_devices else ():
         if not scenario.is_open(workload):
             place: Location = ("share_devices",) if scenario.share_devices else ("workloads", workload, "arrivals")
             what = f"answers set the pace of workload {workload}, so no rate says how many of its requests meet those of others"
             yield place, f"{what} (give workloads.{workload}.arrivals a rate)"
+    if ALL in scenario.workloads and scenario.shares_devices and (scenario.sites or len(scenario.workloads) > 1):
+        yield ("workloads", ALL), f"{ALL} names the sum of the workloads"
     if scenario.sites and not scenario.shares_devices:
         yield ("share_devices",), "sites share the devices behind their first ones (leave share_devices out)"
-    names = {ALL: "the sum", BEHIND: "the devices that sites share"}
-    for single in scenario.single_sites:
-        if single.name in names:
-            yield ("sites", single.site), f"{single.name} already names {names[single.name]}"
-        names[single.name] = "another site"
     for name, site in scenario.sites.items():
         place = ("sites", name)
+        if name in (ALL, BEHIND):
+            yield place, f"{name} already names {'the sum' if name == ALL else 'the devices that sites share'}"
         for number, workload in enumerate(site.workloads or ()):
             if workload not in scenario.workloads:
                 yield (*place, "workloads", number), f"unknown workload ({did_you_mean(workload, scenario.workloads)})"
@@ -65,86 +75,65 @@ def _sites(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
                 yield (*place, "policies", policy), f"unknown policy ({did_you_mean(policy, scenario.policies)})"
             elif settings.knows_truth != scenario.policies[policy].knows_truth:
                 yield (*place, "policies", policy), "knows the truth at one site and not at another; choose another name"
-        if scenario.own_device(name) is None:
-            first, *behind = scenario.devices
-            if len(behind) > 1:
-                choices = format_list(behind, "or")
-                yield (*place, "devices", first), f"without it, no device decides between {choices} (give this site a {first})"
-            if scenario.late_answers is not None:
-                what = "late_answers are executed by the first device, and this site has none"
-                yield (*place, "devices"), f"{what} (give it one, or leave late_answers out)"
+        if scenario.own_device(name) is None and len(behind) > 1:
+            what = f"without it, no device decides between {format_list(behind, 'or')} (give this site a {first})"
+            yield (*place, "devices", first), what
+        if scenario.own_device(name) is None and scenario.late_answers is not None:
+            what = "late_answers are executed by the first device, and this site has none"
+            yield (*place, "devices"), f"{what} (give it one, or leave late_answers out)"
     for workload in scenario.workloads if scenario.sites else ():
         if not any(workload in scenario.workloads_at(site) for site in scenario.sites):
-            yield ("workloads", workload), "requested at no site"
-    if ALL in scenario.workloads and scenario.shares_devices and (scenario.sites or len(scenario.workloads) > 1):
-        yield ("workloads", ALL), f"{ALL} names the sum of the workloads"
+            yield ("workloads", workload), f"requested at no site (name it in sites.{next(iter(scenario.sites))}.workloads)"
 
 
-def _lines(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
+def _drawn_lines(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
     """Yield laws of lines without sites that could draw them, and those that draw an RTT out of range."""
     for name, network in {} if scenario.sites else scenario.networks.items():
         for location, link in links_of(network):
             if isinstance(link.rtt_mean_ms, DrawnNumber):
                 yield ("networks", name, *location, "rtt_mean_ms"), "each site draws one, and there are no sites"
-    for line in scenario.drawn_lines:
-        if not 0.0 < min(line.mean_ms) <= max(line.mean_ms) <= MOST_MEAN_RTT_MS:
-            ends = f"{min(line.mean_ms):.4g} to {max(line.mean_ms):.4g}"
-            what = f"draws {ends} ms for {line.site}, but a mean lies between 0 and {MOST_MEAN_RTT_MS:,}"
-            yield scenario.key_at(line.site, ("networks", line.network, *line.link, "rtt_mean_ms")), what
+    for (site, name, link_key), drawn_ms in scenario.drawn_means_ms.items():
+        low, high = min(drawn_ms), max(drawn_ms)
+        if not 0.0 < low <= high <= MOST_MEAN_RTT_MS:
+            what = f"draws {low:.4g} to {high:.4g} ms for {site}, but a mean lies between 0 and {MOST_MEAN_RTT_MS:,}"
+            yield scenario.key_at(site, ("networks", name, *link_key, "rtt_mean_ms")), what
 
 
 def _devices(scenario: ScenarioConfiguration, whole: ScenarioConfiguration) -> Iterator[Misfit]:
     first, *others = scenario.devices
+    workloads = scenario.workloads.keys()
     if END_NODE in others:
         yield ("devices", END_NODE), f"devices are listed nearest first, so {END_NODE} comes first"
     for name, device in scenario.devices.items():
         place = ("devices", name)
         if name in _RESERVED_NAMES or name.endswith("_busiest"):
             yield place, f"{name}_share or {name}_load is another number of the summary; choose another name"
-        workloads = scenario.workloads.keys()
+        for key, (excluded, reason) in _EXCLUSIVE.items():
+            for other in excluded if getattr(device, key) is not None else ():
+                if getattr(device, other) not in (None, 1):
+                    yield (*place, other), f"not beside {key}: {name} {reason}"
         if isinstance(device.profile, dict) and not workloads <= device.profile.keys() <= whole.workloads.keys():
             yield (*place, "profile"), f"needs one profile for all workloads, or one for each of {', '.join(workloads)}"
-        yield from _models(scenario, whole, name)
+        models = device.models or dict.fromkeys(workloads)
+        for workload in [name for name in workloads if name not in models]:
+            yield (*place, "models"), f"no model for workload {workload} (give devices.{name}.models.{workload})"
+        for workload in [name for name in models if name not in whole.workloads]:
+            yield (*place, "models", workload), f"unknown workload ({did_you_mean(workload, whole.workloads)})"
         if name == first and device.balancer not in (None, "attached"):
             yield (*place, "balancer"), f"end nodes are attached to the boxes of {first}, the first device"
         if name == END_NODE and device.count is not None:
             yield (*place, "count"), "every end node has one; workloads.NAME.end_nodes says how many there are"
-        if name != END_NODE and scenario.balancer_of(name) == "attached":
-            for workload, part in scenario.workloads.items():
-                clients = part.arrivals.clients if isinstance(part.arrivals, Clients) else inf
-                nodes = part.end_nodes if name == first else whole.nodes_of(workload)
-                if (device.count or 1) > min(nodes, clients):
-                    yield (*place, "count"), f"more boxes than workload {workload} has end nodes or clients to attach to them"
+        for workload, part in scenario.workloads.items() if name != END_NODE else ():
+            clients = part.arrivals.clients if isinstance(part.arrivals, Clients) else inf
+            nodes = part.end_nodes if name == first else whole.nodes_of(workload)
+            if scenario.balancer_of(name) == "attached" and (device.count or 1) > min(nodes, clients):
+                yield (*place, "count"), f"more boxes than workload {workload} has end nodes or clients to attach to them"
         if device.batching is None and device.beyond_measured_batch:
             yield (*place, "beyond_measured_batch"), "there are no batches without batching"
-        if device.batching is not None and device.workers > 1:
-            yield (*place, "workers"), f"a box that batches has one worker; more boxes are devices.{name}.count"
         if device.failures is not None and name == first:
             yield (*place, "failures"), "the first device decides, and is always up"
         if device.batching is not None and device.failures is not None and device.failures.requests == "resumed":
             yield (*place, "failures", "requests"), "a box that batches forgets its batch when it fails; write requeued or lost"
-        if device.sti is not None:
-            given = {"batching": device.batching, "decoder": device.decoder, "failures": device.failures}
-            for key in [key for key, value in given.items() if value is not None] + ["workers"] * (device.workers > 1):
-                yield (*place, key), "a box that streams its model decodes one sentence at a time as its profile says"
-
-
-def _models(scenario: ScenarioConfiguration, whole: ScenarioConfiguration, name: str) -> Iterator[Misfit]:
-    """Yield workloads without a model of a device, models of other workloads, and what no box with models does."""
-    device, place = scenario.devices[name], ("devices", name)
-    models = device.models or {}
-    for workload in scenario.workloads if models else ():
-        if workload not in models:
-            yield (*place, "models"), f"no model for workload {workload} (give devices.{name}.models.{workload})"
-    for workload in models:
-        if workload not in whole.workloads:
-            yield (*place, "models", workload), f"unknown workload ({did_you_mean(workload, whole.workloads)})"
-    if device.memory_gb is not None:
-        given = {"execution": device.execution, "failures": device.failures}
-        for key in [key for key, value in given.items() if value is not None]:
-            yield (*place, key), "not for a device with memory_gb, whose boxes load their models (leave one of them out)"
-    if device.models is not None and device.sti is not None:
-        yield (*place, "sti"), "a box that streams its model has one; give a profile in place of models"
 
 
 def _hops(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
@@ -196,9 +185,7 @@ def _clocks(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
             yield ("networks", name, "pace_s"), f"no workload meets networks.{name} on the clock pace"
 
 
-def _policies(scenario: ScenarioConfiguration, whole: ScenarioConfiguration) -> Iterator[Misfit]:
-    if whole.gap_analysis and whole.analysed_policy is None:
-        yield ("gap_analysis",), "there is no policy of kind cnmt to be analysed"
+def _fixed_policies(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
     for name, policy in scenario.policies.items():
         if isinstance(policy, FixedPolicy) and policy.device not in scenario.devices:
             yield ("policies", name, "device"), f"unknown device ({did_you_mean(policy.device, scenario.devices)})"

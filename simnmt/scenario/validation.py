@@ -23,8 +23,6 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 MAX_FAULTS = 10
 """Most faults that are shown, one a line."""
-MOST_STEPS = 5
-"""Most steps down the schema to a key that stands in a wrong place."""
 _BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 _WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", list: "a list", dict: "a mapping"}
 
@@ -115,8 +113,6 @@ def _error(
         most = max((len(given & keys) for keys in forms), default=0)
         nearest = dict.fromkeys(key for keys in forms if len(given & keys) == most for key in keys)
         known = f"known: {format_list(nearest, ',', most=len(nearest)) or 'none'}"
-        elsewhere = _path_of_key(model, document, location, code)
-        known = f"it is a key of {elsewhere}; {known}" if elsewhere else known
         remedy = _kinds_with(model, document, location, code) or did_you_mean(location[-1], nearest, known)
         return document.error(location, "unknown key", remedy=remedy, key=True)
     if kind == "union_tag_not_found" and context["discriminator"] == "'kind'":
@@ -157,28 +153,6 @@ def _kinds_with(model: type[BaseModel], document: Document, location: Location, 
         return ""
     example = f"{format_location(tuple(above))}={{kind: {kinds[0]}, {key}: {format_value(document.value(location))}}}"
     return f"kinds with this key: {format_list(kinds, ',')}; as in {example}"
-
-
-def _path_of_key(model: type[BaseModel], document: Document, location: Location, code: UserCode) -> str:
-    """Return the shortest path to a key of this name, from the mapping that has it, else from the top; empty if none has it.
-
-    Far from the top, the keys beside it say more.
-    """
-    *above, key = location
-    for begin in (tuple(above), ()) if len(above) < 3 else ():
-        level = {tuple(map(str, begin)): _forms_at(model, document, begin, code)}
-        for _ in range(MOST_STEPS):
-            below: dict[tuple[str, ...], list[Any]] = {}
-            for path, at_path in level.items():
-                for form in at_path:
-                    if key in _fields(form):
-                        return ".".join(path)
-                    if get_origin(form) is dict:
-                        below.setdefault((*path, "NAME"), []).extend(_forms(get_args(form)[-1]))
-                    for name, annotation in _fields(form).items():
-                        below.setdefault((*path, name), []).extend(_forms(annotation))
-            level = below
-    return ""
 
 
 def _word(form: Any) -> str:

@@ -29,37 +29,25 @@ from simnmt.service.messages import DECISION, ServiceError, TranslateRequest
 Answer = TypeVar("Answer")
 STOPPING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGHUP", "SIGTERM") if hasattr(signal, name))
 """Ctrl-C, a terminal that closes, and a polite request to end."""
-WARM_UP = 3
-"""Requests before those that count: the first ones open connections and fill caches."""
-
 SOON_S = 0.05
 """Time before the first request of an open loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The requests of a replay."""
+    """Requests, and when they are sent."""
 
-    texts: Sequence[str]
-    source: str
-    target: str
-    forced_lens: Sequence[int] | None = None
-    """Target tokens of each request; None: the model ends it."""
+    requests: Sequence[TranslateRequest]
     offsets_s: Sequence[float] | None = None
-    """When each request is sent, seconds after the begin (open loop); None: one after another is answered (back to back), or by
+    """When each is sent, seconds after the begin (open loop); None: one after another is answered (back to back), or by
     `clients`."""
     clients: int = 1
     """Without `offsets_s`: clients that each wait for their answer, think, and ask again (closed loop)."""
     think_s: Sequence[float] | None = None
     """Seconds of thinking in a closed loop, as the simulation draws them: of each client before its first request, then after
     the answer to each request; shape (clients + requests,). None: none."""
-    name: str = ""
-    """Text before each request's number in the service's logs."""
-
-    def warm_up(self) -> Load:
-        """Return the first requests, to be sent one after another before those that count."""
-        forced_lens = None if self.forced_lens is None else self.forced_lens[:WARM_UP]
-        return Load(self.texts[:WARM_UP], self.source, self.target, forced_lens, name="warm-up ")
+    service: Sequence[int] | None = None
+    """Number of the service to which each is sent; None: all to the first."""
 
 
 @dataclass(slots=True, eq=False)
@@ -146,7 +134,7 @@ def _number(text: str) -> float:
 
 async def send_load(
     load: Load,
-    client: TranslationClient,
+    services: Sequence[TranslationClient],
     *,
     timeout_s: float = 60.0,
     ended: Callable[[], None] = lambda: None,
@@ -156,15 +144,14 @@ async def send_load(
 
     `ended`: called whenever a request has ended. `begin_s`: moment from which the offsets of an open loop count; None: soon.
     """
-    log = LoadLog.of(len(load.texts))
+    count = len(load.requests)
+    log = LoadLog.of(count)
 
-    async def one(request: int, due_s: float, client_number: int = 0) -> None:
-        forced = None if load.forced_lens is None else (int(load.forced_lens[request]),)
-        text, number = load.texts[request], f"{load.name}{request}"
-        asked = TranslateRequest((text,), False, load.source, load.target, "", forced, None, number)
-        log.client[request], log.due_s[request], log.sent_s[request] = client_number, due_s, time.monotonic()
+    async def one(request: int, due_s: float, client: int = 0) -> None:
+        service = services[0 if load.service is None else load.service[request]]
+        log.client[request], log.due_s[request], log.sent_s[request] = client, due_s, time.monotonic()
         try:
-            log.note(request, await client.translate(asked, timeout_s))
+            log.note(request, await service.translate(load.requests[request], timeout_s))
         except ServiceError as error:
             log.status[request], log.fault = error.status, log.fault or error.message
         ended()
@@ -180,10 +167,10 @@ async def send_load(
 
     if load.offsets_s is None:
         log.begin_s = time.monotonic()
-        think_s = load.think_s or [0.0] * (load.clients + len(load.texts))
-        waiting = iter(range(len(load.texts)))
+        think_s = load.think_s or [0.0] * (load.clients + count)
+        waiting = iter(range(count))
         # A client behind as many others as there are requests never asks.
-        clients = sorted(range(load.clients), key=think_s.__getitem__)[: len(load.texts)]
+        clients = sorted(range(load.clients), key=think_s.__getitem__)[:count]
         await asyncio.gather(*map(think_and_ask, clients))
     else:
         log.begin_s, tasks = begin_s or time.monotonic() + SOON_S, list[asyncio.Task[None]]()

@@ -17,7 +17,7 @@ from simnmt.nmt.decoder import decode
 from simnmt.nmt.output_layer import Output
 from simnmt.nmt.subwords import SOURCE_TOKENIZER, TARGET_TOKENIZER, learn_vocabulary
 from simnmt.nmt.translation import Translator
-from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet
+from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet, save_clusters
 from simnmt.nmt.vocabulary.contexts import cluster, collect
 from simnmt.nmt.vocabulary.restricted_vocabulary import clustered, listed
 from simnmt.profile.decoder_block import DecoderVariant
@@ -46,12 +46,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = [source for source, _ in toy_language.pairs(60)]
     (made / "text.txt").write_text("\n".join(lines), encoding="utf-8")
     translator = Translator.load(made)
-    sets = []
-    for label, some in (("one", lines[:40]), ("two", lines[20:])):
-        contexts = collect(translator.model, translator.encode(some), 1)
-        sets.append(ClusterSet.of(label, contexts, cluster(contexts, 6, seed=1), translator.model))
-    ClusterBundle.of(translator.model, sets[:1], name="m").save(made / "one.clusters")
-    ClusterBundle.of(translator.model, sets, name="m").save(made / "two.clusters")
+    contexts = collect(translator.model, translator.encode(lines[:40]), 1)
+    clusters = ClusterSet.of("one", contexts, cluster(contexts, 6, seed=1), translator.model)
+    save_clusters(clusters, made / "one.clusters", translator.model)
     return made
 
 

@@ -103,7 +103,7 @@ INPUTS: Inputs = {
     "azure arrivals": (AZURE, read_log),
     "mooncake arrivals": (MOONCAKE, read_log),
     "counted arrivals": (COUNTS, read_log),
-    "rates": (b"time_s,rate_rps\n0,1.5\n60,\n120,0\n180,4\n", read_log),
+    "rates": (b"time_s,rate_rps\n0,1.5\n60,\n120,0\n180,4\n", read_recording),
 }
 
 

@@ -151,7 +151,6 @@ TRANSLATE = "translate --model m --threads 1"
         (f"{TRANSLATE} one.txt --batching maxy", "--batching: "),
         (f"{TRANSLATE} one.txt --batching top-up --threshold 64", "--batching: "),
         (f"{TRANSLATE} one.txt --batching top-up --threshold -1", "--threshold: "),
-        (f"{TRANSLATE} one.txt --direction fr-en", "--direction"),
         (f"{TRANSLATE} one.txt --vocabulary one.txt", "one.txt: "),
         (f"{TRANSLATE} one.txt --vocabulary absent", "absent: "),
         (f"{TRANSLATE} one.txt --sharp exact", "m: "),

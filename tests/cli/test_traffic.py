@@ -29,7 +29,7 @@ def test_text_json_and_page_have_the_same_figures(folder: Path, simnmt: Command)
 
 @pytest.mark.parametrize(
     ("text", "place"),
-    [("", "log.csv: "), ("t_s\n1\n", "log.csv: "), ("t_s\n1\n3\n2\n", "log.csv:4:1: "), ("a,b\n1,2\n", "log.csv:1:1: ")],
+    [("", "log.csv: "), ("t_s\n1\n", "log.csv: "), ("t_s\n1\n3\n2\n", "log.csv:4: "), ("a,b\n1,2\n", "log.csv:1:1: ")],
 )
 def test_what_is_no_log_is_refused_in_one_line(folder: Path, simnmt: Command, text: str, place: str) -> None:
     Path("log.csv").write_text(text)

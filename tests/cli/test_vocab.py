@@ -49,27 +49,25 @@ def build(here: Path, simnmt: Command) -> Command:
 
 
 def test_a_bundle_is_built_and_told_again_by_inspect(build: Command, simnmt: Command) -> None:
-    built = build("--text", "fr-en=one.txt", "--top", "2", "--out", "b")
+    built = build("--text", "one.txt", "--top", "2", "--out", "b")
     assert built.status == 0
     assert built.err == "simnmt: note: one.txt: 40 of 120 lines, evenly spread; --sentences takes more\n"
-    assert "\ndirections:\nlabel  clusters  top  contexts " in built.out
     assert simnmt("vocab", "inspect", "b").out == built.out
     summary = json.loads(simnmt("vocab", "inspect", "b", "--model", "m", "--json").out)
-    (direction,) = summary["directions"]
-    assert (direction["label"], direction["clusters"], direction["top"], direction["sentences"]) == ("fr-en", 6, 2, 40)
-    assert 0 < direction["mean"] <= direction["quantiles"]["max"] <= 1
+    assert (summary["label"], summary["clusters"], summary["top"], summary["sentences"]) == ("one", 6, 2, 40)
+    assert 0 < summary["mean"] <= summary["quantiles"]["max"] <= 1
     memory = summary["memory_bytes"]
     assert memory["centroids"] == 6 * 48 * 4
     assert memory["total"] == sum(memory[part] for part in ("centroids", "norms", "indices", "starts", "flags"))
 
 
-def test_each_text_has_clusters_of_its_own_unless_they_are_pooled(build: Command) -> None:
-    texts = ["--text", "fr-en=one.txt", "--text", "other.txt", "--json", "--top", "1"]
-    apart = json.loads(build(*texts, "--out", "apart").out)["directions"]
-    assert [each["label"] for each in apart] == ["fr-en", "other"]
-    (pooled,) = json.loads(build(*texts, "--pool", "to-en", "--out", "pooled").out)["directions"]
-    assert (pooled["label"], pooled["sentences"]) == ("to-en", 80)
-    assert pooled["contexts"] == sum(each["contexts"] for each in apart)
+def test_several_texts_have_one_set_of_clusters(build: Command) -> None:
+    texts = ["--text", "one.txt", "--text", "other.txt"]
+    named = {"of-one": texts[:2], "of-other": texts[2:], "of-both": texts}
+    built = (build(*some, "--json", "--top", "1", "--out", name) for name, some in named.items())
+    one, other, both = (json.loads(done.out) for done in built)
+    assert (both["label"], both["sentences"]) == ("one+other", 80)
+    assert both["contexts"] == one["contexts"] + other["contexts"]
 
 
 def test_lists_are_built_where_translations_are_named(here: Path, simnmt: Command) -> None:
@@ -88,8 +86,8 @@ def test_pairs_and_sentences_that_teach_nothing_are_not_counted(build: Command, 
     lists = simnmt("vocab", "build", *given, "--out", "gaps")
     assert (lists.status, lists.err) == (0, "simnmt: note: 2 of 5 pairs left out: a side is empty\n")
     assert "\npairs            3\n" in lists.out
-    (direction,) = json.loads(build("--text", "gaps.one", "--out", "gaps", "--force", "--json").out)["directions"]
-    assert direction["sentences"] == 4
+    clusters = json.loads(build("--text", "gaps.one", "--out", "gaps", "--force", "--json").out)
+    assert clusters["sentences"] == 4
 
 
 @pytest.mark.parametrize(
@@ -100,7 +98,7 @@ def test_pairs_and_sentences_that_teach_nothing_are_not_counted(build: Command, 
         ("inspect missing", "missing: "),
         ("build --model m --out never --text one.txt --clusters 100000", "100,000 clusters"),
         ("build --model m --out never --text missing.txt", "missing.txt"),
-        ("build --model m --out never --text a=empty.txt", "empty.txt: "),
+        ("build --model m --out never --text empty.txt", "empty.txt: "),
         ("build --model m --out never --text one.txt --targets other.txt --clusters 6", "--clusters"),
         ("build --model m --out never --text one.txt --candidates 6", "--candidates"),
     ],

@@ -97,7 +97,7 @@ def test_back_to_back_the_model_is_in_memory(scenario: dict[str, Any]) -> None:
         ({"failures": {"mttf_s": 60, "mttr_s": 5}}, "devices.cloud.failures"),
         ({"execution": "fifo"}, "devices.cloud.execution"),
         ({"execution": "models"}, "devices.cloud.execution"),
-        ({"sti": {"deadline_ms": 9, "preload_mb": 0}}, "devices.cloud.sti"),
+        ({"sti": {"deadline_ms": 9, "preload_mb": 0}}, "devices.cloud.models"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_its_place(scenario: dict[str, Any], change: dict[str, Any], place: str) -> None:

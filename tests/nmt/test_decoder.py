@@ -22,7 +22,6 @@ from simnmt.nmt.models import TranslationModel
 from simnmt.nmt.output_layer import largest, largest_sums
 from simnmt.nmt.search import Search
 from simnmt.nmt.sentence_decoder import DecodeRequest, Hypothesis
-from simnmt.nmt.step_model import pad
 from simnmt.nmt.transformer_model import TransformerModel
 from tests.campaigns.harness import deep
 from tests.nmt.tiny import ARCHITECTURES, Table, lively, sources, tiny_engine, together
@@ -351,27 +350,3 @@ def test_the_largest_sums_are_those_of_all_sums_sorted(columns: int) -> None:
     assert torch.equal(sums, every.sort(dim=1, descending=True).values[:, :count])
     assert torch.equal(every.gather(1, rows * columns + words), sums)
     assert all(len(set(places)) == count for places in (rows * columns + words).tolist())
-
-
-ATTENTIVE = ["bilstm", "gru", "marian", "own tokens", "sharp"]
-TARGETS = [[5, 6, 7], [9], [4, 4, 8, 10]]
-
-
-def fed(model: TranslationModel) -> torch.Tensor:
-    return pad([[model.start_token, *target[:-1]] for target in TARGETS], model.pad_token)[0]
-
-
-@pytest.mark.parametrize("name", ATTENTIVE)
-def test_attention_weights_sum_to_one_over_the_source_and_are_zero_on_padding(name: str) -> None:
-    model = lively(name)
-    alone, src, lengths = sources(ARCHITECTURES[name], [3, 6, 4])
-    with torch.inference_mode():
-        weights = model.attention(src, lengths, fed(model))
-        assert weights.shape == (3, 4, 6)
-        torch.testing.assert_close(weights.sum(dim=2), torch.ones(3, 4))
-        assert not weights[0, :, 3:].any()
-        assert not weights[2, :, 4:].any()
-        for row, source in enumerate(alone):
-            tgt_in = torch.tensor([[model.start_token, *TARGETS[row][:-1]]])
-            alone_weights = model.attention(torch.tensor([source]), torch.tensor([len(source)]), tgt_in)
-            torch.testing.assert_close(weights[row, : len(TARGETS[row]), : len(source)], alone_weights[0], rtol=1e-4, atol=1e-5)

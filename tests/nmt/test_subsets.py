@@ -25,7 +25,7 @@ from simnmt.nmt.models import TranslationModel, build_model
 from simnmt.nmt.output_layer import BannedTokens, Limit, Output, SubsetOutput
 from simnmt.nmt.search import BeamSearch, GreedySearch, Search
 from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
-from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet
+from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet, save_clusters
 from simnmt.nmt.vocabulary.restricted_vocabulary import (
     ClusteredColumns,
     RestrictedVocabulary,
@@ -226,8 +226,7 @@ def saved(tmp_path: Path, narrow: ClusterSet) -> Callable[[str], Path]:
     """The tiny model in a folder, and its bundles."""
     model = lively("gru")
     save_checkpoint(tmp_path / "gru", model, GRU)
-    ClusterBundle.of(model, [narrow]).save(tmp_path / "one")
-    ClusterBundle.of(model, [narrow, trained_clusters(2, 12, label="other")]).save(tmp_path / "two")
+    save_clusters(narrow, tmp_path / "one", model)
     starts = torch.arange(0, 2 * (VOCAB + 1), 2).numpy()
     columns = torch.arange(2 * VOCAB).remainder(VOCAB).to(torch.int32).numpy()
     always = torch.tensor([1, 3], dtype=torch.int32).numpy()
@@ -235,19 +234,16 @@ def saved(tmp_path: Path, narrow: ClusterSet) -> Callable[[str], Path]:
     return lambda name: tmp_path / name
 
 
-def test_bundles_are_loaded_for_their_model_and_direction(saved: Callable[[str], Path]) -> None:
+def test_bundles_are_loaded_for_their_model(saved: Callable[[str], Path]) -> None:
     model: TranslationModel = lively("gru")
     assert load_vocabulary(saved("one"), model).label == "one"
-    assert load_vocabulary(saved("two"), model, direction="other").label == "other"
     assert load_vocabulary(saved("lists"), model).label == "candidates"
-    for name, other, direction in (
-        ("one", build_model(GRU, seed=9), None),
-        ("one", build_model(WIDER, seed=9), None),
-        ("two", model, None),
-        ("two", model, "othr"),
-        ("lists", model, "one"),
-        ("gru/model.safetensors", model, None),
-        ("none", model, None),
+    for name, other in (
+        ("one", build_model(GRU, seed=9)),
+        ("one", build_model(WIDER, seed=9)),
+        ("gru/model.safetensors", model),
+        ("none", model),
     ):
-        with pytest.raises(NmtError):
-            load_vocabulary(saved(name), other, direction=direction)
+        with pytest.raises(NmtError) as refusal:
+            load_vocabulary(saved(name), other)
+        assert refusal.value.path == str(saved(name))

@@ -82,7 +82,7 @@ def test_the_score_equals_that_of_the_folder_on_unseen_text(trained: tuple[Path,
     """Loaded anew, by another way than training took."""
     folder, account = trained
     corpus = read_training_corpus(text, heldout=QUICK.heldout, seed=QUICK.seed)
-    translator = replace(Translator.load(folder), keep_unknown=True)
+    translator = Translator.load(folder)
     translations = translator.stream([source for source, _ in corpus.heldout])
     texts = [translation.text for translation in translations]
     references = [target for _, target in corpus.heldout]
@@ -91,23 +91,6 @@ def test_the_score_equals_that_of_the_folder_on_unseen_text(trained: tuple[Path,
     assert result["chrf"] == pytest.approx(sacrebleu.corpus_chrf(texts, [references]).score)
     assert result["bleu_signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
     assert [sample["translation"] for sample in result["samples"]] == texts[:10]
-
-
-def test_scores_do_not_count_words_copied_from_the_source(
-    small_text: CorpusFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def build_ignorant(*options: Any, **named: Any) -> Any:
-        model = build_model(*options, **named)
-        with torch.no_grad():
-            model.bias[model.unk_token] += 100.0
-        return model
-
-    monkeypatch.setattr("simnmt.nmt.training.translation.build_model", build_ignorant)
-    account = train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=1), threads=1)
-    samples = account["result"]["samples"]
-    assert samples and {*"".join(sample["translation"] for sample in samples)} == {"⁇", " "}
-    translated = Translator.load(tmp_path / "m").translate([sample["source"] for sample in samples])
-    assert sum(translation.replaced for translation in translated) > 0, "the command replaces them"
 
 
 def test_the_folder_is_a_checkpoint_with_an_account(trained: tuple[Path, dict[str, Any]]) -> None:

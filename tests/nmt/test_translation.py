@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from simnmt.batching import Batching, maxi, mini, top_up
 from simnmt.nmt.architecture import Architecture
@@ -76,23 +75,6 @@ def test_a_source_that_is_too_long_is_cut_and_reported(vocabulary: Subwords) -> 
     gru = translator(vocabulary, max_len=5)
     one, other = gru.translate(["neuf " * 2_000, "neuf " * 3_000])
     assert (one.src_len, one.cut, one.text) == (LONGEST_SOURCE, True, other.text)
-
-
-@pytest.mark.parametrize("architecture", [GRU, toy_language.TRANSFORMER], ids=["gru", "transformer"])
-@pytest.mark.parametrize("beam", [1, 3])
-def test_unknown_words_become_the_attended_source_words(vocabulary: Subwords, architecture: Architecture, beam: int) -> None:
-    model = build_model(architecture, seed=4).eval()
-    with torch.no_grad():
-        model.bias[model.unk_token] += 2.0
-    translations = Translator(model, vocabulary, vocabulary, max_len=8, beam=beam).translate(SOURCES[:20])
-    assert sum(translation.replaced for translation in translations) > 20
-    copied_alone = 0
-    for translation, source in zip(translations, SOURCES, strict=False):
-        assert translation.text.count("⁇") == translation.unknown
-        if translation.tgt_len == translation.replaced > 0:
-            copied_alone += 1
-            assert set(translation.text.split()) <= set(source.split())
-    assert copied_alone > 0, "translations of unknown words alone, whose text comes from the source"
 
 
 def test_unusable_options_and_folders_are_refused(vocabulary: Subwords, tmp_path: Path) -> None:

@@ -100,8 +100,6 @@ def test_a_fault_is_one_line_at_its_key(text: str, place: str) -> None:
         ("policies: {x: {kind: edgy}}", "(did you mean edge?)"),
         ("workloads: {a: {lengths: '@x', arrivals: {kind: poisson, rate_rp: 1}}}", "(did you mean rate_rps?)"),
         ("networks: {a: {rtt: {csv: a, time_unit: seconds}}}", "'s' or 'ms'"),
-        ("sites: {a: {rtt_add_ms: 5}}", "(it is a key of sites.a.networks.NAME; known: "),
-        ("sites: {a: {think_time: 5}}", "(it is a key of workloads.NAME.arrivals; known: "),
         ("networks: [{rtt: '@cp1'}]", "sites: {NAME: {networks: "),
         ("networks: {n: [{rtt: '@cp1'}]}", "sites: {NAME: {networks: "),
     ],

@@ -8,7 +8,6 @@ import pytest
 
 from simnmt.base.errors import InputError
 from simnmt.experiment.inputs import InputCache, read_sites
-from simnmt.experiment.notes import describe_drawn_lines
 from simnmt.network.series import TraceError
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.errors import ScenarioError
@@ -82,22 +81,19 @@ def test_a_site_without_a_first_device_sends_everything_to_the_device_behind(sce
 
 
 def test_each_of_a_count_of_sites_draws_its_line_by_the_seed(scenario: ScenarioConfiguration, tmp_path: Path) -> None:
-    (line,) = scenario.drawn_lines
-    assert (line.site, line.network, len(set(line.mean_ms))) == ("branches", "today", 3)
-    seen = [scenario.at("branches", copy).networks["today"].rtt_mean_ms for copy in (1, 2, 3)]
-    assert seen == line.mean_ms
-    (again,) = source_of(tmp_path, "sites.branches.count=4").scenario.drawn_lines
-    assert again.mean_ms[:3] == line.mean_ms
-    (other,) = source_of(tmp_path, "seed=2").scenario.drawn_lines
-    assert not {*other.mean_ms} & {*line.mean_ms}
-    (wider,) = source_of(tmp_path, "sites.branches.networks.today.rtt_mean_ms.scale=80").scenario.drawn_lines
-    assert wider.mean_ms == pytest.approx([2 * mean_ms for mean_ms in line.mean_ms])
+    def drawn_ms(*overrides: str) -> list[float]:
+        return source_of(tmp_path, *overrides).scenario.drawn_means_ms["branches", "today", ()]
+
+    means_ms = drawn_ms()
+    assert len(set(means_ms)) == 3
+    assert [scenario.at("branches", copy).networks["today"].rtt_mean_ms for copy in (1, 2, 3)] == means_ms
+    assert drawn_ms("sites.branches.count=4")[:3] == means_ms
+    assert not {*drawn_ms("seed=2")} & {*means_ms}
+    wider_ms = drawn_ms("sites.branches.networks.today.rtt_mean_ms.scale=80")
+    assert wider_ms == pytest.approx([2 * mean_ms for mean_ms in means_ms])
 
 
-def test_single_sites_are_numbered_within_their_count(scenario: ScenarioConfiguration) -> None:
-    names = ["berlin", "rome", "branches-1", "branches-2", "branches-3"]
-    assert [site.name for site in scenario.single_sites] == names
-    assert [(site.site, site.copy, site.share) for site in scenario.single_sites][-1] == ("branches", 3, 1.0)
+def test_the_end_nodes_of_all_sites_are_counted(scenario: ScenarioConfiguration) -> None:
     assert scenario.nodes_of("de-en") == 30 + 20 + 3 * 20
     assert scenario.nodes_of("fr-en") == 5 + 3 * 5
 
@@ -206,7 +202,6 @@ def test_a_workload_is_judged_by_its_own_service_level(scenario: ScenarioConfigu
         (["sites.all={}"], "sites.all"),
         (["sites.behind={}"], "sites.behind"),
         (["sites={}", "workloads.all={lengths: '@de-en-news', arrivals: {kind: poisson, rate_rps: 3}}"], "workloads.all"),
-        (["sites.branches-2={}"], "sites.branches-2"),
         (["late_answers={timeout_ms: 100}"], "sites.rome.devices"),
         (["sites.branches.networks.today.rtt_mean_ms={dist: lognrm, s: 1}"], "sites.branches.networks.today.rtt_mean_ms.dist"),
         (["sites.branches.networks.today.rtt_mean_ms={dist: lognorm}"], "sites.branches.networks.today.rtt_mean_ms"),
@@ -272,7 +267,7 @@ def test_the_inputs_of_sites_are_read_once_and_their_lines_scaled(tmp_path: Path
     berlin, rome, branches = read_sites(source.scenario, tmp_path, source.document, Cache())
     assert [berlin.share, rome.has_device, len(branches.networks["today"])] == [3.0, False, 3]
     means_s = [links.link.rtt.mean_s for links in branches.networks["today"]]
-    assert means_s == pytest.approx([mean_ms / 1e3 for line in source.scenario.drawn_lines for mean_ms in line.mean_ms])
+    assert means_s == pytest.approx([mean_ms / 1e3 for drawn in source.scenario.drawn_means_ms.values() for mean_ms in drawn])
     assert [target.profile.name for target in branches.cases["de-en"].targets] == ["titan-xp-bilstm"] * 2
     assert list(berlin.cases) == ["de-en"]
     assert [links.link.rtt.name for links in branches.networks["today"]] == ["today at branches"] * 3
@@ -281,15 +276,6 @@ def test_the_inputs_of_sites_are_read_once_and_their_lines_scaled(tmp_path: Path
     plans = read_sites(many.scenario, tmp_path, many.document, Cache())
     assert len(reads) == 2 * once == 2 * len({*reads}) < 20
     assert plans[3].networks["today"][0].link.rtt.value is plans[99].networks["today"][0].link.rtt.value
-
-
-def test_what_sites_draw_is_noted(scenario: ScenarioConfiguration, tmp_path: Path) -> None:
-    (note,) = describe_drawn_lines(scenario)
-    (line,) = scenario.drawn_lines
-    means = note.rpartition(": ")[2].removesuffix(" ms.").split(", ")
-    assert [*map(float, means)] == pytest.approx(line.mean_ms, rel=1e-2)
-    (note,) = describe_drawn_lines(source_of(tmp_path, "sites.branches.count=1000").scenario)
-    assert len(note) < 200 and "1,000" in note
 
 
 def test_the_models_of_a_shared_device_are_those_of_all_sites(tmp_path: Path) -> None:

@@ -116,6 +116,14 @@ def test_a_format_is_known_by_its_columns(
         assert (recording.step_s, recording.duration_s) == pytest.approx((step_s, duration_s), rel=2e-3)
 
 
+def test_events_of_another_program_are_rows(read: Read) -> None:
+    """Of the log of a live gateway alone, lines of other events are left out."""
+    rows = [{"event": event, "t_s": 2 * place} for place, event in enumerate(["begin", "end", "begin", "request", "end"])]
+    assert read("".join(json.dumps(row) + "\n" for row in rows)).time_s.tolist() == [0, 2, 4, 6, 8]
+    live = [{"event": "begin", "policy": "cnmt", "devices": ["gateway"]}, *rows]
+    assert len(read("".join(json.dumps(row) + "\n" for row in [*live, {"event": "request", "t_s": 9}])).time_s) == 2
+
+
 @pytest.mark.parametrize(
     "row",
     [
@@ -230,13 +238,6 @@ def test_counts_stay_in_their_windows_and_are_uniform_there(trace: Load) -> None
     assert stats.kstest(arrival_s % 10, stats.uniform(0, 10).cdf).pvalue > 0.001
 
 
-def test_the_spread_may_be_stated_or_none(trace: Load) -> None:
-    assert set(trace(COUNTS, spread_s=0).times(500, rng(2)) % 10) == {0.0}
-    assert 1.9 < (trace(COUNTS, spread_s=2).times(500, rng(2)) % 10).max() < 2.0
-    assert (trace(COUNTS, spread_s=99).times(5_000, rng(2)) % 10).max() > 9.9
-    assert "spread" not in trace(COUNTS, spread_s=0).account and "over 2 s" in trace(COUNTS, spread_s=2).account
-
-
 def test_replications_spread_otherwise(trace: Load) -> None:
     process = trace(MOONCAKE)
     one, two = process.times(6, rng()), process.times(6, rng(2))
@@ -319,30 +320,13 @@ def test_sizes_are_ignored_unless_requested(trace: Load) -> None:
         trace("t_s,requests\n0,3\n1,4\n", lengths="rank")
 
 
-# --- accounts ---
-
-
-def test_the_account_of_exact_times(trace: Load) -> None:
-    content = "# Kind: Measured\n# source: the town hall, CC BY 4.0\nt_s,in_tokens\n0,3\n1,4\n2,1\n5,6\n"
-    assert trace(content, lengths="rank").account == (
-        "arrivals of a recorded trace (measured), the town hall, CC BY 4.0: 4 requests in 7 s, 0.6 requests/s; coefficient of "
-        "variation of the gaps 0.566; lengths by the rank of the input tokens; after its end it begins anew"
-    )
-
-
 @pytest.mark.parametrize(
     ("content", "unread"),
     [("t_s,requests,rate_rps\n0,5,1\n60,2,2\n", "rate_rps"), ("t_s,arrival_s\n0,5\n60,2\n", "arrival_s")],
 )
-def test_the_account_names_a_column_that_could_have_been_read(trace: Load, content: str, unread: str) -> None:
-    assert f"file trace (not read: column {unread}): " in trace(content).account
-
-
-def test_the_account_of_counts(trace: Load) -> None:
-    """Variance over mean of 3, 0, 0, 1, its windows without a row among them, by hand."""
-    account = trace("t_s,requests\n0,3\n1,0\n3,1\n").account
-    assert "4 requests in 4 s, 1 requests/s; variance over mean of the counts per 1 s 1.5, where Poisson has 1" in account
-    assert "requests of one time spread evenly over 1 s; lengths drawn independently" in account
+def test_the_account_names_the_origin_and_a_column_that_could_have_been_read(trace: Load, content: str, unread: str) -> None:
+    account = trace("# Kind: Measured\n# source: the town hall, CC BY 4.0\n" + content).account
+    assert "(measured), the town hall, CC BY 4.0" in account and f"(not read: column {unread})" in account
 
 
 # --- files that are none ---
@@ -385,6 +369,9 @@ def json_row(timestamp: str) -> str:
         (json_row("0") + "[3]\n", 2),
         ('{"t_s": 0}\n{"t_s": 1, "t_s": 2}\n', 2),
         ("t_s,in_tokens,in_tokens\n0,1,2\n1,3,4\n", 1),
+        ('[{"timestamp": 1}, {"timestamp": 2}]\n', 1),
+        (json_row("0") + '{"timestamp": 3, "input_', 2),
+        (b"\x9c\xff\xd3\x81\n\x90\xee\n", 1),
         (b"\x1f\x8bnot at all", None),
     ],
 )
@@ -393,41 +380,6 @@ def test_what_is_no_log_is_refused_at_its_line(trace: Load, content: str | bytes
         trace(content)
     assert caught.value.line == line and str(caught.value.path).endswith("trace") and caught.value.remedy
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ('[{"timestamp": 1}, {"timestamp": 2}]\n', "jq -c"),
-        ("t_s,in_tokens\n0,1\n1,-5\n", "of 0 or above"),
-        ("t_s\n0\n1e300\n", "correct the time"),
-        ("t_s\n0\n5\n3\n", "t_s is 3, which is before the row above it"),
-        ("t_s,requests\n0,1\n40,1\n80,1\n140,2\n", "no multiple of 40 s"),
-        ("t_s,in_tokens\n0,1\n1\n", "1 cell, but"),
-        ("t_s,requests\n0,1\n60,1\n130,1\n", "no multiple of 60 s"),
-        ("t_s,requests\n0,1\n1,1.5\n", r"give a whole number from 0 to 50,000,000\)"),
-        (json_row("0") + '{"timestamp": 3, "input_', "it ends within the object: remove it"),
-        (b"\x9c\xff\xd3\x81\n\x90\xee\n", "trace:1: bytes that are no UTF-8 text"),
-    ],
-)
-def test_the_fault_and_the_remedy_name_the_cause(trace: Load, content: str, message: str) -> None:
-    with pytest.raises(ArrivalsError, match=message):
-        trace(content)
-
-
-@pytest.mark.parametrize(
-    ("content", "column"),
-    [
-        ("t_s,in_tokens\n0,1\n1\n", 1),
-        ("t_s\n0\nnan\n", 1),
-        ("city;in_tokens;t_s\nBern;3;0\nBiel;4;-1\n", 8),
-        (json_row("0") + json_row("null"), None),
-    ],
-)
-def test_a_wrong_cell_is_named_with_its_column(trace: Load, content: str, column: int | None) -> None:
-    with pytest.raises(ArrivalsError) as caught:
-        trace(content)
-    assert caught.value.column == column
 
 
 def test_a_packed_line_without_end_is_not_unpacked_whole(trace: Load) -> None:
@@ -466,29 +418,3 @@ def test_mooncake_conversations_are_spread_over_their_three_seconds() -> None:
     arrival_s = load(kind="recorded", file="mooncake_conversation.csv").times(12_031, rng())
     assert np.all(np.abs(arrival_s - trace.time_s - 1.5) <= 1.51)
     assert len(np.unique(arrival_s)) == 12_031
-
-
-@needs_traces
-def test_nasa_s_three_days_keep_their_outage() -> None:
-    process = load(kind="recorded", file="nasa_http_3days_persecond.csv")
-    arrival_s = process.times(307_145, rng())
-    counts = np.loadtxt(REAL / "nasa_http_3days_persecond.csv", delimiter=",", skiprows=1)
-    assert counts[:, 1].sum() == 307_145
-    seconds = np.bincount((counts[:, 0] - counts[0, 0]).astype(int), counts[:, 1])
-    assert np.bincount(arrival_s.astype(int), minlength=len(seconds)).tolist() == seconds.tolist()
-    assert 1_325 <= np.diff(arrival_s).max() <= 1_328
-    assert process.times(307_146, rng())[-1] == pytest.approx(arrival_s[0] + 259_191, abs=1)
-
-
-@needs_traces
-def test_servegen_s_fortnight_of_rates() -> None:
-    process = load(kind="recorded", file="servegen_m-mid_rate.csv")
-    rates = np.loadtxt(REAL / "servegen_m-mid_rate.csv", delimiter=",", skiprows=1)[:, 1]
-    assert "2,016 windows, 84 of them without arrivals" in process.account
-    assert process.mean_rate_rps == pytest.approx(rates.mean())
-    thinned = process.at_rate(0.5)
-    arrival_s = thinned.times(600_000, rng())
-    day = 86_400.0
-    observed = np.diff(np.searchsorted(arrival_s, np.arange(15) * day))[:13]
-    expected = rates.reshape(14, 144).sum(axis=1)[:13] * 600 * 0.5 / rates.mean()
-    assert np.all(np.abs(observed - expected) < 4 * np.sqrt(expected))

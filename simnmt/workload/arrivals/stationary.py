@@ -28,11 +28,6 @@ class Poisson(ArrivalsConfiguration, ArrivalProcess):
     """Mean requests per second, over all end nodes."""
 
     @property
-    def mean_rate_rps(self) -> float:
-        """Mean requests per second."""
-        return self.rate_rps
-
-    @property
     def account(self) -> str:
         """Description of the process in one sentence."""
         return f"assumed Poisson arrivals, {self.rate_rps:g} requests/s, coefficient of variation of the gaps 1"
@@ -89,11 +84,6 @@ class Renewal(Law, ArrivalsConfiguration, ArrivalProcess):
     kind: Literal["renewal"]
     rate_rps: float = Field(ge=1e-6, le=1e9)
     """Mean requests per second; the distribution is scaled to it."""
-
-    @property
-    def mean_rate_rps(self) -> float:
-        """Requests per second in the long run."""
-        return self.rate_rps
 
     @property
     def account(self) -> str:

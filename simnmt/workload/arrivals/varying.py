@@ -195,22 +195,11 @@ class OnOff(ArrivalsConfiguration, ArrivalProcess):
         return self.on_share * self.on_rate_rps + (1 - self.on_share) * self.off_rate_rps
 
     @property
-    def dispersion(self) -> float:
-        """Variance over mean of the requests in a long time; 1 for Poisson.
-
-        Source: Fischer and Meier-Hellstern 1993, the Markov-modulated Poisson process cookbook, for two states.
-        """
-        changes_per_s = 1 / self.mean_on_s + 1 / self.mean_off_s
-        spread = self.on_share * (1 - self.on_share) * (self.on_rate_rps - self.off_rate_rps) ** 2
-        return 1 + 2 * spread / (self.mean_rate_rps * changes_per_s)
-
-    @property
     def account(self) -> str:
         """Description of the process in one sentence."""
         return (
             f"assumed bursts: {self.on_rate_rps:g} requests/s for {self.mean_on_s:g} s, then {self.off_rate_rps:g} for "
-            f"{self.mean_off_s:g} s (exponential times of these means), {self.mean_rate_rps:.4g} requests/s on average; "
-            f"variance over mean of the counts in a long time {self.dispersion:.3g}, where Poisson has 1"
+            f"{self.mean_off_s:g} s (exponential times of these means), {self.mean_rate_rps:.4g} requests/s on average"
         )
 
     def at_rate(self, rate_rps: float) -> Self:
