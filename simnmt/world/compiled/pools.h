@@ -87,7 +87,7 @@ static inline int64_t chosen_box(World *world, Pool *pool, const Arrival *arriva
     int64_t candidates = is_drawn ? settings->drawn : settings->boxes, best = is_drawn ? settings->choices[0][arrival->request] : 0;
     if (candidates == 1) return best;
     double least = work_left(world, pool, best, now_s, trial);
-    for (int64_t number = 1; number < candidates && least != 0.0; number++) {
+    for (int64_t number = 1; number < candidates && (least != 0.0 || settings->kind == MODEL_POOL); number++) {
         int64_t other = is_drawn ? settings->choices[number][arrival->request] : number;
         double left = work_left(world, pool, other, now_s, trial);
         if (left < least) {
