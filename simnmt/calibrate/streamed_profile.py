@@ -37,7 +37,7 @@ from simnmt.profile.cost import Plane
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.execution_fit import nonnegative_line
-from simnmt.profile.origin import LengthUnit, ValidRange
+from simnmt.profile.origin import LengthUnit, Provenance, ValidRange
 from simnmt.profile.streaming_block import ShardReads, StiBlock, StiImportance
 from simnmt.profile.streaming_cost import BITS, ShardGeometry
 from simnmt.streaming.encoder import ElasticEncoder, EncoderConfiguration
@@ -260,15 +260,14 @@ def _profiled(
     unit: str | None,
 ) -> tuple[DeviceProfile, list[str]]:
     """Measure the blocks on this box; return the profile with its conditions, and its warnings."""
-    box = describe()
+    box, (out, into) = describe(), (destination.out, destination.into)
     check_threads(settings.threads, box)
     before = profile_assembly.state(box)
     with pinned(settings.threads) as cpus:
         sti, execution = measure()
-    conditions = profile_assembly.conditions_block([before], profile_assembly.state(describe()), None, cpus)
-    name, into = destination.out.stem, destination.into
+    conditions = profile_assembly.conditions_block(before, profile_assembly.state(describe()), None, cpus)
     if into is not None:
-        profile = profile_assembly.completed(into, {"sti": sti}, conditions, ["sti"], name=name, device_name=None, tool=TOOL)
+        profile = profile_assembly.completed(into, {"sti": sti, "name": out.stem}, conditions, ["sti"], TOOL)
     else:
         account = EngineAccount(
             **model,
@@ -279,12 +278,18 @@ def _profiled(
             threads=settings.threads,
             versions={"torch": version("torch")},
         )
-        source = f"{account.model}, {account.weights} weights, streamed in shards"
-        # A classifier emits nothing, and its lengths count all tokens that it reads.
-        units = LengthUnit(src=unit or UNIT, tgt=unit or UNIT, end_of_sentence="both" if ranges.tgt_len[0] else "none")
-        blocks = {"valid_range": ranges, "execution": execution, "sti": sti, "conditions": conditions}
-        profile = profile_assembly.new_profile(
-            name, account.model, account, box, units, blocks, device_name=None, source=source, tool=TOOL
-        )
+        source = f"measured on the box itself: {account.model}, {account.weights} weights, streamed in shards"
+        blocks = {
+            # A classifier emits nothing, and its lengths count all tokens that it reads.
+            "length_unit": LengthUnit(
+                src=unit or UNIT, tgt=unit or UNIT, end_of_sentence="both" if ranges.tgt_len[0] else "none"
+            ),
+            "provenance": Provenance(source=source, date=profile_assembly.now(), tool=TOOL),
+            "conditions": conditions,
+            "valid_range": ranges,
+            "execution": execution,
+            "sti": sti,
+        }
+        profile = profile_assembly.new_profile(out.stem, account, box, blocks)
     remarks = profile_assembly.remarks(conditions.governor, on_cpu=True)
     return profile, [*(doubt.message for doubt in profile_doubts(profile)), *remarks]

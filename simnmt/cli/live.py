@@ -353,10 +353,8 @@ def serve(service: LiveServer | LiveGateway, as_json: bool) -> None:
     with prints_of_users():
         uvloop.run(run())
     outcomes, duration_s = dict(service.outcomes), time.monotonic() - begin_s
-    fallbacks = getattr(service, "fallbacks", 0)
     counts = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items()) or "no request"
-    counts += f"; {fallbacks:,} fell back" if fallbacks else ""
-    summary = {"event": "stopped", "seconds": round(duration_s, 3), "outcomes": outcomes, "fallbacks": fallbacks}
+    summary = {"event": "stopped", "seconds": round(duration_s, 3), "outcomes": outcomes}
     print_line(summary, f"stopped after {duration_s:.1f} s: {counts}")
 
 

@@ -331,6 +331,7 @@ def run(
         raise InputError(f"--threads {threads}: this box has {os.cpu_count() or 1} CPUs", remedy="give no more")
     from simnmt.calibrate import profile_assembly
     from simnmt.calibrate.box import describe
+    from simnmt.profile.doubts import busy_message
     from simnmt.streaming.encoder import ElasticEncoder
     from simnmt.streaming.pipeline import EngagementSettings, inputs_of, run_engagement
     from simnmt.streaming.store import ShardStore
@@ -354,7 +355,8 @@ def run(
         engaged = chosen(context, EngagementSettings, **paced)
         done = list(run_engagement(opened, encoder, cost, engaged, inputs))
         about |= {"fingerprint": opened.fingerprint, "cache_bytes": engaged.capacity_bytes}
-    busy = list(profile_assembly.busy_warnings([before, profile_assembly.state(box)], "the run"))
+    conditions = profile_assembly.conditions_block(before, profile_assembly.state(box), None, [])
+    busy = [busy_message(conditions.others_cpus, "the run")] if conditions.busy else []
     warn(*busy)
     remarks = list(_engagement_remarks(cost, done))
     turns_done = [_turn_document(turn) for turn in done]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from simnmt.base.errors import shorten
-from simnmt.base.files import is_standard
 from simnmt.base.text_tables import format_pairs, format_table
 from simnmt.cli.options import (
     AsJson,
@@ -24,7 +22,8 @@ from simnmt.cli.options import (
     option,
     outlines,
     parse_duration,
-    print_json,
+    print_page,
+    print_result,
 )
 from simnmt.cli.terminal import describe_output, note
 
@@ -33,12 +32,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Series of round-trip times and bandwidths.", no_args_is_help=True)
 
-ReplyName = Enum("ReplyName", {"min": "min", "mean": "mean"}, type=str)
-KindName = Enum("KindName", {"measured": "measured", "synthetic": "synthetic"}, type=str)
-
 File = Annotated[Path, argument("FILE", "RIPE Atlas results, output of ping, JSON of iperf3 or irtt, or a CSV log.")]
 Out = Annotated[Path, option("FILE", "CSV file to write; of several series each gets a word before .csv.")]
-Reply = Annotated[ReplyName, option(None, "Value of a round of several replies.", "--reply")]
+Reply = Annotated[Literal["min", "mean"], option(None, "Value of a round of several replies.", "--reply")]
 Probe = Annotated[int | None, option("ID", "Read this RIPE Atlas probe alone.", "--probe")]
 Columns = Annotated[
     list[str] | None,
@@ -56,10 +52,8 @@ def _read_traces(context: typer.Context, file: Path) -> list[Trace]:
     from simnmt.network.traces.measured_csv import parse_columns
     from simnmt.network.traces.trace import ReadOptions
 
-    given = context.params
-    reply, interval_s = given["reply"].value if "reply" in given else None, given.get("interval")
-    columns = parse_columns(given["column"] or ())
-    return read_trace(file, chosen(context, ReadOptions, reply=reply, columns=columns, interval_s=interval_s))
+    columns, interval_s = parse_columns(context.params["column"] or ()), context.params.get("interval")
+    return read_trace(file, chosen(context, ReadOptions, columns=columns, interval_s=interval_s))
 
 
 def _write(context: typer.Context, change: Callable[[Trace], Trace]) -> None:
@@ -98,15 +92,13 @@ def list_(
     from simnmt.network.traces.trace import NOUN
 
     traces, left_out = outlines(["traces/rtt", "traces/bandwidth"], folder, lambda path: [*map(summarise, read_trace(path))])
-    if as_json:
-        print_json({"traces": traces, "left_out": left_out})
-        return
     rows = []
     for trace in traces:
-        source, span = shorten(trace["source"], 48), format_duration(trace["duration_s"])
-        names = [trace["name"], NOUN[trace["quantity"]], trace["kind"], source]
-        rows.append([*names, f"{trace['samples']:,}", span, format_value(trace["quantity"], trace["mean"])])
-    print(format_table(["trace", "quantity", "kind", "source", "samples", "span", "mean"], rows, 4))
+        names = [trace["name"], NOUN[trace["quantity"]], trace["kind"], shorten(trace["source"], 48)]
+        span, mean = format_duration(trace["duration_s"]), format_value(trace["quantity"], trace["mean"])
+        rows.append([*names, f"{trace['samples']:,}", span, mean])
+    heads = ["trace", "quantity", "kind", "source", "samples", "span", "mean"]
+    print_result(as_json, lambda: {"traces": traces, "left_out": left_out}, lambda: format_table(heads, rows, 4))
     for fault in left_out:
         note(f"left out {fault}")
 
@@ -116,25 +108,25 @@ def import_(
     context: typer.Context,
     file: File,
     out: Out,
-    reply: Reply = ReplyName.min,
+    reply: Reply = "min",
     probe: Probe = None,
     column: Columns = None,
     interval: Interval = None,
-    kind: Annotated[KindName | None, option(None, "Where a CSV log does not name its kind.")] = None,
+    kind: Annotated[Literal["measured", "synthetic"] | None, option(None, "Where a CSV log does not name its kind.")] = None,
     force: Force = False,
 ) -> None:
     """Turn measurements into series that a scenario reads, mended, each loss and oddity counted.
 
     Example: simnmt trace import ping.txt --out office.csv
     """
-    _write(context, lambda trace: replace(trace, kind=kind.value) if kind and trace.kind == "unstated" else trace)
+    _write(context, lambda trace: replace(trace, kind=kind) if kind and trace.kind == "unstated" else trace)
 
 
 @app.command()
 def inspect(
     context: typer.Context,
     file: Annotated[str, argument("FILE|@NAME", "As for import, or a shipped RTT series.")],
-    reply: Reply = ReplyName.min,
+    reply: Reply = "min",
     probe: Probe = None,
     column: Columns = None,
     interval: Interval = None,
@@ -148,25 +140,18 @@ def inspect(
     """
     from simnmt.base import shipped_files
     from simnmt.network.traces.summary import format_facts, format_title, summarise
+    from simnmt.report.input_pages import render_traces
 
     path = shipped_files.find("traces/rtt", file) if file.startswith("@") else Path(file)
     check_output(page, force, path)
     traces = _read_traces(context, path)
-    if page is not None:
-        from simnmt.report.input_pages import render_traces
-        from simnmt.report.page_template import write_page
 
-        write_page(page, render_traces(file if file.startswith("@") else path.name, traces))
-    if as_json:
-        print_json({"file": file, "series": [summarise(trace) for trace in traces]})
-        return
+    lines: list[str] = []
     for trace in traces:
-        print(f"{file}: {format_title(trace)}; {trace.source}")
-        print(format_pairs(format_facts(trace), "  "))
-        for remark in trace.remarks:
-            print(f"  note: {remark}")
-    if page is not None and not is_standard(page):
-        print(f"page: {page}")
+        lines += [f"{file}: {format_title(trace)}; {trace.source}", format_pairs(format_facts(trace), "  ")]
+        lines += [f"  note: {remark}" for remark in trace.remarks]
+    print_result(as_json, lambda: {"file": file, "series": [*map(summarise, traces)]}, lambda: "\n".join(lines))
+    print_page(page, as_json, lambda: render_traces(file if file.startswith("@") else path.name, traces))
 
 
 @app.command()

@@ -20,7 +20,6 @@ from simnmt.base.suggestions import format_list
 from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.trial import (
     Certainty,
-    Level,
     Open,
     Outcome,
     Placement,
@@ -42,13 +41,12 @@ from simnmt.scenario.varied_keys import VariedKey, check_disjoint
 
 VARIABLE = ("devices", "networks", "policies", "late_answers", "fit")
 """Parts of a scenario and of its sites that describe a deployment: no other key is varied."""
-FIXED_KEYS = dict.fromkeys(
-    (
-        *(name for name in ScenarioConfiguration.model_fields if name not in (*VARIABLE, "sites")),
-        *(f"sites.*.{name}" for name in SiteConfiguration.model_fields if name not in VARIABLE),
-    ),
-    "it is no part of a deployment",
-)
+FIXED_KEYS = {
+    f"{place}{name}": f"it is no part of a deployment (those are {format_list(VARIABLE)})"
+    for place, part in (("", ScenarioConfiguration), ("sites.*.", SiteConfiguration))
+    for name in part.model_fields
+    if name not in (*VARIABLE, "sites")
+}
 MOST_CANDIDATES = 2_000
 """Most combinations of the varied keys."""
 SLACK = log(1.3)
@@ -70,7 +68,7 @@ class SiteBoxes:
     boxes: dict[str, int]
     """At each of the sites, by device."""
     price_per_hour: float | None
-    """Price of the boxes at all sites of the name; None if the scenario states no price of a device."""
+    """Price of the boxes at all sites of the name; None if the scenario states no price."""
 
     @property
     def count(self) -> int:
@@ -80,29 +78,6 @@ class SiteBoxes:
     def __str__(self) -> str:
         boxes = " and ".join(f"{count} {device}" for device, count in self.boxes.items()) or "none"
         return f"{self.sites} x {boxes}" if self.sites > 1 else boxes
-
-
-def boxes_by_site(placement: Placement) -> dict[str, SiteBoxes]:
-    """Return the boxes at the sites of each name, then those behind; empty without sites."""
-    plan, by_site = placement.plan, dict[str, SiteBoxes]()
-    first, *behind = plan.scenario.devices
-    has_prices = any(part.price_per_hour is not None for site in plan.sites for part in site.scenario.devices.values())
-
-    def boxes_of(scenario: ScenarioConfiguration, sites: int, used: Iterable[str], workloads: Sequence[str]) -> SiteBoxes:
-        boxes = {name: sum(scenario.count_of(name, workload) for workload in workloads) for name in used}
-        prices = [count * (scenario.devices[name].price_per_hour or 0.0) for name, count in boxes.items()]
-        return SiteBoxes(sites, boxes, sites * sum(prices) if has_prices else None)
-
-    for site in plan.sites:
-        may_use = site.scenario.policies[placement.policy].devices_of(list(site.scenario.devices))
-        used = [first] if site.has_device and first in may_use else []
-        # The workloads of a site share its gateways, but each has its own end nodes.
-        workloads = list(site.cases)[: None if first == END_NODE else 1]
-        by_site[site.name] = boxes_of(site.scenario, len(site.networks[placement.network]), used, workloads)
-    if plan.sites:
-        used = [device for device in behind if device in placement.used]
-        by_site[BEHIND] = boxes_of(plan.scenario, 1, used, list(plan.cases)[:1])
-    return by_site
 
 
 @dataclass(eq=False, slots=True)
@@ -132,7 +107,25 @@ class Candidate:
     @property
     def boxes_by_site(self) -> dict[str, SiteBoxes]:
         """The boxes that the policy may use at the sites of each name, then those behind; empty without sites."""
-        return boxes_by_site(self.placements[0])
+        placement, by_site = self.placements[0], dict[str, SiteBoxes]()
+        plan, used = placement.plan, placement.used
+        first, *behind = plan.scenario.devices
+
+        def boxes_of(scenario: ScenarioConfiguration, sites: int, devices: Iterable[str], workloads: list[str]) -> SiteBoxes:
+            boxes = {name: sum(scenario.count_of(name, workload) for workload in workloads) for name in devices}
+            price = sum(count * (scenario.devices[name].price_per_hour or 0.0) for name, count in boxes.items())
+            return SiteBoxes(sites, boxes, sites * price if plan.scenario.has_prices else None)
+
+        for site in plan.sites:
+            may_use = site.has_device and first in placement.used_at(site.scenario)
+            # The workloads of a site share its gateways, but each has its own end nodes.
+            workloads = list(site.cases)[: None if first == END_NODE else 1]
+            copies = len(site.networks[placement.network])
+            by_site[site.name] = boxes_of(site.scenario, copies, [first] if may_use else [], workloads)
+        if plan.sites:
+            devices = [device for device in behind if device in used]
+            by_site[BEHIND] = boxes_of(plan.scenario, 1, devices, list(plan.cases)[:1])
+        return by_site
 
     @property
     def probability(self) -> float:
@@ -214,31 +207,28 @@ class DeploymentPlan:
             return None
         return change_percent(self.runner_up.replicated("mean_latency_s"), self.choice.replicated("mean_latency_s"))
 
+    def _describe(self, candidate: Candidate | None) -> Row | None:
+        if candidate is None:
+            return None
+        value, by_site = self.value(candidate), candidate.boxes_by_site
+        row = {name: getattr(candidate, name) for name in ("choice", "policy", "servers", "boxes")}
+        if by_site:
+            row["boxes_by_site"] = {name: asdict(boxes) | {"count": boxes.count} for name, boxes in by_site.items()}
+        row["objective"] = value if isfinite(value) else None
+        row["certainty"] = None if candidate.certainty is None else asdict(candidate.certainty)
+        return row | candidate.outcome.document()
+
     def document(self) -> Row:
         """Return the plan as JSON."""
-
-        def describe(candidate: Candidate | None) -> Row | None:
-            if candidate is None:
-                return None
-            value = self.value(candidate)
-            shown = {name: getattr(candidate, name) for name in ("choice", "policy", "servers", "boxes")}
-            by_site = candidate.boxes_by_site
-            if by_site:
-                shown["boxes_by_site"] = {name: asdict(boxes) | {"count": boxes.count} for name, boxes in by_site.items()}
-            certainty = None if candidate.certainty is None else asdict(candidate.certainty)
-            number = value if isfinite(value) else None
-            return shown | {"objective": number, "certainty": certainty} | candidate.outcome.document()
-
-        shown = ("name", "level", "rate_rps", "sources", "warnings")
-        return {name: getattr(self, name) for name in shown} | {
+        return {name: getattr(self, name) for name in ("name", "level", "rate_rps", "sources", "warnings")} | {
             "minimise": self.minimised,
             "candidates": len(self.candidates),
             "choice": None if self.choice is None else self.choice.choice,
             "p_slo": None if self.choice is None else self.choice.probability,
             "sure": self.is_sure,
-            "chosen": describe(self.choice),
-            "runner_up": describe(self.runner_up),
-            "nearest_miss": describe(self.nearest_miss),
+            "chosen": self._describe(self.choice),
+            "runner_up": self._describe(self.runner_up),
+            "nearest_miss": self._describe(self.nearest_miss),
             "latency_change_percent": None if self.latency_change is None else asdict(self.latency_change),
         }
 
@@ -246,7 +236,6 @@ class DeploymentPlan:
 def find_deployment(
     keys: Sequence[VariedKey],
     open_plan: Open,
-    level: Level,
     *,
     rate_rps: float,
     minimised: Minimised,
@@ -276,7 +265,7 @@ def find_deployment(
         drawn = draw_profiles(candidate.placements[0], candidate.overrides, open_candidate, certainty)
         return judge_certainty(candidate.placements, drawn, certainty, to_end=to_end)
 
-    candidates = make_candidates(keys or [default_key(plan, level, rate_rps)], open_candidate, level, rate_rps)
+    candidates = make_candidates(keys or [default_key(plan, rate_rps)], open_candidate, rate_rps)
     columns = ["mean_latency_s"] if minimised == "servers" else [objective_metric(objective).column, "mean_latency_s"]
     kept = _kept(candidates, columns, minimised == "servers", progress)
     judged: list[Candidate] = []
@@ -291,15 +280,12 @@ def find_deployment(
         choice.certainty = judge(choice, to_end=True)
     shown = choice or min(candidates, key=lambda candidate: candidate.outcome.excess)
     plan = shown.placements[0].plan
-    trials = [
-        (placement, trial)
-        for placement, of_placement in zip(shown.placements, shown.trials, strict=True)
-        for trial in of_placement
-    ]
+    by_placement = zip(shown.placements, shown.trials, strict=True)
+    trials = [(placement, trial) for placement, of_placement in by_placement for trial in of_placement]
     sources, doubts = basis_of(plan, trials, plan.scenario.replications)
     return DeploymentPlan(
         name=plan.scenario.name,
-        level=describe_level(level),
+        level=describe_level(plan.scenario),
         rate_rps=rate_rps,
         minimised=minimised,
         objective=objective,
@@ -314,17 +300,17 @@ def find_deployment(
     )
 
 
-def default_key(plan: RunPlan, level: Level, rate_rps: float) -> VariedKey:
+def default_key(plan: RunPlan, rate_rps: float) -> VariedKey:
     """Return the count of the last device, from 1 to twice the boxes that the rate would saturate and a few more."""
     device = list(plan.scenario.devices)[-1]
     if device == END_NODE:
         raise InputError("there is no device whose boxes could be counted", remedy="name keys to vary")
-    box_rps = min(placement.box_saturation_rps[device] for placement in next(deployable_placements(plan, level)))
+    box_rps = min(placement.box_saturation_rps[device] for placement in next(deployable_placements(plan)))
     most = min(2 * ceil(rate_rps / box_rps) + 2, MOST_CANDIDATES + 1)
     return VariedKey(("devices", device, "count"), f"devices.{device}.count=1:{most}", tuple(range(1, most + 1)))
 
 
-def make_candidates(keys: Sequence[VariedKey], open_plan: Open, level: Level, rate_rps: float) -> list[Candidate]:
+def make_candidates(keys: Sequence[VariedKey], open_plan: Open, rate_rps: float) -> list[Candidate]:
     """Return all combinations of the values of some keys under each policy, each checked.
 
     Combinations that differ in boxes that the policy does not use are one candidate, with the fewest of them. Raises the error
@@ -338,8 +324,8 @@ def make_candidates(keys: Sequence[VariedKey], open_plan: Open, level: Level, ra
         raise InputError(what, remedy="name fewer values to vary")
     varied = {key.device for key in keys} - {END_NODE}
     candidates: dict[str, tuple[int, Candidate]] = {}
-    for overrides in product(*(key.overrides for key in keys)):
-        policies = list(deployable_placements(open_plan(overrides), level))
+    for overrides in product(*(map(key.override, key.values) for key in keys)):
+        policies = list(deployable_placements(open_plan(overrides)))
         for placements in policies:
             choice = {key.name: override.value for key, override in zip(keys, overrides, strict=True)}
             if len(policies) > 1:
@@ -372,24 +358,18 @@ def _kept(
     for _, group in groupby(sorted(candidates, key=servers), servers):
         kept = []
         for candidate in group:
+            scenario = candidate.placements[0].plan.scenario
+            candidate.trials = [[placement.trial(0, placement.short_run)] for placement in candidate.placements]
+            if candidate.outcome.excess <= SLACK:
+                numbers = range(scenario.replications)
+                candidate.trials = [
+                    [placement.trial(number, scenario.requests) for number in numbers] for placement in candidate.placements
+                ]
+                kept += [candidate] if candidate.outcome.excess <= 0.0 else []
             done += 1
-            if _keeps_level(candidate):
-                kept.append(candidate)
             if progress is not None:
                 progress(done, len(candidates))
         yield from sorted(kept, key=rank)
-
-
-def _keeps_level(candidate: Candidate) -> bool:
-    scenario = candidate.placements[0].plan.scenario
-    candidate.trials = [[placement.trial(0, placement.short_run)] for placement in candidate.placements]
-    if candidate.outcome.excess > SLACK:
-        return False
-    numbers = range(scenario.replications)
-    candidate.trials = [
-        [placement.trial(number, scenario.requests) for number in numbers] for placement in candidate.placements
-    ]
-    return candidate.outcome.excess <= 0.0
 
 
 def _at_rates(placements: Sequence[Placement], scenario: ScenarioConfiguration) -> ScenarioConfiguration:

@@ -112,7 +112,8 @@ def read_sites(
         readers[name][0].check_memories(cases.values(), slice(1))
         lines = [reader.networks() for reader in readers[name]]
         networks = {network: tuple(by_name[network] for by_name in lines) for network in view.networks}
-        plans.append(SitePlan(name, view, cases, networks, site.share, device is not None))
+        is_alone = len(scenario.sites) == site.count == 1
+        plans.append(SitePlan(name, view, cases, networks, site.share, device is not None, not plans, is_alone))
     # All sites share the devices behind.
     all_cases = [case for plan in plans for case in plan.cases.values()]
     _Reader(scenario, base, document, cache).check_memories(all_cases, slice(1, None))

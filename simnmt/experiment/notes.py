@@ -58,7 +58,6 @@ def notes(plan: RunPlan, learnt: Mapping[str, Learnt], rows: Sequence[Row], engi
     for policy, reason in engine_reasons.items():
         engines.setdefault(reason, []).append(policy)
     powers = [power for case in cases for power in box_powers(scenario, case).items()]
-    batches = any(case.batches for case in cases)
     links = [link for lines in plan.lines for link in (lines.link, *itertools.chain(*lines.hops.values()))]
     fit_of = {id(target): fit for case in cases for target, fit in zip(case.targets, learnt[case.name].plane_fits, strict=True)}
     facts: Row = {
@@ -67,14 +66,7 @@ def notes(plan: RunPlan, learnt: Mapping[str, Learnt], rows: Sequence[Row], engi
         "learnt": learnt,
         "scope": list(describe_scope(plan)),
         "is_drawn": {name: isinstance(part.lengths, SyntheticLengths) for name, part in scenario.workloads.items()},
-        "targets": {
-            case.name: [
-                (used.label, used.target, _target_facts(used, fit_of.get(id(used.target))))
-                for used in plan.used_targets
-                if used.case.name == case.name
-            ]
-            for case in cases
-        },
+        "facts_of": lambda used: _target_facts(used, fit_of.get(id(used.target))),
         "up_percent": {
             name: digits(100.0 * sum(row[name + AVAILABILITY] for row in rows) / len(rows))
             for name, part in scenario.devices.items()
@@ -91,8 +83,7 @@ def notes(plan: RunPlan, learnt: Mapping[str, Learnt], rows: Sequence[Row], engi
         "off_pace": f"{OFF_PACE:g}",
         "engines": engines,
         "oracle": next((name for name, policy in scenario.policies.items() if policy.knows_truth), None),
-        "batches": batches,
-        "loads": any(case.loads for case in cases),
+        "joins": any(case.batches or case.loads for case in cases),
     }
     paragraphs = re.split(r"\n\s*\n", _template().render(facts))
     return [" ".join(paragraph.split()) for paragraph in paragraphs if paragraph.strip()]
@@ -213,21 +204,13 @@ def _unmeasured_batch_costs(target: Target) -> list[str]:
 
 
 def _cell_facts(plan: RunPlan, cell: CellName, of_cell: Sequence[Row]) -> Row:
-    """Return the pace of the RTT clock where no policy moves it, the policies that are off it, and the overloaded ones.
-
-    `lap_s`: of the RTT series if requests arrive by themselves for a shorter time, `issuing_s`; else None.
-    """
-    scenario, rate_rps, lap_s = plan.scenario, of_cell[0]["offered_rps"], plan.networks[cell.network].link.rtt.duration_s
-    issuing_s = scenario.requests / rate_rps if rate_rps else lap_s
+    """Return the pace of the RTT clock where no policy moves it, the policies that are off it, and the overloaded ones."""
     case = plan.cases.get(cell.workload) or next(iter(plan.cases.values()))
-    is_short = case.arrivals.discipline == "open" and issuing_s < lap_s
     pace_s = of_cell[0]["rtt_pace_s"]
     ratios = {row["policy"]: pace_s * row["throughput_rps"] for row in of_cell if pace_s and row["throughput_rps"] > 0.0}
     return {
         "pace_s": pace_s,
-        "issuing_s": issuing_s,
-        "lap_s": lap_s if is_short else None,
-        "clock": scenario.clock_of(case.name, cell.network),
+        "clock": plan.scenario.clock_of(case.name, cell.network),
         "off": [policy for policy, ratio in ratios.items() if not 1.0 / OFF_PACE <= ratio <= OFF_PACE],
         "overloaded": [f"{row['policy']} ({row['unstable']})" for row in of_cell if row.get("unstable")],
     }

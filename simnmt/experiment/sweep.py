@@ -34,7 +34,7 @@ from simnmt.base import VERSION, files
 from simnmt.base.configuration import checked_dataclass, input_files
 from simnmt.base.errors import InputError, SimnmtError, describe_error
 from simnmt.experiment.inputs import InputCache, check_criteria, read_inputs
-from simnmt.experiment.processes import Answers, answers_of, run_here, run_in_processes, run_on_cluster, worthwhile_processes
+from simnmt.experiment.processes import Answers, answers_of, run_here, run_in_processes, worthwhile_processes
 from simnmt.experiment.run import Progress, goal_of, in_order, places_of, roles_of, summarise, units_of
 from simnmt.experiment.units import expected_s, run_unit
 from simnmt.results.metrics import metric, metric_of_column, objective_metric
@@ -58,10 +58,10 @@ from simnmt.results.sweep_table import (
     write_table,
 )
 from simnmt.scenario.configuration import ScenarioConfiguration
-from simnmt.scenario.document import Override
+from simnmt.scenario.document import Document, Override
 from simnmt.scenario.errors import format_location
 from simnmt.scenario.source import Source, describe_separate_runs
-from simnmt.scenario.varied_keys import Sweep, VariedKey
+from simnmt.scenario.varied_keys import VariedKey
 from simnmt.world.structures import library
 
 POINTS, FAILED = "points", "failed.json"
@@ -84,7 +84,6 @@ class Point:
     scenario: ScenarioConfiguration
     inputs: tuple[tuple[str, str], ...] = ()
     """Path and SHA-256 of each file that the sweep reads, users' code included."""
-    version: str = VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,52 +111,56 @@ class SweepResult:
 
     def document(self) -> dict[str, Any]:
         """Return the content of `--json`."""
-        table = {"keys": list(self.table.keys), "objective": self.table.objective, "rows": self.table.rows}
-        failures = [{"point": failure.point, "error": failure.error} for failure in self.failures]
-        return {"directory": str(self.directory), "points": self.points, "points_run": self.ran, **table, "failures": failures}
+        return {
+            "directory": str(self.directory),
+            "points": self.points,
+            "points_run": self.ran,
+            **{name: getattr(self.table, name) for name in ("keys", "objective", "rows")},
+            "failures": [{"point": failure.point, "error": failure.error} for failure in self.failures],
+        }
 
 
-def make_points(sweep: Sweep, source: Source, *, allow_code: bool = False) -> list[Point]:
+def make_points(keys: Sequence[VariedKey], source: Source, *, allow_code: bool = False) -> list[Point]:
     """Return all points of a sweep, each checked against the schema.
 
     The files that the values of a key name are read too, with the other keys at their first value. Raises `ScenarioError`, or
     the error of an input, which name the option of the value.
     """
 
-    def with_values(values: Sequence[Any]) -> tuple[ScenarioConfiguration, Any]:
-        varied = [key.override(value) for key, value in zip(sweep.keys, values, strict=True)]
+    def with_values(values: Sequence[Any]) -> tuple[ScenarioConfiguration, Document]:
+        varied = [key.override(value) for key, value in zip(keys, values, strict=True)]
         return source.with_overrides([*NOT_MADE, *varied], allow_code=allow_code)
 
-    inputs, firsts = InputCache(), [key.values[0] for key in sweep.keys]
-    for place, key in enumerate(sweep.keys):
+    inputs, firsts = InputCache(), [key.values[0] for key in keys]
+    for place, key in enumerate(keys):
         for value in key.values:
             scenario, document = with_values([*firsts[:place], value, *firsts[place + 1 :]])
             check_criteria(read_inputs(scenario, source.base, document, inputs), document)
-    combinations = itertools.product(*(key.values for key in sweep.keys))
+    combinations = itertools.product(*(key.values for key in keys))
     return [Point(number, values, with_values(values)[0]) for number, values in enumerate(combinations)]
 
 
 def run_point(point: Point, engine: Engine | None = None, jobs: int = 1) -> PointResult:
     """Run all replications of a point, in this process or on `jobs` others; an error is its result."""
     try:
-        if point.version != VERSION:
-            raise InputError(f"this worker has simnmt {VERSION}, and the sweep is of {point.version}")
         for path, digest in point.inputs:
             status = Path(path).stat()
             if _digest(path, status.st_size, status.st_mtime_ns) != digest:
                 raise InputError("an input that has changed since the sweep began", path=path, remedy="restore it")
         plan = read_inputs(point.scenario, Path.cwd(), cache=_cache_of(point.inputs))
         units = units_of(plan, engine, keeps_requests=False)
-        runs, summary = summarise(plan, in_order(plan.scenario, units, answers_of(run_unit, units, jobs)))
+        runs = in_order(plan.scenario, units, answers_of(run_unit, units, jobs))
+        summary = summarise(plan, runs)
         rows: list[Row] = []
-        metrics: dict[str, None] = {}
         worlds = by_world(summary)
         for cell, of_cell in by_cell(summary).items():
             _, *parts = worlds.get(cell, {cell: of_cell}).values()
             for row, standing in zip(of_cell, _standings(point.scenario, of_cell, runs, parts), strict=True):
                 place = {name: row[name] for name in (*Place._fields, "replications", "requests")}
-                rows.append(place | standing | _with_metrics(row, metrics))
-        known = tuple(name for name in metrics if any(row.get(name) is not None for row in rows))
+                rows.append(place | standing | _with_metrics(row))
+        columns = dict.fromkeys(name for row in summary for name in row)
+        names = [known.name for known in map(metric_of_column, columns) if known is not None]
+        known = tuple(name for name in names if any(row.get(name) is not None for row in rows))
         return PointResult(point.number, tuple(rows), known)
     except Exception as error:
         return _failed(point, error)
@@ -179,18 +182,15 @@ def _cache_of(inputs: tuple[tuple[str, str], ...]) -> InputCache:
     return InputCache()
 
 
-def run_points(points: Sequence[Point], jobs: int | None, engine: Engine | None, cluster: str | None) -> Answers[PointResult]:
+def run_points(points: Sequence[Point], jobs: int | None, engine: Engine | None) -> Answers[PointResult]:
     """Yield the results of points as they end: several points at once, or, if they are few, the units of one after the other.
 
     Args:
         points: what to run.
-        jobs: processes of this machine; None: as many as save time.
+        jobs: processes; None: as many as save time.
         engine: of the world; None: the compiled one where it covers a unit.
-        cluster: address of a Dask scheduler whose workers run the points; None: this machine runs them.
     """
     run = partial(run_point, engine=engine)
-    if cluster is not None:
-        return run_on_cluster(run, points, cluster, _failed)
     library()  # warns here, and not in every process, if it cannot be used
     scenarios = [point.scenario for point in points]
     units = [len(scenario.workloads) * len(scenario.networks) * scenario.replications for scenario in scenarios]
@@ -208,7 +208,8 @@ def is_sweep_folder(path: Path) -> bool:
 
 
 def run_sweep(
-    sweep: Sweep,
+    keys: Sequence[VariedKey],
+    overrides: Sequence[Override],
     source: Source,
     folder: Path,
     execute: Callable[[Sequence[Point]], Answers[PointResult]],
@@ -222,10 +223,18 @@ def run_sweep(
     `source`: the scenario with the overrides that hold at all points; `execute`: runs the points (`run_points`).
     Raises the errors of `make_points`, and `SweepFolderError` for a folder of something else, all before anything runs.
     """
-    points = make_points(sweep, source, allow_code=allow_code)
+    points = make_points(keys, source, allow_code=allow_code)
     paths = dict.fromkeys(str(path) for point in points for path in input_files(point.scenario, Path.cwd()).values())
     inputs = {path: sha256(Path(path)) for path in paths} | source.code_digests
-    _open_folder(folder, sweep, source, inputs)
+    header = {
+        "format": FORMAT,
+        "simnmt": VERSION,
+        "base": str(source.base),
+        "overrides": [[list(override.location), override.value] for override in overrides],
+        "keys": [[list(key.location), list(key.values)] for key in keys],
+        "inputs": {INPUT: hashlib.sha256(source.text).hexdigest(), **inputs, **source.packages},
+    }
+    _open_folder(folder, header, source.text)
     announce(f"sweep folder: {folder} (if it stops: simnmt sweep {folder})")
     if separate := describe_separate_runs(source.scenario):
         announce(separate)
@@ -245,16 +254,16 @@ def run_sweep(
                 progress(number, len(points))
     failures.sort(key=lambda result: result.point)
     _write_json(folder / FAILED, [asdict(result) for result in failures])
-    keys = [key.name for key in sweep.keys]
+    names = [key.name for key in keys]
     finished = [(point, known) for point in points if (known := results[point.number]) is not None]
     table = SweepTable(
         name=source.scenario.name,
         seed=source.scenario.seed,
         objective=objective_metric(source.scenario.objective).name,
-        keys=tuple(keys),
+        keys=tuple(names),
         metrics=tuple(map(metric, dict.fromkeys(name for _, result in finished for name in result.metrics))),
         rows=[
-            {POINT: point.number, **dict(zip(keys, point.values, strict=True))} | row
+            {POINT: point.number, **dict(zip(names, point.values, strict=True))} | row
             for point, result in finished
             for row in result.rows
         ],
@@ -288,39 +297,26 @@ def _read_header(folder: Path) -> _Header:
     raise SweepFolderError(what, path=folder, remedy="use that version, or begin a new sweep")
 
 
-def read_sweep_folder(folder: Path) -> tuple[Sweep, Path]:
-    """Return what a folder sweeps, and the folder at which relative paths of its scenario start.
+def read_sweep_folder(folder: Path) -> tuple[list[VariedKey], list[Override], Path]:
+    """Return the swept keys and the overrides of a folder, and where relative paths of its scenario start.
 
     Raises `SweepFolderError`, also for a sweep of another version.
     """
     header = _read_header(folder)
-    overrides = [
-        Override.of(location, value, f"--set {format_location(tuple(location))}") for location, value in header.overrides
-    ]
-    keys = [
-        VariedKey(tuple(location), f"--grid {format_location(tuple(location))}", tuple(values))
-        for location, values in header.keys
-    ]
-    return Sweep(str(folder / INPUT), tuple(overrides), tuple(keys)), Path(header.base)
+    overrides = [Override.of(place, value, f"--set {format_location(tuple(place))}") for place, value in header.overrides]
+    keys = [VariedKey(tuple(place), f"--grid {format_location(tuple(place))}", tuple(values)) for place, values in header.keys]
+    return keys, overrides, Path(header.base)
 
 
-def _open_folder(folder: Path, sweep: Sweep, source: Source, inputs: dict[str, str]) -> None:
+def _open_folder(folder: Path, header: dict[str, Any], scenario: bytes) -> None:
     """Make the folder of a sweep, or check that it holds the same sweep: sweep.json has what it takes to go on with it."""
-    header = {
-        "format": FORMAT,
-        "simnmt": VERSION,
-        "base": str(source.base),
-        "overrides": [[list(override.location), override.value] for override in sweep.overrides],
-        "keys": [[list(key.location), list(key.values)] for key in sweep.keys],
-    }
-    digests = {INPUT: hashlib.sha256(source.text).hexdigest(), **inputs, **source.packages}
     if is_sweep_folder(folder):
-        recorded = _read_header(folder)
-        for name, digest in recorded.inputs.items():
-            if name != INPUT and digests.get(name, digest) != digest:
+        recorded = asdict(_read_header(folder))
+        for name, digest in recorded["inputs"].items():
+            if name != INPUT and header["inputs"].get(name, digest) != digest:
                 what = f"input {name} has changed since the sweep began"
                 raise SweepFolderError(what, path=folder, remedy="restore it, or begin a new sweep")
-        if asdict(recorded) != json.loads(json.dumps(header | {"inputs": digests})):
+        if recorded != json.loads(json.dumps(header)):
             remedy = f"go on with it: simnmt sweep {folder}, or choose another --out"
             raise SweepFolderError("another sweep is there", path=folder, remedy=remedy)
     else:
@@ -329,13 +325,13 @@ def _open_folder(folder: Path, sweep: Sweep, source: Source, inputs: dict[str, s
                 if any(folder.glob("[!.]*")):  # a killed start leaves a partial file, whose name begins with a dot
                     what = "the folder holds something else than a sweep"
                     raise SweepFolderError(what, path=folder, remedy="choose another --out")
-                _write_json(folder / HEADER, header | {"inputs": digests})
+                _write_json(folder / HEADER, header)
         except OSError as error:
             if error.errno in files.NO_ROOM:
                 raise
             raise SweepFolderError(f"cannot be written: {error.strerror}", path=folder, remedy="choose another --out") from None
     with files.written_whole(folder / INPUT) as partial:
-        partial.write_bytes(source.text)
+        partial.write_bytes(scenario)
     (folder / POINTS).mkdir(exist_ok=True)
 
 
@@ -365,7 +361,14 @@ def _standings(
     """
     roles, goal = roles_of(scenario), goal_of(scenario)
     recommended = recommend(of_cell, runs, roles, goal, parts=parts)
-    column = objective_metric(goal.objective).column
+    column, best = objective_metric(goal.objective).column, recommended["policy"]
+    standings = {
+        **dict.fromkeys(recommended["indistinguishable"], TIED),
+        **dict.fromkeys(recommended["as_good"], EQUAL),
+        best: BEST,
+        **{row["policy"]: UNSTABLE for row in of_cell if row["unstable"]},
+        **{row["policy"]: BOUND for row in of_cell if row["policy"] not in roles.deployable},
+    }
 
     def change(row: Row, baseline: str | None) -> Estimate | None:
         ours, theirs = (
@@ -374,34 +377,23 @@ def _standings(
         return change_percent(ours, theirs) if theirs and None not in (*ours, *theirs) else None  # type: ignore[arg-type]
 
     for row in of_cell:
-        policy, standing = row["policy"], WORSE
-        if policy not in roles.deployable:
-            standing = BOUND
-        elif row["unstable"]:
-            standing = UNSTABLE
-        elif policy == recommended["policy"]:
-            standing = BEST
-        elif policy in recommended["as_good"]:
-            standing = EQUAL
-        elif policy in recommended["indistinguishable"]:
-            standing = TIED
-        met = None if not recommended["slo"] else float(not row["unstable"] and policy not in recommended["slo_missed_by"])
-        above_best = None if policy == recommended["policy"] else change(row, recommended["policy"])
+        policy = row["policy"]
         yield {
-            "standing": standing,
-            "slo_met": met,
-            **interval_columns("above_best_percent", above_best),
+            "standing": standings.get(policy, WORSE),
+            "slo_met": float(not row["unstable"] and policy not in recommended["slo_missed_by"])
+            if recommended["slo"]
+            else None,
+            **interval_columns("above_best_percent", None if policy == best else change(row, best)),
             **interval_columns("over_fixed_percent", change(row, recommended["best_fixed"])),
         }
 
 
-def _with_metrics(row: Row, metrics: dict[str, None]) -> Row:
-    """Return a row with its metrics in their units in place of the summary's columns, and add their names to `metrics`."""
+def _with_metrics(row: Row) -> Row:
+    """Return a row with its metrics in their units in place of the summary's columns."""
     changed: Row = {}
     for name, value in row.items():
         column = name.removesuffix("_low").removesuffix("_high")
         if known := metric_of_column(column):
-            metrics[known.name] = None
             name = f"{known.name}{name.removeprefix(column)}"
             value = None if value is None else min(value * known.per_si_unit, known.most or inf)
         changed[name] = value

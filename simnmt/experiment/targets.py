@@ -103,6 +103,14 @@ class Target:
         return None if self.streaming is None else self.streaming.streamed
 
     @property
+    def varies(self) -> bool:
+        """True if requests differ by their share of the active vocabulary.
+
+        On a device that batches they do not: a step takes the mean over all sentences that share it (XP-01).
+        """
+        return self.decoder is not None and self.decoder.varies and self.decoding is None
+
+    @property
     def kind(self) -> str:
         """How the numbers are known by which it executes; those of the block `sti` if its model is streamed."""
         return self.profile.execution.kind if self.streaming is None else self.streaming.planned.kind

@@ -55,8 +55,8 @@ class ServedModel:
     new_decoder: Callable[[Batching], SentenceDecoder]
     """Returns an empty decoder that batches so. Raises `NmtError` for a batching that it cannot do."""
     engine: EngineBlock
-    run_reference: Callable[[], float] | None = None
-    """Does the fixed work once, and returns its seconds; None: there are no reference executions."""
+    run_reference: Callable[[], float]
+    """Does the fixed work once, and returns its seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,6 @@ class EngineSettings:
     fused: bool = False
     decoder: DecoderSettings | None = None
     """How sharp decodes; None for other backends."""
-    seed: int = 0
     batching: Batching = ONE_BY_ONE
     max_len: int | None = None
     """Most target tokens; None: twice the source's and 10."""
@@ -110,16 +109,6 @@ class Execution:
     """Whether the sentence asked for the load of its model."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """One reference execution."""
-
-    at_s: float
-    execution_s: float
-    busy_s: float
-    """From `at_s` on, with the work before it that is not measured."""
-
-
 def load_model(settings: EngineSettings) -> ServedModel:
     """Load a whole model into memory and warm it up. Raises `NmtError` for a model or options that cannot be used."""
     from simnmt.calibrate.profile_assembly import engine_block
@@ -131,7 +120,6 @@ def load_model(settings: EngineSettings) -> ServedModel:
         device=settings.device,
         threads=settings.threads,
         compute_type=settings.compute_type,
-        seed=settings.seed,
         fused=settings.fused,
         decoder=settings.decoder,
         languages=languages,
@@ -328,7 +316,8 @@ class _Loop:
             idle = self._act() if self.decoder.busy else True
             if idle and time.monotonic() >= next_reference_s:
                 begin_s = time.monotonic()
-                self._run_reference(begin_s)
+                with suppress(OutOfMemory):
+                    send(self.connection, "reference", begin_s, self.model.run_reference())
                 end_s = time.monotonic()
                 next_reference_s = end_s + max(self.reference_every_s, REST * (end_s - begin_s))
 
@@ -411,9 +400,3 @@ class _Loop:
         for key in [key for key in self.sentences if not holds(key)]:
             del self.sentences[key]
             send(self.connection, "failed", key, status, str(error))
-
-    def _run_reference(self, begin_s: float) -> None:
-        if self.model.run_reference is not None:
-            with suppress(OutOfMemory):
-                execution_s = self.model.run_reference()
-                send(self.connection, "reference", Reference(begin_s, execution_s, time.monotonic() - begin_s))

@@ -14,7 +14,7 @@ from typing import Any
 
 from simnmt.base.errors import InputError
 from simnmt.experiment.targets import Target
-from simnmt.live.engine import ONE_MODEL, Execution, Reference
+from simnmt.live.engine import ONE_MODEL, Execution
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.service.client import TranslationClient
 from simnmt.service.messages import ServiceError, TranslateRequest
@@ -59,7 +59,7 @@ class ServiceEngine:
         self._languages = languages
         self._client = TranslationClient(url, token=token, connections=1, timeout_s=timeout_s, ca_file=ca_file)
         self._is_open = False
-        self.on_reference: Callable[[Reference], None] = lambda reference: None
+        self.on_reference: Callable[[float, float], None] = lambda at_s, execution_s: None
         """Never called, as `on_error`: no process here executes references or could die."""
         self.on_error: Callable[[str], None] = lambda text: None
         _, self._count = unit_and_counter(unit)

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from simnmt.base import random_streams
 from simnmt.base.arrays import Floats
 from simnmt.base.errors import InputError, SimnmtError
-from simnmt.experiment.cases import RunPlan, Unit
-from simnmt.experiment.mix import mixed_units
+from simnmt.experiment.cases import RunPlan, Unit, mixed_unit
+from simnmt.experiment.routes import routes_of
 from simnmt.experiment.targets import Target
 from simnmt.live.decider import deployable_policy, live_unit, replayed_targets
 from simnmt.live.deployment import (
@@ -30,7 +30,6 @@ from simnmt.live.deployment import (
     holds_models,
     model_engines,
     replayed_requests,
-    routes_of,
     target_of,
 )
 from simnmt.live.engine import EngineSettings
@@ -69,7 +68,7 @@ def gateways_of(unit: Unit) -> tuple[Unit, ...]:
     """Return what each gateway serves, in the order of the sites."""
     if len(unit.parts) == 1:
         return (replace(unit.parts[0], site=None),)  # a single site is as a scenario without
-    return unit.parts or (unit,)
+    return unit.parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +179,7 @@ def unit_at(plan: RunPlan, network: str, replication: int) -> Unit:
     """Return what is validated: the first workload, or all sites."""
     links, first = plan.networks[network], live_unit(plan)
     unit = replace(first, network=network, links=links, replication=replication, keeps_requests=False, site=None)
-    return mixed_units(plan, unit) if plan.sites else unit
+    return mixed_unit(plan, unit) if plan.sites else unit
 
 
 def _refuse(is_wrong: bool, what: str, remedy: str) -> None:

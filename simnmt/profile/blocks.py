@@ -359,28 +359,18 @@ class EnergyBlock(CostBlock):
         return None if self.active_w is None else self.active_w * np.asarray(execution_s, np.float64)
 
 
-PageCache = Literal["warm", "no files", "unknown", "cold"]
-"""State of a model's files in the page cache before a load; random weights are drawn without files."""
-
-
 class ModelLoad(Block):
     """One load of a model in a fresh process."""
 
     load_s: Duration
     resident_bytes: Bytes
-    cache: PageCache
 
 
 class MemoryBlock(CostBlock):
-    """Memory of the model, and the time of loading it."""
+    """Memory of the model, and the time of loading it from files in the page cache; random weights are drawn without files."""
 
     resident_bytes: Annotated[Bytes, Shown("{:,} bytes resident")]
     """Memory that a process keeps for the model after a first translation, without that of the engine: median of the loads."""
     load_s: Annotated[Duration, Shown("loaded in {:.3g} s")]
     """Seconds until the first translation, in a process that has loaded the engine's libraries: median of the loads."""
-    cache: Annotated[PageCache, Shown("page cache: {}")]
-    """State of the page cache before the loads of `load_s`."""
-    cold_load_s: Annotated[Duration | None, Shown("{:.3g} s from the disk")] = None
-    """The same after the files were dropped from the page cache; null if they were not."""
-    file_bytes: Annotated[Count | None, Shown("{:,} bytes of files")] = None
     samples: tuple[ModelLoad, ...] = ()

@@ -23,7 +23,7 @@ from simnmt.base.configuration import end_tokens
 from simnmt.base.suggestions import format_list
 from simnmt.profile.blocks import MemoryBlock
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.origin import Conditions
+from simnmt.profile.origin import Conditions, EngineBlock
 from simnmt.profile.streaming_block import StiBlock
 
 if sys.version_info >= (3, 11):
@@ -68,7 +68,7 @@ def profile_doubts(profile: DeviceProfile, cost_models: Sequence[str] = COST_MOD
     `beam`: beam of the search, if a variant of the profile's decoder is chosen; None for the profile's beam.
     """
     values = [_of_sessions(profile), _of_execution(profile), _of_batches(profile), _of_header(profile, beam)]
-    values += [] if profile.model_memory is None else [_of_loads(profile.model_memory)]
+    values += [_of_loads(profile.model_memory, profile.engine)]
     doubts = _doubts(*values, *([] if profile.sti is None else [_of_streaming(profile.sti)]))
     return [doubt for doubt in doubts if set(doubt.cost_models) & set(cost_models)]
 
@@ -190,12 +190,14 @@ def _of_streaming(block: StiBlock) -> Iterator[Value]:
         yield "chance_level", message is not None, {"message": message}
 
 
-def _of_loads(block: MemoryBlock) -> Iterator[Value]:
+def _of_loads(block: MemoryBlock | None, engine: EngineBlock | None) -> Iterator[Value]:
     """Return loads that read no file, and loads that differ."""
-    yield "drawn_weights", block.cache == "no files", {}
-    load_s = [sample.load_s for sample in block.samples if sample.cache == block.cache]
-    sizes = [sample.resident_bytes for sample in block.samples]
-    for what, values in (("load times", load_s), ("resident sizes", sizes)):
+    if block is None:
+        return
+    yield "drawn_weights", engine is not None and engine.weights == "random", {}
+    loads_s, sizes = [load.load_s for load in block.samples], [load.resident_bytes for load in block.samples]
+    columns: list[tuple[str, Sequence[float]]] = [("load times", loads_s), ("resident sizes", sizes)]
+    for what, values in columns:
         greatest = max(values, default=0)
         yield "loads_differ", 1.0 - min(values) / greatest if greatest else 0.0, {"what": what, "count": len(values)}
 

@@ -44,11 +44,6 @@ class VariedKey:
         part = self.location[2:] if self.location[0] == "sites" else self.location
         return part[1] if len(part) > 1 and part[0] == "devices" else None
 
-    @property
-    def overrides(self) -> tuple[Override, ...]:
-        """One for each value."""
-        return tuple(map(self.override, self.values))
-
     def override(self, value: Any) -> Override:
         """Return the override that gives the key this value."""
         return Override(self.location, value, self.label)
@@ -141,25 +136,8 @@ UNSWEPT = dict.fromkeys(
 """Keys that no sweep varies, and the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sweep:
-    """What a sweep runs: a scenario with overrides for all points, and the swept keys."""
-
-    scenario: str
-    """A file's path, a shipped `@name` or a run directory."""
-    overrides: tuple[Override, ...]
-    keys: tuple[VariedKey, ...]
-
-
-def read_sweep(given: str, grid: Sequence[str | VariedKey] = (), overrides: Sequence[Override] = ()) -> Sweep:
-    """Return the sweep of a scenario. Raises `ScenarioError` for keys that cannot be swept or contradict each other.
-
-    Args:
-        given: a scenario as `open_source` takes it.
-        grid: varied keys, or one or more texts such as `devices.cloud.count=1,2,4` or `KEY=FROM:TO:N`.
-        overrides: values in place of the scenario's, the same at all points.
-    """
-    keys = parse_varied_keys(grid)
+def check_grid(keys: Sequence[VariedKey], overrides: Sequence[Override]) -> None:
+    """Raise `ScenarioError` for keys that cannot be swept, or that contradict each other or an override of all points."""
     if not keys:
         raise ScenarioError("nothing is swept", remedy="give a grid, KEY=V1,V2,... or KEY=FROM:TO:N")
     for key in keys:
@@ -171,4 +149,3 @@ def read_sweep(given: str, grid: Sequence[str | VariedKey] = (), overrides: Sequ
     points = prod(len(key.values) for key in keys)
     if points > MOST_VALUES:
         raise ScenarioError(f"{points:,} points, more than {MOST_VALUES:,}")
-    return Sweep(given, tuple(overrides), tuple(keys))

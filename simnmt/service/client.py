@@ -26,6 +26,8 @@ from simnmt.service.messages import Answer, ServiceError, TranslateRequest, desc
 
 MOST_RETRY_S = 60.0
 """Longest pause that a service may ask for."""
+HEALTH_S = 5.0
+"""Time within which a service must say what it is."""
 MOST_BODY_BYTES = 16_000_000
 """Largest answer that a client reads."""
 
@@ -182,14 +184,14 @@ class TranslationClient(HttpClient):
             raise ServiceError(502, f"{self.url} answered {len(request.texts)} texts with {len(answer.texts)} translations")
         return Exchange(answer, sent_s, received_s, headers)
 
-    async def health(self, timeout_s: float = 5.0) -> tuple[Mapping[str, Any], float]:
+    async def health(self) -> tuple[Mapping[str, Any], float]:
         """Return what the service says of itself, and the seconds of the round trip. Raises `ServiceError`."""
-        content, seconds = await self.get_json("/health", timeout_s)
+        content, seconds = await self.get_json("/health", HEALTH_S)
         if not isinstance(content, dict):
             raise ServiceError(502, f"{self.url}/health is no object of JSON")
         return content, seconds
 
-    async def check_languages(self, source: str, target: str, timeout_s: float = 5.0) -> None:
+    async def check_languages(self, source: str, target: str, timeout_s: float = HEALTH_S) -> None:
         """Raise `InputError` if the service lists its languages without this pair, `ServiceError` if it does not list them.
 
         A language that is listed without `targets` is taken as translated to all listed languages.

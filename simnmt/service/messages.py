@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -125,16 +126,25 @@ def parse_json(body: bytes) -> dict[str, Any]:
     """Return the content of a body in JSON. Raises `ServiceError` with status 400 for another body."""
     content = None
     with suppress(ValueError, RecursionError):
-        content = json.loads(body)
+        content = json.loads(body, object_pairs_hook=_content_of)
     if not isinstance(content, dict):
         raise ServiceError(400, "the body is no JSON object")
     return content
 
 
 def form_content(fields: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the content of a form, with a list for several texts."""
+    """Return the content of a form, with a list for several texts. Raises `ServiceError` as `parse_json`."""
     texts = [value for name, value in fields if name == "q"]
-    return dict(fields) | ({"q": texts} if len(texts) > 1 else {})
+    content = _content_of([field for field in fields if field[0] != "q"])
+    return content | ({"q": texts if len(texts) > 1 else texts[0]} if texts else {})
+
+
+def _content_of(fields: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(fields)
+    if len(content) < len(fields):
+        ((name, _),) = Counter(name for name, _ in fields).most_common(1)
+        raise ServiceError(400, f"the key {shorten(name)!r} is given twice")
+    return content
 
 
 def _language(content: Mapping[str, Any], name: str) -> str:

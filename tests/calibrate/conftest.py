@@ -39,7 +39,7 @@ def box(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     put()
     monkeypatch.setattr(energy_part, "find_energy_meter", lambda device: (None, "rapl: no counter"))
-    load = {"seconds": 0.5, "resident_bytes": 300_000_000, "cache": "no files"}
+    load = {"seconds": 0.5, "resident_bytes": 300_000_000}
     monkeypatch.setattr(memory_part, "load_in_fresh_process", lambda *_: load)
     return put
 

@@ -73,7 +73,7 @@ def test_inspect_says_what_a_trace_is_like(folder: Path, simnmt: Command) -> Non
     [
         ("import none.json --out x.csv", "none.json: cannot be read: No such file or directory (check the path)"),
         ("import atlas.json --out no/such.csv", "no/such.csv: cannot be written: No such file or directory"),
-        ("import atlas.json --out x.csv --probe 2", "atlas.json: no probe 2 among 1 (40) (choose another by --probe)"),
+        ("import atlas.json --out x.csv --probe 2", "atlas.json: no probe 2 among: 1 (40) (choose one by --probe)"),
         ("inspect unsure.csv", "unsure.csv:1:1: no column called like a time among a and b (name it by --column time=NAME)"),
         ("inspect atlas.json --interval 0s", "Invalid value for '--interval': '0s' is not a time"),
     ],

@@ -12,9 +12,10 @@ import pytest
 
 import simnmt
 from simnmt.base.errors import InputError
-from simnmt.experiment.mix import draw_mix
+from simnmt.experiment.draws import draw, learn_parts
+from simnmt.experiment.policy_setup import UnitSetup
+from simnmt.experiment.routes import lines_of
 from simnmt.experiment.run import units_of
-from simnmt.experiment.units import learn_parts
 from simnmt.policies.decision import LeastTotal
 from simnmt.results.run import Run
 from tests.campaigns.harness import deep
@@ -239,11 +240,11 @@ def test_both_engines_agree_on_sites_whose_policies_differ() -> None:
 def test_no_policy_of_a_mix_sees_the_truth(policy: str) -> None:
     plan = plan_of(scenario(sites=SITES, policies={"cnmt": {}, "aware": {"kind": "cnmt", "sees_backlog": True}}))
     unit = units_of(plan, None)[0]
-    mix = draw_mix(unit, learn_parts(unit))
-    (block,) = mix.drawn.requests.blocks(len(mix.drawn.requests))
+    drawn = draw(unit, learn_parts(unit))
+    (block,) = drawn.requests.blocks(len(drawn.requests))
     unknown = tuple(np.full(len(block), np.nan) for _ in block.execution_s)
     blind = replace(block, execution_s=unknown, uplink_s=unknown[1:], downlink_s=unknown[1:], tgt_len=unknown[0])
-    setup = mix.set_up(policy).composed()
+    setup = UnitSetup.of(unit, drawn, policy).composed(unit)
     seeing, unseeing = (setup.decide_for(known) for known in (block, blind))
     assert isinstance(seeing, LeastTotal) and isinstance(unseeing, LeastTotal)
     for ours, theirs in zip(seeing.execution_s, unseeing.execution_s, strict=True):
@@ -382,8 +383,7 @@ def test_a_copy_of_a_site_may_have_no_request_but_a_site_must_have_some() -> Non
 
 def test_series_of_several_sites_begin_apart_in_the_first_replication_too() -> None:
     unit = units_of(plan_of(scenario(sites={"hq": {}, "branches": {"count": 2}})), None)[0]
-    mix = draw_mix(unit, learn_parts(unit))
-    begins_s = {line.name: line.routes.begin_s for line in mix.lines}
+    begins_s = {line.name: line.routes.begin_s for line in lines_of(unit)}
     assert begins_s["n/hq 0"] == 0.0
     assert len({*begins_s.values()}) == len(begins_s) == 3
 

@@ -11,7 +11,7 @@ import pytest
 import simnmt
 from simnmt.experiment import capacity
 from simnmt.experiment.accounts import NoAnswers
-from simnmt.experiment.trial import deployable_placements, opener, parse_level
+from simnmt.experiment.trial import deployable_placements, opener
 from simnmt.report.study_pages import render_plan
 from simnmt.scenario.source import open_source
 from tests.experiment.test_mixes import EXACT, constant_s, workload
@@ -140,6 +140,17 @@ def test_boxes_at_sites_and_behind_are_counted_apart_with_their_price() -> None:
     assert rates == pytest.approx({"de-en": 40.0 * 2 / 3, "fr-en": 40.0 / 3})
 
 
+def test_the_cost_of_a_deployment_is_that_of_the_boxes_that_its_policy_may_use() -> None:
+    """Gateways were once charged to a policy that sends everything to the server."""
+    priced = offices(policies={"server": {"kind": "fixed", "device": "server"}, "cnmt": {"sees_backlog": True}})
+    vary = ["devices.server.count=2"]
+    plan = simnmt.plan(priced, "mean_ms<=1000", rate=15.0, vary=vary, minimise="cost", certainty=0.5)
+    assert plan.choice is not None and plan.choice.policy == "server" and len(plan.simulated) == 2
+    for candidate in plan.simulated:
+        per_hour = sum(boxes.price_per_hour or 0.0 for boxes in candidate.boxes_by_site.values())
+        assert plan.value(candidate) * 15.0 * 3600.0 == pytest.approx(per_hour, rel=0.1)
+
+
 def test_a_star_gives_all_sites_one_value_in_a_plan() -> None:
     vary = ["sites.*.devices.gateway.workers=1,2,4"]
     plan = simnmt.plan(offices(), "mean_ms<=1000", rate=15.0, vary=vary, minimise="latency", certainty=0.5)
@@ -197,8 +208,7 @@ def test_a_run_with_a_site_that_is_cut_off_is_refused_for_its_losses() -> None:
 
 def test_a_factor_on_all_rates_keeps_their_proportions_at_every_site() -> None:
     source = open_source(offices())
-    level = parse_level(["mean_ms<=250"], source)
-    (placement,) = next(deployable_placements(opener(source, level, allow_code=True)(()), level))
+    (placement,) = next(deployable_placements(opener(source, ["mean_ms<=250"], allow_code=True)(())))
     scaled = placement.at_rate(60.0)
     assert scaled.rates_rps == pytest.approx({"de-en": 40.0, "fr-en": 20.0})
     for site in scaled.plan.sites:

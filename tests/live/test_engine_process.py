@@ -78,7 +78,7 @@ def test_an_engine_whose_restart_is_refused_is_started_again(services: Services,
         process = EngineProcess(replace(engine_settings(load_refused_once), model=str(tmp_path / "starts")))
         process.RESTART_S = 0.05
         process.on_error = errors.append
-        await process.start()
+        await process.ready()
         line = process.line("a b")
         with pytest.raises(ServiceError, match="ended"):
             await process.execute(line, FATAL)
@@ -109,7 +109,7 @@ def test_a_withdrawn_sentence_is_not_decoded_and_nothing_of_it_is_left(services:
 def test_without_more_to_come_no_sentence_waits_for_company(services: Services) -> None:
     async def work() -> None:
         process = EngineProcess(engine_settings(load_paced, batching=Batching(4, longest_wait_s=float("inf"))))
-        await process.start()
+        await process.ready()
         line = process.line("a b")
         waiting = asyncio.ensure_future(process.execute(line))
         await asyncio.sleep(0.1)
@@ -132,7 +132,7 @@ def test_without_more_to_come_no_sentence_waits_for_company(services: Services) 
 def test_what_cannot_be_loaded_is_refused(services: Services, settings: dict[str, Any], message: str) -> None:
     process = EngineProcess(engine_settings(**settings))
     with pytest.raises(NmtError, match=message):
-        services.run(process.start())
+        services.run(process.ready())
     services.run(process.close())
 
 
@@ -156,7 +156,7 @@ def test_an_engine_of_a_front_with_more_than_a_thousand_connections_serves(servi
 def test_a_process_that_hangs_is_killed_at_the_end(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(EngineProcess, "CLOSE_S", 0.2)
     process = EngineProcess(engine_settings())
-    services.run(process.start())
+    services.run(process.ready())
     pid = process.pid
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
@@ -176,7 +176,7 @@ from tests.live.live_services import engine_settings
 
 async def work():
     process = EngineProcess(engine_settings())
-    await process.start()
+    await process.ready()
     print(process.pid, flush=True)
     {end}
 

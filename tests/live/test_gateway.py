@@ -225,7 +225,7 @@ def test_a_server_killed_under_load_is_replaced_by_the_gateway_until_it_is_back(
     requests = logged(log, tmp_path, gateway)
     assert sorted(requests.request.tolist()) == list(range(75))  # each exactly once
     assert set(requests.outcome) == {"done", "fallback"}
-    assert gateway.fallbacks == int((requests.outcome == "fallback").sum())
+    assert gateway.outcomes["fallback"] == int((requests.outcome == "fallback").sum())
 
 
 async def outage_amid_requests(gateway: LiveGateway, server: subprocess.Popen[str], port: int, stack: ExitStack) -> list[float]:
@@ -325,7 +325,7 @@ def test_a_gateway_whose_engine_is_lost_lets_a_server_translate_until_it_is_back
 
 def test_a_server_whose_engine_is_lost_is_out_of_use_until_it_is_back(services: Services, start: Start) -> None:
     engine = EngineProcess(engine_settings(load_paced))
-    services.run(engine.start())
+    services.run(engine.ready())
     gateway = start(services.server(engine).http.url, any_model=True)
     assert set(devices_of(kill_engine(services, engine, gateway)[30:])) == {0}
     wait_until(services, gateway, "ok")

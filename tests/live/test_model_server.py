@@ -238,13 +238,13 @@ def test_an_unforeseen_fault_of_a_load_stops_no_other_load(
     services: Services, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = serve(1, de=load_echo, fr=load_echo)
-    start = EngineProcess.start
+    ready = EngineProcess.ready
 
-    async def fail_once(process: EngineProcess) -> EngineBlock:
-        monkeypatch.setattr(EngineProcess, "start", start)
+    async def fail_once(process: EngineProcess) -> Any:
+        monkeypatch.setattr(EngineProcess, "ready", ready)
         raise EOFError("the forkserver has gone")
 
-    monkeypatch.setattr(EngineProcess, "start", fail_once)
+    monkeypatch.setattr(EngineProcess, "ready", fail_once)
     lost, served = services.translate(server.http.url, ask(), ask(source="fr"))
     assert isinstance(lost, ServiceError) and lost.status == 503
     assert isinstance(served, Exchange) and any("de-en could not be loaded" in error for error in services.errors)

@@ -107,7 +107,7 @@ def test_json_holds_no_nan_and_the_table_an_empty_cell_where_nothing_is_known(tm
 def cell(workload: str, network: str, seed: int, requests: int = 50) -> Cell:
     truth = made_up(requests, seed=seed)[0]
     trails = {policy: made_up(requests, seed=seed + number)[1] for number, policy in enumerate(("edge", "cnmt"), 1)}
-    trails["edge"] = replace(trails["edge"], tgt_len_by_src_len=np.full(41, np.nan))
+    trails["edge"] = replace(trails["edge"], tgt_len_by_src_len=np.full((1, 41), np.nan))
     return Cell(ALL, workload, network, (), {policy: RequestLog.of(truth, trail) for policy, trail in trails.items()})
 
 

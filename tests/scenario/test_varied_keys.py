@@ -7,7 +7,14 @@ import pytest
 from simnmt.experiment.deployment import FIXED_KEYS
 from simnmt.scenario.document import Override
 from simnmt.scenario.errors import ScenarioError
-from simnmt.scenario.varied_keys import UNSWEPT, VariedKey, check_disjoint, parse_varied_key, read_sweep
+from simnmt.scenario.varied_keys import (
+    UNSWEPT,
+    VariedKey,
+    check_disjoint,
+    check_grid,
+    parse_varied_key,
+    parse_varied_keys,
+)
 
 
 def values(key: VariedKey) -> list[object]:
@@ -91,11 +98,10 @@ def test_a_star_meets_the_key_of_one_site_and_the_key_that_sites_inherit() -> No
 @pytest.mark.parametrize("options", [(), ("name=a,b",), ("seed=1:400:400", "requests=1:400:400")])
 def test_an_empty_or_too_large_grid_is_refused(options: tuple[str, ...]) -> None:
     with pytest.raises(ScenarioError):
-        read_sweep("@open-loop", options)
+        check_grid(parse_varied_keys(options), ())
 
 
 def test_a_key_is_not_swept_and_set() -> None:
     with pytest.raises(ScenarioError):
-        read_sweep("@open-loop", ["seed=1,2"], [Override.parse("seed=3")])
-    inside = read_sweep("@open-loop", ["devices.cloud.count=1,2"], [Override.parse("devices.cloud={profile: a}")])
-    assert len(inside.overrides) == 1
+        check_grid(parse_varied_keys("seed=1,2"), [Override.parse("seed=3")])
+    check_grid(parse_varied_keys("devices.cloud.count=1,2"), [Override.parse("devices.cloud={profile: a}")])

@@ -156,13 +156,11 @@ def _values(table: SeriesTable, quantity: Quantity, name: str, options: ReadOpti
 
 def _suspicions(quantity: Quantity, rate_bps: Floats, before: Sequence[Trace]) -> list[str]:
     """Return why a throughput may be less than what the network could carry."""
-    known = rate_bps[~np.isnan(rate_bps)]
-    slow = float(np.mean(known < 0.01 * np.quantile(known, 0.9))) if known.size else 0.0
-    suspicions = []
-    if slow > 0.05:
+    known, suspicions = rate_bps[~np.isnan(rate_bps)], []
+    if known.size and (slow := float(np.mean(known < 0.01 * np.quantile(known, 0.9)))) > 0.05:
         suspicions.append(f"{100 * slow:.0f} % of the values are below 1 % of their p90: perhaps nothing was sent then")
-    down = next((trace for trace in before if trace.quantity == "downlink"), None)
-    if quantity == "uplink" and down is not None and known.size and known.mean() < 0.05 * down.value.mean():
+    down_bps = [trace.value.mean() for trace in before if trace.quantity == "downlink"]
+    if quantity == "uplink" and known.size and down_bps and known.mean() < 0.05 * down_bps[0]:
         suspicions.append("little beside the downlink: perhaps acknowledgements of a download, not what the uplink can carry")
     return suspicions
 
