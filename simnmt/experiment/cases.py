@@ -12,7 +12,6 @@ from simnmt.base.errors import InputError
 from simnmt.experiment.targets import Target
 from simnmt.network.configuration import Network
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.results.metrics import Requirement
 from simnmt.results.places import ALL
 from simnmt.results.requests import Engine
 from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
@@ -310,26 +309,11 @@ class Group(NamedTuple):
         return float(np.average(workers, weights=[deciders.boxes for deciders in self.owners]))
 
 
-Level = Mapping[str, tuple[Requirement, ...]]
-"""By workload, requirements that all must hold, beside stability, which every level demands."""
-
-
 def groups_of(sites: Sequence[str], workloads: Sequence[str]) -> list[tuple[str, str]]:
     """Return site and workload of each row of results of a mix: of all requests, of each site, and of each workload."""
     every = workloads[0] if len(workloads) == 1 else ALL
     groups = [(ALL, every), *((site, every) for site in sites if len(sites) > 1)]
     return groups + [(ALL, workload) for workload in workloads if len(workloads) > 1]
-
-
-def level_of(scenario: ScenarioConfiguration, levels: Level, site: str, workload: str) -> tuple[Requirement, ...]:
-    """Return the service level of a row of results: of a site, that of its workloads if they have one.
-
-    A site has no requirement of a rate, since rates are of all sites together; the row of several workloads has none.
-    """
-    if site == ALL:
-        return levels.get(workload, ())
-    at_site = {levels[name] for name in scenario.workloads_at(site)}
-    return tuple(one for one in at_site.pop() if one.metric.unit != "requests/s") if len(at_site) == 1 else ()
 
 
 def mixed_unit(plan: RunPlan, template: Unit) -> Unit:

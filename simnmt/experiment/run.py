@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from simnmt.experiment.cases import RunPlan, Unit, groups_of, level_of, mixed_unit
+from simnmt.experiment.cases import RunPlan, Unit, groups_of, mixed_unit
 from simnmt.experiment.draws import Learnt
 from simnmt.experiment.notes import describe_scope, fits, notes, warnings
 from simnmt.experiment.processes import answers_of, worthwhile_processes
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import UnitResult, devices_of, expected_s, run_unit
 from simnmt.policies.cnmt import CNmtPolicy
+from simnmt.results.metrics import Requirement
 from simnmt.results.places import ALL, CellName, Place, by_world
 from simnmt.results.recommendation import Goal, Roles, describe_precision, next_replications, recommend
 from simnmt.results.requests import Engine, RequestLog
@@ -208,8 +209,14 @@ def places_of(scenario: ScenarioConfiguration) -> list[Place]:
 def goal_of(scenario: ScenarioConfiguration) -> Goal:
     """Return the objective and the service levels by which the policies of a scenario are judged."""
     levels = {name: scenario.requirements_of(name) for name in scenario.workloads}
-    at_sites = {site: level_of(scenario, levels, site, ALL) for site in scenario.sites if len(scenario.sites) > 1}
+    at_sites = {site: level_at(scenario, site) for site in scenario.sites if len(scenario.sites) > 1}
     return Goal(scenario.objective, scenario.requirements, levels, at_sites)
+
+
+def level_at(scenario: ScenarioConfiguration, site: str) -> tuple[Requirement, ...]:
+    """Return the service level of a site: that of its workloads if they have one, without rates, which are of all sites."""
+    levels = {scenario.requirements_of(name) for name in scenario.workloads_at(site)}
+    return tuple(one for one in levels.pop() if one.metric.unit != "requests/s") if len(levels) == 1 else ()
 
 
 def roles_of(scenario: ScenarioConfiguration) -> Roles:

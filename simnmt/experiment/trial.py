@@ -14,12 +14,13 @@ import numpy as np
 
 from simnmt.base.errors import InputError
 from simnmt.experiment.accounts import NoAnswers
-from simnmt.experiment.cases import Case, Level, RunPlan, Unit, groups_of, level_of, mixed_unit
-from simnmt.experiment.criteria import check_assertion, check_criteria, with_metrics
+from simnmt.experiment.cases import Case, RunPlan, Unit, groups_of, mixed_unit
+from simnmt.experiment.criteria import check_criteria
 from simnmt.experiment.inputs import InputCache, read_inputs
+from simnmt.experiment.run import level_at
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import SATURATION_SAMPLE, devices_of, run_unit, saturated_s
-from simnmt.results.metrics import Assertion, Requirement
+from simnmt.results.metrics import Requirement
 from simnmt.results.places import ALL, Place
 from simnmt.results.stability import JudgedLoad, judged_load
 from simnmt.results.summary import PARTS, Device, Numbers, Row, known
@@ -59,47 +60,40 @@ STABLE = Check(Requirement.parse("stable"))
 """The check that every level contains: no device gets more work than it can do."""
 
 
-def parse_level(texts: Iterable[str], source: Source) -> Level:
-    """Return the requirements of some texts, or those of the scenario. Raises `InputError` if there are none."""
-    scenario, given = source.scenario, tuple(map(Requirement.parse, texts))
-    level = {name: given or scenario.requirements_of(name) for name in scenario.workloads}
-    if not any(level.values()):
-        raise InputError("no service level", remedy="give one as slo, such as 'p95_ms<=300', or in the scenario")
-    return {name: tuple(one for one in part if one != STABLE.requirement) for name, part in level.items()}
+def level_of(scenario: ScenarioConfiguration, workload: str) -> tuple[Requirement, ...]:
+    """Return the requirements of a workload beside stability, which every level demands."""
+    return tuple(one for one in scenario.requirements_of(workload) if one != STABLE.requirement)
 
 
-def requirements_of(level: Level) -> list[Requirement]:
-    """Return all requirements of a level, each once."""
-    return list(dict.fromkeys(requirement for part in level.values() for requirement in part))
-
-
-def describe_level(level: Level) -> str:
-    """Return a level on one line."""
-    by_workload = {name: " and ".join(map(str, part)) or str(STABLE) for name, part in level.items()}
+def describe_level(scenario: ScenarioConfiguration) -> str:
+    """Return the level of a scenario on one line."""
+    by_workload = {name: " and ".join(map(str, level_of(scenario, name))) or str(STABLE) for name in scenario.workloads}
     if len({*by_workload.values()}) == 1:
         return next(iter(by_workload.values()))
     return ", ".join(f"{part} for {name}" for name, part in by_workload.items())
 
 
-def opener(source: Source, level: Level, *, allow_code: bool) -> Open:
-    """Return the function that opens a scenario with further overrides.
+def opener(source: Source, slo: Iterable[str], *, allow_code: bool) -> Open:
+    """Return the function that opens a scenario with further overrides, and with the requirements of some texts as its `slo`.
 
     It raises `InputError` for a metric of the level or an objective that a run will not know, and for arrivals without a rate.
     """
-    asserted = [Assertion(requirement) for requirement in requirements_of(level)]
-    cache = InputCache()
+    workloads, cache = source.scenario.workloads, InputCache()
+    given = {one.metric.name: one.limit if one != STABLE.requirement else True for one in map(Requirement.parse, slo)}
+    level = [Override.of("slo", given, "slo")] if given else []
+    level += [Override.of(("workloads", name, "slo"), None, "slo") for name, part in workloads.items() if given and part.slo]
+    if not given and not any(map(source.scenario.requirements_of, workloads)):
+        raise InputError("no service level", remedy="give one as slo, such as 'p95_ms<=300', or in the scenario")
 
     def open_plan(overrides: Iterable[Override]) -> RunPlan:
-        scenario, document = source.with_overrides(overrides, allow_code=allow_code)
-        plan = with_metrics(read_inputs(scenario, Path.cwd(), document, cache), asserted)
+        scenario, document = source.with_overrides([*level, *overrides], allow_code=allow_code)
+        plan = read_inputs(scenario, Path.cwd(), document, cache)
         for workload, case in plan.cases.items():
             if case.arrivals.discipline != "open" or case.arrivals.mean_rate_rps is None:
                 what = f"arrivals of kind {scenario.workloads[workload].arrivals.kind} have no rate that a plan could set"
                 remedy = "give {kind: poisson, rate_rps: 10}"
                 raise document.error(("workloads", workload, "arrivals"), what, remedy=remedy, key=True)
         check_criteria(plan, document)
-        for assertion in asserted:
-            check_assertion(plan, assertion)
         return plan
 
     return open_plan
@@ -133,7 +127,6 @@ class Placement:
     """One workload, or a mix of all that share the devices, on a network under a policy: what a level is judged on."""
 
     plan: RunPlan
-    level: Level
     workload: str
     """`all` for a mix of several."""
     network: str
@@ -154,13 +147,16 @@ class Placement:
     @property
     def checks(self) -> Iterator[Check]:
         """The requirements in the rows in which they must hold: of each workload, and of each site with one level."""
-        scenario, rows = self.plan.scenario, [(ALL, self.workload)]
-        if self.plan.is_mixed:
-            rows = groups_of(list(scenario.sites), list(scenario.workloads))
-        for site, workload in rows:
-            where = f" at {site}" if site != ALL else f" for {workload}" if len(self.cases) > 1 else ""
-            for requirement in level_of(scenario, self.level, site, workload):
-                yield Check(requirement, site, workload, where)
+        scenario = self.plan.scenario
+        if len(self.cases) == 1:
+            yield from (Check(requirement, ALL, self.workload) for requirement in level_of(scenario, self.workload))
+        for site, workload in groups_of(list(scenario.sites), list(scenario.workloads)) if self.plan.is_mixed else ():
+            if site != ALL:
+                at_site = [requirement for requirement in level_at(scenario, site) if requirement != STABLE.requirement]
+                yield from (Check(requirement, site, workload, f" at {site}") for requirement in at_site)
+            elif workload != self.workload:
+                at_all = level_of(scenario, workload)
+                yield from (Check(requirement, site, workload, f" for {workload}") for requirement in at_all)
 
     @property
     def devices(self) -> list[Device]:
@@ -228,7 +224,7 @@ class Placement:
     def short_run(self) -> int:
         """Requests of a short run: an eighth, more if a row of a mix would have few, or all if a percentile needs many."""
         scenario, rates_rps = self.plan.scenario, self.rates_rps
-        if any(requirement.metric.least_requests > 1 for requirement in requirements_of(self.level)):
+        if any(one.metric.least_requests > 1 for name in scenario.workloads for one in level_of(scenario, name)):
             return scenario.requests
         short = -(-scenario.requests // SHORT)
         if not self.plan.is_mixed:
@@ -297,13 +293,13 @@ class Placement:
         whole, *groups = unit.groups
         numbers = rows[whole.site, whole.workload]
         judged = {device.name: judged_load(numbers, requests, device) for device in devices_of(unit, whole)}
-        at_sites = [
+        own = [
             judged_load(numbers, round(known(numbers["requests"])), devices_of(unit, group)[0])
             for group in groups
             for numbers in [rows[group.site, group.workload]]
             if group.site != ALL and group.boxes.start < group.boxes.stop
         ]
-        return judged | ({next(iter(judged)): max(at_sites, key=lambda load: load.excess)} if at_sites else {})
+        return judged | ({next(iter(judged)): max(own, key=lambda load: load.excess)} if own else {})
 
 
 def _value(check: Check, numbers: Numbers) -> float:
@@ -323,7 +319,7 @@ def _value(check: Check, numbers: Numbers) -> float:
     return judged.per_si_unit * value
 
 
-def deployable_placements(plan: RunPlan, level: Level) -> Iterator[tuple[Placement, ...]]:
+def deployable_placements(plan: RunPlan) -> Iterator[tuple[Placement, ...]]:
     """Yield the placements of each policy that a real decider could run, fixed policies first.
 
     Those of a policy are all workloads, or their mix if they share the devices, on all networks.
@@ -335,9 +331,7 @@ def deployable_placements(plan: RunPlan, level: Level) -> Iterator[tuple[Placeme
     if plan.is_mixed:
         workloads = workloads if len(workloads) == 1 else [ALL]
     for policy in sorted(policies, key=lambda name: not policies[name].single_device):
-        yield tuple(
-            Placement(plan, level, workload, network, policy) for workload, network in product(workloads, plan.networks)
-        )
+        yield tuple(Placement(plan, workload, network, policy) for workload, network in product(workloads, plan.networks))
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ OPEN: dict[str, dict[str, Any]] = {
     "renewal": {"kind": "renewal", "distribution": "gamma", "parameters": {"a": 0.5}, "rate_rps": 3.0},
     "renewal of two columns": {"kind": "renewal", "distribution": "betaprime", "parameters": {"a": 2, "b": 3}, "rate_rps": 3.0},
     "daily": {"kind": "varying", "daily": {"swing": 1.0, "peak_hour": 14}, "rate_rps": 3.0},
-    "steps": {"kind": "varying", "steps": [{"for_s": 10, "rate_rps": 6}, {"for_s": 10, "rate_rps": 0}], "gap_cv": 2.0},
+    "steps": {"kind": "varying", "steps": [{"for_s": 10, "rate_rps": 6}, {"for_s": 10, "rate_rps": 0}]},
     "on_off": {"kind": "on_off", "on_rate_rps": 30.0, "mean_on_s": 1.0, "mean_off_s": 9.0},
     "rates": {"kind": "recorded", "file": "rates.csv"},
     "azure": {"kind": "recorded", "file": "azure.csv", "lengths": "rank", "rate_rps": 3.0},
