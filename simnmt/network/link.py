@@ -1,7 +1,6 @@
 """Times on the way of a request: a link between two tiers (CNMT-03), hops over several, and the overhead of a device.
 
-A service reads the request, counts its tokens, decides, passes it from process to process, and writes the answer. The times
-vary from request to request and have a tail, so an overhead is a distribution, whose mean is known in closed form.
+The overhead of a service varies from request to request and has a tail, so it is a distribution with a mean in closed form.
 """
 
 from __future__ import annotations

@@ -219,21 +219,13 @@ class Fertility(Configuration):
         stated = self.src if side == "src" else self.tgt
         return stated.get(unit) if isinstance(stated, dict) else stated
 
-    def check(self, side: Side, own_unit: str, profile_units: Sequence[str]) -> None:
-        """Raise `CorpusError` for one number where profiles have several units, and for one of a unit that no profile has.
-
-        `own_unit`: the unit of the workload; `profile_units`: the distinct units of the device profiles.
-        """
+    def check(self, side: Side, unit: str, profile_units: Sequence[str]) -> None:
+        """Raise `CorpusError` for one number of a workload in `unit` where device profiles count in several others."""
         stated = self.src if side == "src" else self.tgt
-        foreign = [unit for unit in profile_units if unit != own_unit]
-        if isinstance(stated, dict):
-            for unit in stated:
-                if unit not in profile_units:
-                    what = f"fertility.{side} is stated for {unit!r}, in which no profile counts"
-                    raise CorpusError(what, remedy=did_you_mean(unit, profile_units))
-        elif stated is not None and len(foreign) > 1:
+        foreign = [other for other in profile_units if other != unit]
+        if isinstance(stated, float) and len(foreign) > 1:
             what = f"fertility.{side} is one number, but the profiles count by {format_list(foreign)}"
-            numbers = ", ".join(f"{unit}: NUMBER" for unit in foreign)
+            numbers = ", ".join(f"{other}: NUMBER" for other in foreign)
             raise CorpusError(what, remedy=f"state one for each: {side}: {{{numbers}}}")
 
 

@@ -60,6 +60,12 @@ def test_a_process_that_dies_ends_the_run_while_others_go_on() -> None:
     assert time.monotonic() - begun < 30
 
 
+def test_a_process_that_dies_fails_its_task_alone_where_failures_are_answers() -> None:
+    tasks = ["0", "1", "__import__('os')._exit(1)", "3", "4"]
+    answers = run_in_processes(eval, tasks, 2, lambda task, error: f"{type(error).__name__} of {tasks.index(task)}")
+    assert dict(answers) == {0: 0, 1: 1, 2: "SimnmtError of 2", 3: 3, 4: 4}
+
+
 def test_an_interrupt_during_the_start_of_a_process_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(process: BaseProcess) -> None:
         os.kill(os.getpid(), signal.SIGINT)

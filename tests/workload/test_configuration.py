@@ -98,17 +98,6 @@ def test_a_stated_fertility_waits_for_the_device_profiles(folder: Path) -> None:
     assert stated.load(folder).mean_src_len == lengths_of("@de-en-news").load(folder).mean_src_len
 
 
-def test_a_filter_that_drops_more_than_a_twentieth_is_warned_of(folder: Path) -> None:
-    """Thirty pairs in proportion, two out of it, and one with an empty side."""
-    (folder / "odd.tsv").write_text("a b c\td e f\n" * 30 + "a\t" + "b " * 9 + "\n" + "a " * 9 + "\tb\n" + "\tb\n")
-    config = lengths_of({"tsv": "odd.tsv", "src_unit": "word", "tgt_unit": "word"})
-    warning = dropped_warning(config.load(folder).filtered)
-    assert warning is not None
-    assert "9.1 %" in warning and "(empty 1, too_long 0, ratio 2)" in warning
-    (folder / "odd.tsv").write_text("a b c\td e f\n" * 60 + "a\t" + "b " * 9 + "\n")
-    assert dropped_warning(config.load(folder).filtered) is None
-
-
 def test_the_files_read_are_known_and_mean_the_same_from_elsewhere(folder: Path) -> None:
     def paths(value: object) -> list[Path]:
         return list(input_files(lengths_of(value), folder).values())

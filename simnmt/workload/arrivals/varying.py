@@ -36,7 +36,6 @@ class VaryingProcess(ArrivalProcess):
     """Rate in each piece, shape (pieces,); none negative, at least one positive."""
     what: str
     """Description of the rate."""
-    gap_cv: float = 1.0
     moves: bool = False
     """Whether replications other than 0 begin elsewhere on the curve."""
 
@@ -52,10 +51,9 @@ class VaryingProcess(ArrivalProcess):
     @property
     def account(self) -> str:
         low, high = self.rate_rps.min(), self.rate_rps.max()
-        gaps = "Poisson" if self.gap_cv == 1 else f"gamma gaps of coefficient of variation {self.gap_cv:g}"
         return (
             f"arrivals at a rate that changes over time: {self.what}; {self.mean_rate_rps:.4g} requests/s on average over "
-            f"{self.duration_s:,.0f} s, from {low:.4g} to {high:.4g}; {gaps} around it"
+            f"{self.duration_s:,.0f} s, from {low:.4g} to {high:.4g}; Poisson around it"
         )
 
     def at_rate(self, rate_rps: float) -> Self:
@@ -67,7 +65,7 @@ class VaryingProcess(ArrivalProcess):
         if self.moves and rng.replication:
             start_s = float(rng.part("series start").random()) * self.duration_s
         before = np.interp(start_s, self.edge_s, self._counts)
-        moments_s = self.moments_s(before + np.cumsum(rng.by_block(n, self._gaps))) - start_s
+        moments_s = self.moments_s(before + np.cumsum(rng.by_block(n, unit_gaps))) - start_s
         return np.maximum(moments_s, 0.0, out=moments_s)
 
     def moments_s(self, expected: Times) -> Times:
@@ -86,12 +84,6 @@ class VaryingProcess(ArrivalProcess):
     def _counts(self) -> Times:
         """Expected requests from 0 to each edge."""
         return np.concatenate(([0.0], np.cumsum(self.rate_rps * np.diff(self.edge_s))))
-
-    def _gaps(self, generator: np.random.Generator, count: int) -> Times:
-        if self.gap_cv == 1.0:
-            return unit_gaps(generator, count)
-        shape = self.gap_cv**-2
-        return generator.standard_gamma(shape, count) / shape
 
 
 class Day(Configuration):
@@ -130,8 +122,6 @@ class Varying(ArrivalsConfiguration):
     """Times of constant rate, one after another; after the last comes the first again."""
     rate_rps: float | None = Field(default=None, ge=1e-6, le=1e9)
     """Mean requests per second, to which the curve is scaled; `daily` needs it. Left out: that of the steps."""
-    gap_cv: float = Field(default=1.0, ge=0.01, le=100)
-    """Coefficient of variation of the gaps, measured in expected requests: 1 is Poisson, above is burstier (gamma gaps)."""
 
     @model_validator(mode="after")
     def _has_a_rate(self) -> Self:
@@ -146,12 +136,12 @@ class Varying(ArrivalsConfiguration):
     def process(self, base: Path) -> VaryingProcess:
         if self.daily is not None:
             what = f"an assumed day, begun at hour {self.daily.start_hour:g}"
-            process = VaryingProcess(*self.daily.curve(), what, self.gap_cv)
+            process = VaryingProcess(*self.daily.curve(), what)
         else:
             steps = self.steps or []
             edge_s = np.cumsum([0.0, *(step.for_s for step in steps)])
             what = f"{len(steps)} assumed step{'s' * (len(steps) != 1)}, repeated"
-            process = VaryingProcess(edge_s, np.array([step.rate_rps for step in steps]), what, self.gap_cv)
+            process = VaryingProcess(edge_s, np.array([step.rate_rps for step in steps]), what)
         return process if self.rate_rps is None else process.at_rate(self.rate_rps)
 
 
