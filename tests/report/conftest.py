@@ -14,7 +14,7 @@ import pytest
 from simnmt.report.figures import CellView
 from simnmt.results import Cell, Run
 from simnmt.results.places import ALL, CellName, Place
-from simnmt.results.requests import Misroutes, RequestLog
+from simnmt.results.requests import RequestLog
 from simnmt.results.summary import PARTS, Device
 from simnmt.workload.length_table import LengthTable
 from tests.browser import open_file
@@ -148,7 +148,7 @@ def make_cell(workload: str, network: str, requests: int, seed: int) -> Any:
         site=ALL, workload=workload, network=network, series=series, regression_slope=SLOPE, regression_offset=OFFSET,
         lengths=LengthTable.of_pairs("de-en-news", "news text <i>of a test</i>", "word", "word", src_len, tgt_len),
         planes=(GATEWAY, CLOUD), profile_kinds=("inferred", "measured"), profile_names=("tx2-<b>", "titan-xp"), logs=logs,
-        devices=DEVICES, misroutes={policy: Misroutes() for policy in POLICIES},
+        devices=DEVICES,
     )  # fmt: skip
 
 
@@ -198,7 +198,7 @@ def make_recommendation(cell: Any, rows: list[dict[str, Any]], replications: int
         **cell.name._asdict(), "objective": "mean", "policy": "cnmt", "runner_up": "naive",
         "margin": margin, "margin_low": margin - 0.01 if replications > 1 else None,
         "margin_high": margin + 0.01 if replications > 1 else None, "indistinguishable": ["naive", "cloud"],
-        "as_good": ["cloud"], "lost_shares": {}, "best_but_for_losses": None, "objective_value": mean_s["cnmt"],
+        "as_good": ["cloud"], "lost_shares": {}, "objective_value": mean_s["cnmt"],
         "objective_value_low": 0.996 * mean_s["cnmt"] if replications > 1 else None,
         "objective_value_high": 1.004 * mean_s["cnmt"] if replications > 1 else None,
         "unstable": None, "slo": [], "slo_met": None, "slo_missed_by": [], "slo_uncertain": [], "slo_assessments": [],

@@ -72,7 +72,7 @@ def test_the_page_of_a_mix_shows_all_requests_and_then_its_sites_and_its_workloa
 
 def test_misroutes_that_are_unknown_are_a_sentence(make_result: Any) -> None:
     result = make_result(requests=300, networks=("unknown",), workloads=("w",))
-    result.cells[0] = dataclasses.replace(result.cells[0], misroutes={})
+    result = dataclasses.replace(result, summary_rows=[row | {"misrouted_share": None} for row in result.summary_rows])
     assert "Misroutes are not shown." in render(result)
 
 

@@ -92,7 +92,6 @@ def test_a_fault_is_one_line_at_its_key(text: str, place: str) -> None:
     [
         ("policies: {cnmt: {len_slop: 1}}", "(did you mean len_slope?)"),
         ("policies: {cnmt: {lenSlope: 1}}", "(did you mean len_slope?)"),
-        ("policies: {edge: {len_slope: 1}}", "(kinds with this key: cnmt; as in policies.edge={kind: cnmt, len_slope: 1})"),
         ("policies: {edge: {zzz: 1}}", "(known: kind)"),
         ("fit: {zzz: 1}", "(known: share, inferences)"),
         ("networks: {a: {rt: x}}", "(did you mean rtt?)"),
