@@ -109,7 +109,7 @@ def _error(
         return document.error(location, "unknown key", remedy=did_you_mean(location[-1], nearest, known), key=True)
     if kind == "union_tag_not_found" and context["discriminator"] == "'kind'":
         kinds = [literal_kind(form) for form in _forms_at(model, document, location, code) if _fields(form)]
-        remedy = _meant_name(document, location) or f"one of {format_list(filter(None, kinds), ',')}"
+        remedy: str | None = _meant_name(document, location) or f"one of {format_list(filter(None, kinds), ',')}"
         return document.error((*location, "kind"), "missing key", remedy=remedy)
     if kind == "missing":
         return document.error(location, "missing key", remedy=_meant_name(document, location[:-1]))

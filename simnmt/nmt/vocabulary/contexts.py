@@ -158,7 +158,7 @@ def cluster(contexts: Contexts | Tensor, clusters: int, *, seed: int, iterations
     with need("threadpoolctl").threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", need("sklearn.exceptions").ConvergenceWarning)  # fewer different points than clusters
         centroids = torch.from_numpy(kmeans.fit(points.numpy()).cluster_centers_)
-    used, labels = assign(points, Centroids.of(centroids)).unique(return_inverse=True)
+    used, labels = torch.unique(assign(points, Centroids.of(centroids)), return_inverse=True)
     centroids = centroids[used]
     parts = zip(torch.split(points, _ROWS), torch.split(labels, _ROWS), strict=True)
     inertia = sum(float((part - centroids[nearest]).square().sum(dtype=torch.float64)) for part, nearest in parts)
