@@ -54,6 +54,8 @@ class LengthFit:
     means_mse: float
     """Tokens squared, each mean weighted by its pairs."""
     pairs: int
+    remark: str | None
+    """Remark for readers of the line; None for an ordinary fit."""
 
     @property
     def regression(self) -> LengthRegression:
@@ -84,7 +86,8 @@ def fit_lengths(table: LengthTable) -> LengthFit:
     means = np.bincount(row, weights=weight * table.tgt_len) / pairs
     pairs_r2, pairs_mse = goodness(table.src_len, table.tgt_len.astype(np.float64), weight)
     means_r2, means_mse = goodness(src_lengths, means, pairs.astype(np.float64))
-    return LengthFit(slope, offset, pairs_r2, pairs_mse, means_r2, means_mse, table.pairs)
+    remark = None if varied else "all sources have one length: the slope is 0 by decision, the offset the mean target length"
+    return LengthFit(slope, offset, pairs_r2, pairs_mse, means_r2, means_mse, table.pairs, remark)
 
 
 def means_by_source_length(table: LengthTable, line: LengthRegression) -> list[dict[str, Any]]:

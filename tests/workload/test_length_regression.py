@@ -37,7 +37,7 @@ def test_worked_example_of_cnmt_07() -> None:
     fit = fit_lengths(table_of([4, 8, 12, 20], [5, 7, 12, 17]))
     assert [f"{figure:.6f}" for figure in (fit.len_slope, fit.len_offset)] == ["0.778571", "1.685714"]
     assert [f"{figure:.5f}" for figure in (fit.pairs_r2, fit.pairs_mse)] == ["0.97826", "0.47143"]
-    assert fit.pairs == 4
+    assert (fit.pairs, fit.remark) == (4, None)
     # One pair per source length: the means are the pairs.
     assert (fit.means_r2, fit.means_mse) == pytest.approx((fit.pairs_r2, fit.pairs_mse), rel=1e-12)
 
@@ -63,7 +63,7 @@ def test_the_fit_is_that_of_the_pairs_written_out(table: LengthTable) -> None:
 def test_lengths_that_do_not_vary_have_no_r2() -> None:
     level = fit_lengths(table_of([7, 7], [5, 9], [3, 1]))
     assert (level.len_slope, level.len_offset, level.pairs_r2, level.means_r2) == (0.0, 6.0, None, None)
-    assert (level.pairs_mse, level.means_mse) == (3.0, 0.0)
+    assert (level.pairs_mse, level.means_mse) == (3.0, 0.0) and level.remark is not None
     constant = fit_lengths(table_of([3, 5, 9], [6, 6, 6], [2, 7, 1]))
     assert (constant.len_slope, constant.len_offset) == pytest.approx((0.0, 6.0), abs=1e-12)
     assert (constant.pairs_r2, constant.means_r2) == (None, None)
