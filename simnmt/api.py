@@ -435,7 +435,7 @@ def plan(
     """
     from simnmt.experiment.capacity import find_capacities
     from simnmt.experiment.deployment import find_deployment
-    from simnmt.experiment.trial import opener, parse_level
+    from simnmt.experiment.trial import opener
     from simnmt.workload.arrivals.traffic import Peak
 
     check_jobs(jobs)
@@ -453,13 +453,12 @@ def plan(
             raise InputError(what, remedy=f"give no {name}")
     numbers = {"requests": requests, "replications": replications, "seed": seed}
     opened = open_scenario(scenario, overrides, allow_code=allow_code, **numbers)
-    level = parse_level([slo] if isinstance(slo, str) else slo, opened.source)
-    open_plan = opener(opened.source, level, allow_code=opened.allow_code)
+    open_plan = opener(opened.source, [slo] if isinstance(slo, str) else slo, allow_code=opened.allow_code)
     if rate is None:
         precision = 0.02 if precision is None else precision
-        return find_capacities(open_plan, level, precision=precision, jobs=jobs or os.cpu_count() or 1, progress=progress)
+        return find_capacities(open_plan, precision=precision, jobs=jobs or os.cpu_count() or 1, progress=progress)
     certainty, minimised = 0.95 if certainty is None else certainty, minimise or "servers"
-    answer = find_deployment(keys, open_plan, level, rate_rps=rate, minimised=minimised, certainty=certainty, progress=progress)
+    answer = find_deployment(keys, open_plan, rate_rps=rate, minimised=minimised, certainty=certainty, progress=progress)
     if peak is None:
         return answer
     is_poisson = any(workload.arrivals.kind == "poisson" for workload in opened.source.scenario.workloads.values())

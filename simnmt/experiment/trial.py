@@ -15,12 +15,13 @@ import numpy as np
 from simnmt.base.errors import InputError
 from simnmt.experiment.accounts import AVAILABILITY, NoAnswers
 from simnmt.experiment.cases import Case, RunPlan, Unit, groups_of, mixed_unit
-from simnmt.experiment.inputs import InputCache, check_assertion, check_criteria, read_inputs, with_metrics
+from simnmt.experiment.inputs import InputCache, check_criteria, read_inputs
 from simnmt.experiment.notes import describe_sources, warnings
+from simnmt.experiment.run import level_at
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import SATURATION_SAMPLE, devices_of, run_unit, saturated_s
 from simnmt.profile.blocks import ProfileError
-from simnmt.results.metrics import Assertion, Requirement
+from simnmt.results.metrics import Requirement
 from simnmt.results.number_text import digits, duration
 from simnmt.results.places import ALL, Place
 from simnmt.results.stability import JudgedLoad, judged_load
@@ -53,8 +54,6 @@ s / (1 - sqrt(0.9))^2 = 380 s, and the percentile 30 s). Source: J. W. Cohen, Th
 FEW_REPLICATIONS = 3
 """Replications below which a plan warns: with two, a t-interval is 13 standard errors wide to either side."""
 
-Level = Mapping[str, tuple[Requirement, ...]]
-"""By workload, requirements that all must hold, beside stability, which every level demands."""
 Open = Callable[[Iterable[Override]], RunPlan]
 """Returns the scenario with further overrides, checked, with its inputs."""
 
@@ -76,47 +75,40 @@ STABLE = Check(Requirement.parse("stable"))
 """The check that every level contains: no device gets more work than it can do."""
 
 
-def parse_level(texts: Iterable[str], source: Source) -> Level:
-    """Return the requirements of some texts, or those of the scenario. Raises `InputError` if there are none."""
-    scenario, given = source.scenario, tuple(map(Requirement.parse, texts))
-    level = {name: given or scenario.requirements_of(name) for name in scenario.workloads}
-    if not any(level.values()):
-        raise InputError("no service level", remedy="give one as slo, such as 'p95_ms<=300', or in the scenario")
-    return {name: tuple(one for one in part if one != STABLE.requirement) for name, part in level.items()}
+def level_of(scenario: ScenarioConfiguration, workload: str) -> tuple[Requirement, ...]:
+    """Return the requirements of a workload beside stability, which every level demands."""
+    return tuple(one for one in scenario.requirements_of(workload) if one != STABLE.requirement)
 
 
-def requirements_of(level: Level) -> list[Requirement]:
-    """Return all requirements of a level, each once."""
-    return list(dict.fromkeys(requirement for part in level.values() for requirement in part))
-
-
-def describe_level(level: Level) -> str:
-    """Return a level on one line."""
-    by_workload = {name: " and ".join(map(str, part)) or str(STABLE) for name, part in level.items()}
+def describe_level(scenario: ScenarioConfiguration) -> str:
+    """Return the level of a scenario on one line."""
+    by_workload = {name: " and ".join(map(str, level_of(scenario, name))) or str(STABLE) for name in scenario.workloads}
     if len({*by_workload.values()}) == 1:
         return next(iter(by_workload.values()))
     return ", ".join(f"{part} for {name}" for name, part in by_workload.items())
 
 
-def opener(source: Source, level: Level, *, allow_code: bool) -> Open:
-    """Return the function that opens a scenario with further overrides.
+def opener(source: Source, slo: Iterable[str], *, allow_code: bool) -> Open:
+    """Return the function that opens a scenario with further overrides, and with the requirements of some texts as its `slo`.
 
     It raises `InputError` for a metric of the level or an objective that a run will not know, and for arrivals without a rate.
     """
-    asserted = [Assertion(requirement) for requirement in requirements_of(level)]
-    cache = InputCache()
+    workloads, cache = source.scenario.workloads, InputCache()
+    given = {one.metric.name: one.limit if one != STABLE.requirement else True for one in map(Requirement.parse, slo)}
+    level = [Override.of("slo", given, "slo")] if given else []
+    level += [Override.of(("workloads", name, "slo"), None, "slo") for name, part in workloads.items() if given and part.slo]
+    if not given and not any(map(source.scenario.requirements_of, workloads)):
+        raise InputError("no service level", remedy="give one as slo, such as 'p95_ms<=300', or in the scenario")
 
     def open_plan(overrides: Iterable[Override]) -> RunPlan:
-        scenario, document = source.with_overrides(overrides, allow_code=allow_code)
-        plan = with_metrics(read_inputs(scenario, Path.cwd(), document, cache), asserted)
+        scenario, document = source.with_overrides([*level, *overrides], allow_code=allow_code)
+        plan = read_inputs(scenario, Path.cwd(), document, cache)
         for workload, case in plan.cases.items():
             if case.arrivals.discipline != "open" or case.arrivals.mean_rate_rps is None:
                 what = f"arrivals of kind {scenario.workloads[workload].arrivals.kind} have no rate that a plan could set"
                 remedy = "give {kind: poisson, rate_rps: 10}"
                 raise document.error(("workloads", workload, "arrivals"), what, remedy=remedy, key=True)
         check_criteria(plan, document)
-        for assertion in asserted:
-            check_assertion(plan, assertion)
         return plan
 
     return open_plan
@@ -150,7 +142,6 @@ class Placement:
     """One workload, or a mix of all that share the devices, on a network under a policy: what a level is judged on."""
 
     plan: RunPlan
-    level: Level
     workload: str
     """`all` for a mix of several."""
     network: str
@@ -171,17 +162,16 @@ class Placement:
     @property
     def checks(self) -> Iterator[Check]:
         """The requirements in the rows in which they must hold: of each workload, and of each site with one level."""
-        scenario, plan = self.plan.scenario, self.plan
+        scenario = self.plan.scenario
         if len(self.cases) == 1:
-            yield from (Check(requirement, ALL, self.workload) for requirement in self.level[self.workload])
-        for site, workload in groups_of(list(scenario.sites), list(scenario.workloads)) if plan.is_mixed else ():
-            if site == ALL and workload != self.workload:
-                yield from (Check(requirement, site, workload, f" for {workload}") for requirement in self.level[workload])
-            at_site = {self.level[name] for name in scenario.workloads_at(site)} if site != ALL else set()
-            if len(at_site) == 1:
-                # A rate is one of all sites together.
-                at_each = [requirement for requirement in at_site.pop() if requirement.metric.unit != "requests/s"]
-                yield from (Check(requirement, site, workload, f" at {site}") for requirement in at_each)
+            yield from (Check(requirement, ALL, self.workload) for requirement in level_of(scenario, self.workload))
+        for site, workload in groups_of(list(scenario.sites), list(scenario.workloads)) if self.plan.is_mixed else ():
+            if site != ALL:
+                at_site = [requirement for requirement in level_at(scenario, site) if requirement != STABLE.requirement]
+                yield from (Check(requirement, site, workload, f" at {site}") for requirement in at_site)
+            elif workload != self.workload:
+                at_all = level_of(scenario, workload)
+                yield from (Check(requirement, site, workload, f" for {workload}") for requirement in at_all)
 
     @property
     def devices(self) -> list[Device]:
@@ -249,7 +239,7 @@ class Placement:
     def short_run(self) -> int:
         """Requests of a short run: an eighth, more if a row of a mix would have few, or all if a percentile needs many."""
         scenario, rates_rps = self.plan.scenario, self.rates_rps
-        if any(requirement.metric.least_requests > 1 for requirement in requirements_of(self.level)):
+        if any(one.metric.least_requests > 1 for name in scenario.workloads for one in level_of(scenario, name)):
             return scenario.requests
         short = -(-scenario.requests // SHORT)
         if not self.plan.is_mixed:
@@ -344,7 +334,7 @@ def _value(check: Check, numbers: Numbers) -> float:
     return judged.per_si_unit * value
 
 
-def deployable_placements(plan: RunPlan, level: Level) -> Iterator[tuple[Placement, ...]]:
+def deployable_placements(plan: RunPlan) -> Iterator[tuple[Placement, ...]]:
     """Yield the placements of each policy that a real decider could run, fixed policies first.
 
     Those of a policy are all workloads, or their mix if they share the devices, on all networks.
@@ -356,9 +346,7 @@ def deployable_placements(plan: RunPlan, level: Level) -> Iterator[tuple[Placeme
     if plan.is_mixed:
         workloads = workloads if len(workloads) == 1 else [ALL]
     for policy in sorted(policies, key=lambda name: not policies[name].single_device):
-        yield tuple(
-            Placement(plan, level, workload, network, policy) for workload, network in product(workloads, plan.networks)
-        )
+        yield tuple(Placement(plan, workload, network, policy) for workload, network in product(workloads, plan.networks))
 
 
 @dataclass(frozen=True, slots=True)

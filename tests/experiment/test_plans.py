@@ -151,6 +151,7 @@ def test_the_least_number_of_boxes_is_that_of_theory(shared: dict[str, Any]) -> 
     plan = simnmt.plan(shared, "mean_ms<=22", rate=200.0)
     assert len(plan.candidates) == 6 and plan.choice.choice == {"devices.cloud.count": 3}
     assert plan.choice.servers == 3 and plan.runner_up.servers == 4 and plan.is_sure
+    assert plan.scenario.slo == {"mean_ms": 22.0}, "so a run of the choice is judged by the same level"
 
 
 def test_a_deployment_that_often_misses_the_level_is_called_unsure() -> None:
