@@ -114,16 +114,8 @@ def load_model(settings: EngineSettings) -> ServedModel:
     from simnmt.calibrate.profile_assembly import engine_block
 
     languages = _languages(settings)
-    engine = load_engine(
-        settings.model,
-        backend=settings.backend,
-        device=settings.device,
-        threads=settings.threads,
-        compute_type=settings.compute_type,
-        fused=settings.fused,
-        decoder=settings.decoder,
-        languages=languages,
-    )
+    names = ("backend", "device", "threads", "compute_type", "fused", "decoder")
+    engine = load_engine(settings.model, **{name: getattr(settings, name) for name in names}, languages=languages)
 
     def new_decoder(batching: Batching) -> SentenceDecoder:
         return engine.sentence_decoder(batching, settings.beam)

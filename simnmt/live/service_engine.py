@@ -74,32 +74,27 @@ class ServiceEngine:
         if not self._is_open:
             await self._client.__aenter__()
             self._is_open = True
+        client = self._client
         try:
-            self._health = await self._read_health()
+            try:
+                self._health, _ = await client.health()
+            except ServiceError as error:
+                # A foreign service lists its languages alone. 502: nobody answers, which the languages show too.
+                if error.status not in (404, 405, 502):
+                    raise
+            try:
+                await client.check_languages(*self._languages)
+            except ServiceError:
+                if not self._health:  # a service that answers `/health` need not list its languages
+                    raise
         except ServiceError as error:
-            what = error.message if self._client.url in error.message else f"{self._client.url}: {error.message}"
+            what = error.message if client.url in error.message else f"{client.url}: {error.message}"
             what += "" if error.status in (502, 504) else f" (HTTP {error.status})"
             remedy = error.remedy or "start the service of this box first, and check --local-server"
             raise InputError(what, remedy=remedy) from None
-        if self._health.get("needs_token") and not self._client.has_token:
-            raise InputError(f"{self._client.url} asks for a token", remedy="give --local-token-file")
+        if self._health.get("needs_token") and not client.has_token:
+            raise InputError(f"{client.url} asks for a token", remedy="give --local-token-file")
         return {ONE_MODEL: str(self._health.get("engine_hash", ""))}
-
-    async def _read_health(self) -> Mapping[str, Any]:
-        """Return what the service says of itself; nothing for one that only lists its languages, as foreign ones do."""
-        health: Mapping[str, Any] = {}
-        try:
-            health, _ = await self._client.health()
-        except ServiceError as error:
-            # 502: nobody answers, which the languages show too, or `/health` is no object of JSON.
-            if error.status not in (404, 405, 502):
-                raise
-        try:
-            await self._client.check_languages(*self._languages)
-        except ServiceError:
-            if not health:  # a service that answers `/health` need not list its languages
-                raise
-        return health
 
     def line(self, text: str, model: str = "") -> SourceLine:
         """Return a text as a source line; its tokens are placeholders, since only their number matters here."""
