@@ -14,7 +14,7 @@ from typing import Any
 
 from simnmt.base.errors import InputError
 from simnmt.experiment.targets import Target
-from simnmt.live.engine import ONE_MODEL, Execution
+from simnmt.live.engine import ONE_MODEL, Result
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.service.client import TranslationClient
 from simnmt.service.messages import ServiceError, TranslateRequest
@@ -103,7 +103,7 @@ class ServiceEngine:
 
     async def execute(
         self, line: SourceLine, forced_len: int | None = None, began: Callable[[float], None] | None = None, model: str = ""
-    ) -> tuple[Execution, float]:
+    ) -> Result:
         """Let the service translate when it is the line's turn. Raises the `ServiceError` of the service."""
         submitted_s = time.monotonic()
         forced = None if forced_len is None else (forced_len,)
@@ -113,7 +113,8 @@ class ServiceEngine:
                 began(begin_s)
             answer = (await self._client.translate(TranslateRequest((line.text,), False, *self._languages, "", forced))).answer
         tgt_len = answer.lengths[1] or self._count(answer.texts[0]) + 1
-        return Execution(answer.texts[0], tgt_len, begin_s, time.monotonic(), 1, 0, 0), submitted_s
+        times_s = begin_s - submitted_s, time.monotonic() - begin_s
+        return Result(answer.texts[0], *times_s, (0, 0), (len(line.ids), tgt_len, 1))
 
     def describe(self) -> Mapping[str, Any]:
         """Return what the service says of its engine, and where it is."""

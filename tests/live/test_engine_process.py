@@ -33,7 +33,7 @@ def decode(services: Services, process: EngineProcess, *texts: str) -> list[Any]
     async def work() -> list[Any]:
         return await asyncio.gather(*(process.execute(process.line(text)) for text in texts))
 
-    return [execution for execution, _ in services.run(work())]
+    return services.run(work())
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +45,10 @@ def paced(services: Services) -> Iterator[EngineProcess]:
 
 
 def test_sentences_are_batched_as_the_settings_say(services: Services, paced: EngineProcess) -> None:
-    executions = decode(services, paced, *["a b"] * 9)
-    assert max(execution.largest_batch for execution in executions) == 4
-    assert all(execution.begin_s < execution.end_s for execution in executions)
-    assert len({execution.end_s for execution in executions}) >= 3
+    results = decode(services, paced, *["a b"] * 9)
+    assert max(result.lengths[2] for result in results) == 4
+    assert min(result.execution_s for result in results) > 0.0
+    assert len({round(result.queue_s + result.execution_s, 3) for result in results}) >= 3, "three batches"
 
 
 def test_a_busy_engine_keeps_no_front_waiting(services: Services, paced: EngineProcess) -> None:
@@ -83,7 +83,7 @@ def test_an_engine_whose_restart_is_refused_is_started_again(services: Services,
         with pytest.raises(ServiceError, match="ended"):
             await process.execute(line, FATAL)
         await process.ready()
-        steps = (await process.execute(line))[0].tgt_len
+        steps = (await process.execute(line)).lengths[1]
         await process.close()
         return steps
 

@@ -27,9 +27,10 @@ from simnmt.base.errors import InputError
 from simnmt.devices import Fifo
 from simnmt.devices.failures import Failures
 from simnmt.live.decider import replayed_targets
+from simnmt.live.engine import Result
 from simnmt.live.engine_process import EngineProcess
 from simnmt.live.gateway import GatewaySettings, LiveGateway, _Drift, _Server
-from simnmt.live.server import LiveServer, Result
+from simnmt.live.server import LiveServer
 from simnmt.live.service_engine import ServiceEngine, unit_of_lengths
 from simnmt.network.outages import DownTimes
 from simnmt.profile.profile_file import write_profile
