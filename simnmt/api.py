@@ -365,7 +365,7 @@ def _measured(
             (folder / files.RESOLVED).write_text(write_document(result.scenario), encoding="utf-8")
             files.write_json(folder / files.SUMMARY, result.document())
             files.write_rows(folder / files.TABLE, result.summary_rows)
-            files.write_requests(folder / files.REQUESTS, result.cells)
+            files.write_requests(folder / results.REQUESTS, result.cells)
             (folder / files.PAGE).write_text(render(result), encoding="utf-8")
             outputs = {path.name: files.sha256(path) for path in sorted(folder.iterdir())}
             files.write_json(folder / files.MANIFEST, _manifest(result, source, started, outputs))
@@ -435,7 +435,7 @@ def plan(
     """
     from simnmt.experiment.capacity import find_capacities
     from simnmt.experiment.deployment import find_deployment
-    from simnmt.experiment.trial import opener, parse_level
+    from simnmt.experiment.trial import opener
     from simnmt.workload.arrivals.traffic import Peak
 
     check_jobs(jobs)
@@ -453,13 +453,12 @@ def plan(
             raise InputError(what, remedy=f"give no {name}")
     numbers = {"requests": requests, "replications": replications, "seed": seed}
     opened = open_scenario(scenario, overrides, allow_code=allow_code, **numbers)
-    level = parse_level([slo] if isinstance(slo, str) else slo, opened.source)
-    open_plan = opener(opened.source, level, allow_code=opened.allow_code)
+    open_plan = opener(opened.source, [slo] if isinstance(slo, str) else slo, allow_code=opened.allow_code)
     if rate is None:
         precision = 0.02 if precision is None else precision
-        return find_capacities(open_plan, level, precision=precision, jobs=jobs or os.cpu_count() or 1, progress=progress)
+        return find_capacities(open_plan, precision=precision, jobs=jobs or os.cpu_count() or 1, progress=progress)
     certainty, minimised = 0.95 if certainty is None else certainty, minimise or "servers"
-    answer = find_deployment(keys, open_plan, level, rate_rps=rate, minimised=minimised, certainty=certainty, progress=progress)
+    answer = find_deployment(keys, open_plan, rate_rps=rate, minimised=minimised, certainty=certainty, progress=progress)
     if peak is None:
         return answer
     is_poisson = any(workload.arrivals.kind == "poisson" for workload in opened.source.scenario.workloads.values())
@@ -479,7 +478,6 @@ def sweep(
     replications: int | None = None,
     seed: int | None = None,
     jobs: int | None = None,
-    cluster: str | None = None,
     progress: Progress | None = None,
     engine: Engine | None = None,
     allow_code: bool = False,
@@ -492,26 +490,22 @@ def sweep(
         grid: swept keys, such as `"devices.cloud.count=1,2,4"` or `"workloads.de-en.arrivals.rate_rps=5:20:4"`.
         out, under: the folder to write; without `out` a new one in `under`.
         overrides, requests, replications, seed, jobs, engine, allow_code: as of `run`, the same at all points.
-        cluster: the address of a Dask scheduler, on this machine or with TLS (docs/reference/sweep.md#run-it-on-a-cluster).
         progress: called with the number of finished points and of all points.
         announce: called with a line on the folder before the first point.
 
-    Raises `InputError` for any fault of the input, before anything runs; `SimnmtError` for a cluster that is lost.
+    Raises `InputError` for any fault of the input, before anything runs.
 
     Example:
         >>> result = simnmt.sweep("@open-loop", grid=["devices.cloud.workers=1,2"], jobs=1)  # doctest: +SKIP
         >>> result.table.keys  # doctest: +SKIP
         ('devices.cloud.workers',)
     """
-    from simnmt.experiment.processes import check_address
     from simnmt.experiment.sweep import is_sweep_folder, read_sweep_folder, run_points, run_sweep
     from simnmt.report.page_template import write_page
     from simnmt.report.study_pages import render_sweep
     from simnmt.results.sweep_table import PAGE
 
     check_jobs(jobs)
-    if cluster is not None:
-        check_address(cluster)
     options = overrides_of_call(overrides, requests=requests, replications=replications, seed=seed)
     goes_on = is_sweep_folder(Path(given))
     if goes_on:
@@ -529,7 +523,7 @@ def sweep(
     else:
         place = files.reserved(Path(under), f"{source.scenario.name}-sweep")
     with place as folder:
-        execute = partial(run_points, jobs=jobs, engine=engine, cluster=cluster)
+        execute = partial(run_points, jobs=jobs, engine=engine)
         progress = progress or notebook_progress()
         result = run_sweep(keys, options, source, folder, execute, progress, announce=announce, allow_code=allow_code)
         write_page(folder / PAGE, render_sweep(result.table))

@@ -166,7 +166,6 @@ def format_comparison(comparison: Comparison) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-_CLUSTER = "Dask scheduler; it executes what it is sent, so on this machine or with tls:// only."
 MOST_FAILURES = 10
 """Most errors of failed points that are printed; failed.json has all."""
 
@@ -184,7 +183,6 @@ def sweep(
     grid: Annotated[list[str] | None, option("KEY=VALUES", f"{VALUES} May be repeated.")] = None,
     out: Annotated[Path | None, option("DIR", "Folder to write. [default: a new one under reports/]")] = None,
     jobs: MostJobs = 0,
-    cluster: Annotated[str | None, option("tcp://HOST:PORT", _CLUSTER)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a scenario at many points of its keys; a sweep that stopped goes on by the name of its folder.
@@ -203,7 +201,6 @@ def sweep(
             overrides=overrides,
             jobs=jobs or None,
             progress=lambda done, total: bar.runs(done, total, "points"),
-            cluster=cluster,
             allow_code=changes.allow_code,
             announce=say,
         )

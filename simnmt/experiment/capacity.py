@@ -18,7 +18,6 @@ from simnmt.experiment.processes import answers_of
 from simnmt.experiment.trial import (
     FEW_REPLICATIONS,
     Certainty,
-    Level,
     Open,
     Outcome,
     Placement,
@@ -29,7 +28,6 @@ from simnmt.experiment.trial import (
     draw_profiles,
     judge_certainty,
 )
-from simnmt.results.places import Place
 from simnmt.results.statistics import Estimate, over_replications
 from simnmt.results.summary import Row
 
@@ -72,7 +70,7 @@ class Capacity:
 
     def document(self) -> Row:
         """Return the capacity as JSON."""
-        shown = (*Place._fields, "rate_rps", "factor", "low", "high", "roots")
+        shown = ("policy", "site", "workload", "network", "rate_rps", "factor", "low", "high", "roots")
         return {name: getattr(self, name) for name in shown} | self.outcome.document()
 
 
@@ -104,12 +102,10 @@ class Capacities:
 
     def document(self) -> Row:
         """Return the capacities as JSON."""
-        best = self.best.document()
-        shown = ("rate_rps", "factor", "low", "high", "binding", "resource", "policy", "site", "workload", "network")
         return {
             "name": self.name,
             "level": self.level,
-            "capacity": {name: best[name] for name in shown},
+            "capacity": self.best.document(),
             "sure": self.certainty and {"rate_rps": self.sure_rate_rps, **asdict(self.certainty)},
             "capacities": [row.document() for row in self.rows],
             "sources": self.sources,
@@ -125,13 +121,13 @@ def _best(rows: Sequence[Capacity]) -> Capacity:
 
 
 def find_capacities(
-    open_plan: Open, level: Level, *, precision: float, jobs: int, progress: Callable[[float, int], None] | None
+    open_plan: Open, *, precision: float, jobs: int, progress: Callable[[float, int], None] | None
 ) -> Capacities:
     """Return the capacity of every workload, network and policy of a scenario, but of no oracle (`simnmt.plan`)."""
     if not 0.0 < precision < 1.0:
         raise InputError(f"a precision of {precision:g}", remedy="give a number above 0 and below 1, such as 0.02")
     plan = open_plan(())
-    placements = [placement for of_policy in deployable_placements(plan, level) for placement in of_policy]
+    placements = [placement for of_policy in deployable_placements(plan) for placement in of_policy]
     rows, answers = [], []
     for number, placement in enumerate(placements):
 
@@ -147,7 +143,7 @@ def find_capacities(
     sure_rate_rps, certainty = _sure_rate(placements[rows.index(best)], best.rate_rps, open_plan)
     fewest = min((len(row.roots) for row in rows if row.roots), default=FEW_REPLICATIONS)
     sources, doubts = basis_of(plan, answers, fewest)
-    return Capacities(plan.scenario.name, describe_level(level), tuple(rows), sources, doubts, sure_rate_rps, certainty)
+    return Capacities(plan.scenario.name, describe_level(plan.scenario), tuple(rows), sources, doubts, sure_rate_rps, certainty)
 
 
 def find_capacity(

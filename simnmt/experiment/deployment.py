@@ -20,7 +20,6 @@ from simnmt.base.suggestions import format_list
 from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.trial import (
     Certainty,
-    Level,
     Open,
     Outcome,
     Placement,
@@ -237,7 +236,6 @@ class DeploymentPlan:
 def find_deployment(
     keys: Sequence[VariedKey],
     open_plan: Open,
-    level: Level,
     *,
     rate_rps: float,
     minimised: Minimised,
@@ -267,7 +265,7 @@ def find_deployment(
         drawn = draw_profiles(candidate.placements[0], candidate.overrides, open_candidate, certainty)
         return judge_certainty(candidate.placements, drawn, certainty, to_end=to_end)
 
-    candidates = make_candidates(keys or [default_key(plan, level, rate_rps)], open_candidate, level, rate_rps)
+    candidates = make_candidates(keys or [default_key(plan, rate_rps)], open_candidate, rate_rps)
     columns = ["mean_latency_s"] if minimised == "servers" else [objective_metric(objective).column, "mean_latency_s"]
     kept = _kept(candidates, columns, minimised == "servers", progress)
     judged: list[Candidate] = []
@@ -287,7 +285,7 @@ def find_deployment(
     sources, doubts = basis_of(plan, trials, plan.scenario.replications)
     return DeploymentPlan(
         name=plan.scenario.name,
-        level=describe_level(level),
+        level=describe_level(plan.scenario),
         rate_rps=rate_rps,
         minimised=minimised,
         objective=objective,
@@ -302,17 +300,17 @@ def find_deployment(
     )
 
 
-def default_key(plan: RunPlan, level: Level, rate_rps: float) -> VariedKey:
+def default_key(plan: RunPlan, rate_rps: float) -> VariedKey:
     """Return the count of the last device, from 1 to twice the boxes that the rate would saturate and a few more."""
     device = list(plan.scenario.devices)[-1]
     if device == END_NODE:
         raise InputError("there is no device whose boxes could be counted", remedy="name keys to vary")
-    box_rps = min(placement.box_saturation_rps[device] for placement in next(deployable_placements(plan, level)))
+    box_rps = min(placement.box_saturation_rps[device] for placement in next(deployable_placements(plan)))
     most = min(2 * ceil(rate_rps / box_rps) + 2, MOST_CANDIDATES + 1)
     return VariedKey(("devices", device, "count"), f"devices.{device}.count=1:{most}", tuple(range(1, most + 1)))
 
 
-def make_candidates(keys: Sequence[VariedKey], open_plan: Open, level: Level, rate_rps: float) -> list[Candidate]:
+def make_candidates(keys: Sequence[VariedKey], open_plan: Open, rate_rps: float) -> list[Candidate]:
     """Return all combinations of the values of some keys under each policy, each checked.
 
     Combinations that differ in boxes that the policy does not use are one candidate, with the fewest of them. Raises the error
@@ -326,8 +324,8 @@ def make_candidates(keys: Sequence[VariedKey], open_plan: Open, level: Level, ra
         raise InputError(what, remedy="name fewer values to vary")
     varied = {key.device for key in keys} - {END_NODE}
     candidates: dict[str, tuple[int, Candidate]] = {}
-    for overrides in product(*(key.overrides for key in keys)):
-        policies = list(deployable_placements(open_plan(overrides), level))
+    for overrides in product(*(map(key.override, key.values) for key in keys)):
+        policies = list(deployable_placements(open_plan(overrides)))
         for placements in policies:
             choice = {key.name: override.value for key, override in zip(keys, overrides, strict=True)}
             if len(policies) > 1:

@@ -12,12 +12,12 @@ from simnmt.experiment.draws import Learnt
 from simnmt.experiment.notes import describe_scope, fits, notes, warnings
 from simnmt.experiment.processes import answers_of, worthwhile_processes
 from simnmt.experiment.targets import Target
-from simnmt.experiment.units import UnitResult, devices, devices_of, expected_s, judged_share, run_unit
+from simnmt.experiment.units import UnitResult, devices, devices_of, expected_s, run_unit
 from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.results.metrics import Requirement
 from simnmt.results.places import ALL, CellName, Place, by_world
 from simnmt.results.recommendation import Goal, Roles, describe_precision, next_replications, recommend
-from simnmt.results.requests import Engine, Misroutes, RequestLog
+from simnmt.results.requests import Engine, RequestLog
 from simnmt.results.run import Cell, Run
 from simnmt.results.stability import mark_unstable, with_stability
 from simnmt.results.statistics import (
@@ -29,7 +29,7 @@ from simnmt.results.statistics import (
     over_replications,
     with_predictions,
 )
-from simnmt.results.summary import Numbers, Row, Runs, comparisons, replicated, rows, with_regret
+from simnmt.results.summary import Numbers, Row, Runs, comparisons, replicated, rows
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.workload.arrivals import BackToBack
 from simnmt.world.structures import library
@@ -126,7 +126,8 @@ def _run(units: list[Unit], begin: int, jobs: int | None, progress: Progress | N
 
 def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:
     scenario = plan.scenario
-    numbers, table = summarise(plan, in_order(scenario, units, results))
+    numbers = in_order(scenario, units, results)
+    table = summarise(plan, numbers)
     # Of the kind C-NMT, all are compared with the first, and with the one that differs by a view alone.
     cnmt = {name: policy for name, policy in scenario.policies.items() if isinstance(policy, CNmtPolicy)}
     views = (("sees_backlog", False), ("batch", "plain"), ("plan_state", "ignored"))
@@ -173,15 +174,14 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:
     )
 
 
-def summarise(plan: RunPlan, runs: Runs) -> tuple[Runs, list[Row]]:
-    """Return the numbers of each replication with the regret, and the rows of the summary with the overloaded devices."""
+def summarise(plan: RunPlan, runs: Runs) -> list[Row]:
+    """Return the rows of the summary with the overloaded devices; `runs`: the numbers of each replication."""
     scenario = plan.scenario
-    runs = with_regret(runs, roles_of(scenario).oracle)
-    table = rows(runs, scenario.requests, metrics=scenario.measured_metrics)
+    table = rows(runs, scenario.requests, metrics=scenario.measured_metrics, oracle=roles_of(scenario).oracle)
     # Only requests that arrive by themselves can overload a device.
     open_loops = [unit for unit in _units_on_one_network(plan) if unit.case.arrivals.discipline == "open"]
     groups = [(unit, group) for unit in open_loops for group in unit.groups]
-    return runs, with_stability(table, runs, {(group.site, group.workload): devices_of(unit, group) for unit, group in groups})
+    return with_stability(table, runs, {(group.site, group.workload): devices_of(unit, group) for unit, group in groups})
 
 
 def _units_on_one_network(plan: RunPlan) -> list[Unit]:
@@ -309,7 +309,6 @@ def cell_of(unit: Unit, result: UnitResult) -> Cell:
     """Return the cell of a unit of replication 0."""
     case, truth, trails = unit.case, result.truth, result.trails
     assert truth is not None
-    known = judged_share(unit) is not None and not result.live
     group = unit.groups[0]
     whole = _cell_of_inputs(unit, result.learnt, ALL, group.workload)
     sources = [
@@ -321,7 +320,6 @@ def cell_of(unit: Unit, result: UnitResult) -> Cell:
         devices=tuple(devices_of(unit, group)),
         sources=tuple(sources) if len(sources) > 1 else (),
         logs={name: RequestLog.of(truth, trail) for name, trail in trails.items()},
-        misroutes={name: Misroutes.of(trail) for name, trail in trails.items() if known},
         batches={name: trail.batches for name, trail in trails.items() if trail.batches},
         streams={name: trail.streams for name, trail in trails.items() if trail.streams},
         energies={name: trail.energy for name, trail in trails.items() if trail.energy is not None},

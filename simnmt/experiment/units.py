@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from simnmt.base import random_streams
 from simnmt.base.errors import InputError
 from simnmt.batching.custom import CustomBatchingConfiguration
-from simnmt.devices import KINDS, Kind, ModelFifo
+from simnmt.devices import KINDS, Fifo, Kind
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.devices.failures import Failures
 from simnmt.devices.models import Models
@@ -103,7 +103,7 @@ def _settings(unit: Unit, number: int, cases: Sequence[Case | None]) -> Kind | N
         return target.streamed
     models = _models(unit, number, cases)
     if target.decoding is None or not unit.case.batches:
-        return ModelFifo(models) if models.loads else None
+        return Fifo(models=models) if models.loads else None
     if len(models.size_bytes) == 1 and not models.loads:
         return target.decoding
     decodings = {case.targets[number].model_name: case.targets[number].decoding for case in cases if case is not None}

@@ -39,7 +39,7 @@ from simnmt.results.places import ALL, Place
 from simnmt.results.requests import FALLBACK, RequestLog, Requests, Trail, Truth, were_answered
 from simnmt.results.run import LiveMeasurement, Run
 from simnmt.results.stability import with_stability
-from simnmt.results.summary import Device, Numbers, measure, replicated, rows, with_deadlines_of_all, with_regret
+from simnmt.results.summary import Device, Numbers, measure, replicated, rows, with_deadlines_of_all
 from simnmt.service.client import DelayedTransport, TranslationClient
 from simnmt.service.load import SOON_S, Load, LoadLog, run_precisely, send_load
 from simnmt.service.messages import FORCED_LENGTH, ServiceError, TranslateRequest
@@ -352,7 +352,7 @@ def _run_result(plan: RunPlan, settings: ReplaySettings, served: _Served, replay
     scenario, first = plan.scenario, replays[0]
     case, devices = first.unit.case, _live_devices(first.unit)
     place = Place(ALL, case.name, first.unit.network, served.policy)
-    numbers = with_regret({place: [one.result.numbers[place] for one in replays]}, None)
+    numbers = {place: [one.result.numbers[place] for one in replays]}
     table = rows(numbers, scenario.requests, metrics=scenario.measured_metrics)
     judged = [device for device in devices if device.servers == 1]
     table = with_stability(table, numbers, {(ALL, case.name): judged} if case.arrivals.discipline == "open" else {})

@@ -105,17 +105,15 @@ def _custom_series(kind: type[SeriesKind], extension: Extension, name: str, unit
     if isinstance(value, kind):
         return value
     try:
-        if hasattr(value, "columns"):
-            column = next(name for name in units if name in value.columns)
-            times, values = value["time_s"], value[column]
-        else:
-            column, is_pair = next(iter(units)), isinstance(value, tuple) and len(value) == 2
-            times, values = value if is_pair else np.asarray(value, np.float64).T
-        time_s = np.asarray(times, np.float64)
-        numbers = np.asarray(values, np.float64) * {**SECONDS_PER, **BPS_PER}[units[column]]
+        if not hasattr(value, "columns"):
+            value = dict(zip(("time_s", next(iter(units))), np.asarray(value, np.float64).T, strict=True))
+        column = next(name for name in units if name in value)
+        time_s = np.asarray(value["time_s"], np.float64)
+        numbers = np.asarray(value[column], np.float64) * {**SECONDS_PER, **BPS_PER}[units[column]]
+        if numbers.ndim != 1:
+            raise ValueError
     except (KeyError, StopIteration, TypeError, ValueError):
-        shape = f"(times in seconds, values in {next(iter(units.values()))})"
-        remedy = f"give {shape}, an array of shape (samples, 2), or a table with time_s and {' or '.join(units)}"
+        remedy = f"give an array of pairs, time_s and {next(iter(units))}, or a table with time_s and {' or '.join(units)}"
         raise ExtensionError(f"{label} is no series of {kind.quantity}s", remedy=remedy) from None
     if kind is BandwidthSeries:
         numbers[numbers == 0.0] = np.nan

@@ -1,7 +1,6 @@
 """Times on the way of a request: a link between two tiers (CNMT-03), hops over several, and the overhead of a device.
 
-A service reads the request, counts its tokens, decides, passes it from process to process, and writes the answer. The times
-vary from request to request and have a tail, so an overhead is a distribution, whose mean is known in closed form.
+The overhead of a service varies from request to request and has a tail, so it is a distribution with a mean in closed form.
 """
 
 from __future__ import annotations
@@ -151,15 +150,12 @@ class ConstantOverhead(Configuration):
 
     @property
     def mean_s(self) -> float:
-        """Mean, seconds."""
         return self.constant_ms / 1e3
 
     def draw_s(self, generator: np.random.Generator, count: int) -> Seconds:
-        """Return the overhead of each request, shape (count,), seconds."""
         return np.full(count, self.mean_s)
 
     def describe(self) -> str:
-        """Return the distribution as text."""
         return f"{self.constant_ms:.4g} ms a request"
 
 
@@ -173,18 +169,15 @@ class LognormalOverhead(Configuration):
 
     @property
     def mean_s(self) -> float:
-        """Mean, seconds."""
         return self.mean_ms / 1e3
 
     def draw_s(self, generator: np.random.Generator, count: int) -> Seconds:
-        """Draw the overhead of each request, shape (count,), seconds."""
         variance = log1p((self.sd_ms / self.mean_ms) ** 2)
         median_s = self.mean_s * exp(-variance / 2.0)
         drawn_s: Seconds = median_s * np.exp(sqrt(variance) * generator.standard_normal(count))
         return drawn_s
 
     def describe(self) -> str:
-        """Return the distribution as text."""
         return f"lognormal with mean {self.mean_ms:.4g} ms and standard deviation {self.sd_ms:.4g} ms"
 
 
@@ -207,18 +200,15 @@ class EmpiricalOverhead(Configuration):
 
     @property
     def mean_s(self) -> float:
-        """Mean, seconds."""
         first, *between, last = self.quantiles_ms
         return (first / 2.0 + sum(between) + last / 2.0) / (len(between) + 1) / 1e3
 
     def draw_s(self, generator: np.random.Generator, count: int) -> Seconds:
-        """Draw the overhead of each request, shape (count,), seconds."""
         shares = np.linspace(0.0, 1.0, len(self.quantiles_ms))
         drawn_s: Seconds = np.interp(generator.random(count), shares, np.array(self.quantiles_ms) / 1e3)
         return drawn_s
 
     def describe(self) -> str:
-        """Return the distribution as text."""
         least, *_, most = self.quantiles_ms
         ends = f"{least:.4g} to {most:.4g} ms with mean {self.mean_s * 1e3:.4g} ms"
         return f"drawn from {len(self.quantiles_ms):,} quantiles of a measurement, {ends}"

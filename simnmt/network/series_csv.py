@@ -182,16 +182,11 @@ def read_series(
     An empty or `nan` cell is a lost sample, and so is a bandwidth of 0: the value before it holds on, and the loss is counted;
     losses before the first sample that arrived are counted and dropped. A file of one sample is a series of one value.
 
+    The name of None is that of the file; the `column` of the values is then `rtt_ms` or `mbps`, their `unit` ms, or the rate
+    that the column's name ends with (`dl_kbps`), else mbps.
+
     Raises `TraceError` with line and column for a cell or a header that cannot be used, and for values that show another unit:
     a median RTT below 0.5 ms, which no wide-area network has, is believed if the unit is stated or simnmt wrote the file.
-
-    Args:
-        kind: `RttSeries` or `BandwidthSeries`.
-        path: the file, whose first row names the columns.
-        name: name of the series; None: that of the file.
-        time_column, time_unit: of the times.
-        column: of the values; None: `rtt_ms` or `mbps`.
-        unit: of the values; None: ms, or the rate that the column's name ends with (`dl_kbps`), else mbps.
     """
     path, column = Path(path), column or kind.csv_column
     table, is_rtt = SeriesTable(path), kind is RttSeries
@@ -234,7 +229,7 @@ def series_text(
 ) -> str:
     """Return the text of a series file; `notes` become `# key: value` lines, `decimals` round the values.
 
-    `lost`, shape (samples,), marks lost samples: their cells stay empty. The header counts all lost samples.
+    The cells of `lost` samples, shape (samples,), stay empty. The header counts all lost samples.
     """
     values = series.value * 1e3 if isinstance(series, RttSeries) else series.value / 1e6
     values = values if decimals is None else np.round(values, decimals)

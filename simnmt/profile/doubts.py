@@ -7,7 +7,6 @@ a known effect on its numbers (`Doubt.effect`). This module has the conditions o
 from __future__ import annotations
 
 import itertools
-import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from simnmt.base.configuration import end_tokens
 from simnmt.base.suggestions import format_list
 from simnmt.profile.blocks import MemoryBlock
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.origin import Conditions
+from simnmt.profile.origin import Conditions, EngineBlock
 from simnmt.profile.streaming_block import StiBlock
 
 if sys.version_info >= (3, 11):
@@ -35,8 +34,6 @@ COST_MODELS = ("execution", "step", "encoder", "decoder", "overheads", "energy",
 """The eight cost blocks of a profile, which may be measured."""
 LENGTHS = "@de-en-news"
 """Shipped length table over which a sentence alone is compared with the plane."""
-FIRST_STEPS = 12
-"""Positions at which variants are measured: those of short translations."""
 ERRING = {
     "step": "times of decoding steps at other batch sizes",
     "encoder": "times of encoding at other batch sizes",
@@ -68,7 +65,7 @@ def profile_doubts(profile: DeviceProfile, cost_models: Sequence[str] = COST_MOD
     `beam`: beam of the search, if a variant of the profile's decoder is chosen; None for the profile's beam.
     """
     values = [_of_sessions(profile), _of_execution(profile), _of_batches(profile), _of_header(profile, beam)]
-    values += [] if profile.model_memory is None else [_of_loads(profile.model_memory)]
+    values += [_of_loads(profile.model_memory, profile.engine)]
     doubts = _doubts(*values, *([] if profile.sti is None else [_of_streaming(profile.sti)]))
     return [doubt for doubt in doubts if set(doubt.cost_models) & set(cost_models)]
 
@@ -155,8 +152,6 @@ def _of_batches(profile: DeviceProfile) -> Iterator[Value]:
     yield from (_error(name, errors[name], erring) for name, erring in ERRING.items())
     apart = alone_vs_plane(profile) or 0.0
     yield "alone", abs(apart), {"signed": 100 * apart}
-    for batch, ratio in sorted(against_step(profile).items(), key=lambda pair: -abs(math.log(pair[1])))[:1]:
-        yield "decoder_at_another_pace", max(ratio, 1 / ratio), {"ratio": ratio, "batch": batch}
 
 
 def _of_header(profile: DeviceProfile, beam: int | None) -> Iterator[Value]:
@@ -190,12 +185,14 @@ def _of_streaming(block: StiBlock) -> Iterator[Value]:
         yield "chance_level", message is not None, {"message": message}
 
 
-def _of_loads(block: MemoryBlock) -> Iterator[Value]:
+def _of_loads(block: MemoryBlock | None, engine: EngineBlock | None) -> Iterator[Value]:
     """Return loads that read no file, and loads that differ."""
-    yield "drawn_weights", block.cache == "no files", {}
-    load_s = [sample.load_s for sample in block.samples if sample.cache == block.cache]
-    sizes = [sample.resident_bytes for sample in block.samples]
-    for what, values in (("load times", load_s), ("resident sizes", sizes)):
+    if block is None:
+        return
+    yield "drawn_weights", engine is not None and engine.weights == "random", {}
+    loads_s, sizes = [load.load_s for load in block.samples], [load.resident_bytes for load in block.samples]
+    columns: list[tuple[str, Sequence[float]]] = [("load times", loads_s), ("resident sizes", sizes)]
+    for what, values in columns:
         greatest = max(values, default=0)
         yield "loads_differ", 1.0 - min(values) / greatest if greatest else 0.0, {"what": what, "count": len(values)}
 
@@ -245,17 +242,3 @@ def _news() -> NDArray[np.float64]:
     # The room `workload`, which reads length tables in full, is on the same floor and must not be imported.
     table = np.loadtxt(shipped_files.find("traces/lengths", LENGTHS), delimiter=",", comments=("#", "s"))
     return np.ascontiguousarray(table[:, :3].T)
-
-
-def against_step(profile: DeviceProfile) -> dict[int, float]:
-    """Return by batch size the measured step of the decoder's base over the profile's step and gap; about 1 if both agree."""
-    block = profile.decoder
-    if block is None or profile.step is None or profile.encoder is None:
-        return {}
-    cost = profile.of_forced_lengths.decoding_cost
-    last = min(FIRST_STEPS, cost.step.length_range[1])
-    steps = {batch: step.step_s for batch, step in block.steps(block.base).items() if batch <= cost.step.batch_range[1]}
-    # Variants are usual (median) steps too.
-    return {
-        batch: step_s / (cost.step.sum_s(batch, 0, last) / (last + 1) + cost.gap_s(batch)) for batch, step_s in steps.items()
-    }

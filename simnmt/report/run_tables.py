@@ -65,16 +65,14 @@ def policies_table(result: Run, colours: Mapping[str, int] | None = None) -> Tab
 def _policies_facts(result: Run) -> Row:
     rows = result.whole_rows
     limits_s = {row["good_within_s"] for row in rows if row.get("good_within_s") is not None}
-    misroutes = [account for cell in result.cells for account in cell.misroutes.values()]
-    unknown = [cell for cell in result.cells if not cell.misroutes]
+    judged = {CellName.of(row) for row in rows if row.get("misrouted_share") is not None}
+    unknown = [cell for cell in result.cells if cell.name not in judged]
     return {
         "compared": bool(result.comparisons) and rows[0]["replications"] > 1,
         "unclear": any(row["effect"] == "not distinguishable" for row in result.comparisons),
         "unstable": any(row.get("unstable") for row in rows),
         "goodput": "" if not limits_s else f"{1e3 * limits_s.pop():g} ms" if len(limits_s) == 1 else "the workload's deadline",
-        "misrouted": bool(misroutes),
-        "foreseen": any(account.foreseen for account in misroutes),
-        "sampled": any(account.sampled for account in misroutes),
+        "misrouted": bool(judged),
         "unknown": bool(unknown),
         "streamed": any(cell.planned and not cell.batches for cell in unknown),
         "batched": any(cell.batches or not (cell.planned or cell.loads) for cell in unknown),
@@ -367,8 +365,8 @@ def model_table(cell: Cell, rows: Sequence[Row]) -> Table | None:
 def stream_table(cell: Cell, rows: Sequence[Row], device: str) -> Table:
     """Return what a device streamed, under each policy that used it. `rows`: of the cell."""
     used = [(device, policy) for policy, name, account in cell.accounts("streams") if name == device and account.requests.any()]
-    foreseen = any(misroutes.foreseen for misroutes in cell.misroutes.values())
-    how = "as an oracle foresaw both" if foreseen else "not asked for in this run (foresee_misroutes)"
+    foreseen = any(row.get(f"{device}_cold_decision_regret_s") is not None for row in rows)
+    how = "as an oracle foresaw both" if foreseen else "not known in this run (foresee_misroutes)"
     note = (
         "Means over replications; times are executions, stalls included. A cold request loses what it takes longer than at "
         f"the best device: {how}."

@@ -312,22 +312,6 @@ ROUNDING_S = 1e-9
 """Smaller differences are rounding errors of sums in another order, not misroutes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Misroutes:
-    """How the decisions of one policy were judged."""
-
-    foreseen: bool = False
-    """True if by an oracle's foresight, queues included; False if nothing waits."""
-    sampled: bool = False
-    """True if those of an even sample of the requests alone."""
-
-    @classmethod
-    def of(cls, trail: Trail) -> Misroutes:
-        """Return how the decisions of a run were judged."""
-        regret_s = trail.decision_regret_s
-        return cls() if regret_s is None else cls(foreseen=True, sampled=not np.isfinite(regret_s).all())
-
-
 def decision_regret_s(truth: Truth, trail: Trail) -> NDArray[np.float32]:
     """Return by how many seconds each request takes longer than on the best device, as foreseen at its decision.
 

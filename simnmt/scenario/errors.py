@@ -69,6 +69,6 @@ def quote_text(text: str) -> str:
 
 
 def _escaped(char: str) -> str:
-    if char.isprintable():
-        return f"\\{char}" if char in '"\\' else char
-    return json.dumps(char)[1:-1] if char < "\x7f" else f"\\U{ord(char):08x}" if char > "\uffff" else f"\\u{ord(char):04x}"
+    if char in '"\\':
+        return f"\\{char}"
+    return char if char.isprintable() else char.encode("unicode_escape").decode()

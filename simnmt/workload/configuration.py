@@ -94,7 +94,6 @@ class TableFile(Lengths):
         return self.table if self.table.startswith("@") and self.model_fields_set == {"table"} else handler(self)
 
     def load(self, base: Path) -> LengthTable:
-        """Read the table."""
         return (_read_shipped_table if self.table.startswith("@") else read_table)(_TABLE_FILE.path(self.table, base))
 
 
@@ -124,7 +123,6 @@ class TextFiles(_Text):
     """Path, relative to the scenario file."""
 
     def load(self, base: Path) -> LengthTable:
-        """Count the lengths of the text."""
         return self._counted(base, self.source, self.target)
 
 
@@ -135,7 +133,6 @@ class TsvFile(_Text):
     """Path, relative to the scenario file."""
 
     def load(self, base: Path) -> LengthTable:
-        """Count the lengths of the text."""
         return self._counted(base, self.tsv)
 
 
@@ -150,7 +147,6 @@ class JsonLinesFile(_Text):
     """Key of the target text, such as `en`."""
 
     def load(self, base: Path) -> LengthTable:
-        """Count the lengths of the text."""
         return self._counted(base, self.jsonl, keys=(self.src_key, self.tgt_key))
 
 
@@ -184,7 +180,6 @@ class SyntheticLengths(Lengths):
     """Their moments."""
 
     def load(self, base: Path) -> LengthTable:
-        """Draw the lengths."""
         drawn = self.lognormal
         if drawn.mix is not None:
             moments = replace(MIXES[drawn.mix], spread=drawn.spread)

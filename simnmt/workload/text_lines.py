@@ -28,15 +28,11 @@ MAX_LINE_BYTES = 1 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
-class _RepeatedKey(ValueError):
-    """A key that a JSON object holds twice."""
-
-
 def _unrepeated(pairs: list[tuple[str, object]]) -> dict[str, object]:
     row = dict(pairs)
     if len(row) < len(pairs):
         keys = [key for key, _ in pairs]
-        raise _RepeatedKey(next(key for key in keys if keys.count(key) > 1))
+        raise ValueError(f"key {shorten(next(key for key in keys if keys.count(key) > 1))} twice")
     return row
 
 
@@ -144,8 +140,6 @@ class TextLines:
         except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
             if self.line == 1 and text.strip() in ("[", "{"):
                 remedy = "it looks like one JSON text over many lines: write it with jq -c"
-            if isinstance(error, _RepeatedKey):
-                raise self.fault(f"key {shorten(str(error))} twice in a row", remedy="leave one of the two out") from None
             what = f"no JSON: {getattr(error, 'msg', None) or describe_error(error)}"
             raise self.fault(what, column=getattr(error, "colno", None), remedy=remedy) from None
         if not isinstance(row, dict):

@@ -85,7 +85,7 @@ def test_an_interrupted_calibration_goes_on_and_asks_no_finished_round_twice(cal
         with pytest.raises(CalibrationError, match=r"out of memory \(HTTP 500\)"):
             calibrated(service)
         journal = journal_path(tmp_path / "libretranslate.json")
-        _, _, *stretches = map(json.loads, journal.read_text().splitlines())
+        _, *stretches = map(json.loads, journal.read_text().splitlines())
         kept = sum(len(stretch["rows"]) for _, stretch in stretches)
         service.api_fault, service.pace, service.asked[:] = "", FAST, []
         profile = calibrated(service).profile

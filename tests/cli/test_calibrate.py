@@ -180,7 +180,6 @@ def test_a_gap_is_a_condition_of_a_profile(
 @pytest.mark.parametrize(
     ("arguments", "place"),
     [
-        ("--model gru --quick --paper", "--quick"),
         ("--model gru --quick --threads 5000", "--threads"),
         ("--model gru --quick --neighbour busy", "--gap"),
         ("--model gru --quick --backend jax", "--backend"),

@@ -281,7 +281,6 @@ def test_an_rtt_is_an_array_a_table_or_a_series_in_its_own_unit(make_scenario: M
     time_s, rtt_s = np.arange(50.0), np.linspace(0.02, 0.2, 50)
     forms = [
         np.column_stack([time_s, rtt_s]),
-        (time_s, rtt_s),
         pd.DataFrame({"time_s": time_s, "rtt_ms": rtt_s * 1e3}),
         pd.DataFrame({"time_s": time_s + 7.0, "rtt_s": rtt_s}),
         RttSeries("cp1", "unstated", "given", time_s, rtt_s),
@@ -296,6 +295,7 @@ def test_an_rtt_is_an_array_a_table_or_a_series_in_its_own_unit(make_scenario: M
     [
         (np.arange(3.0), np.full(3, 50.0)),
         np.zeros((3, 3)),
+        np.ones(2),
         pd.DataFrame({"t": [0.0]}),
         (np.array([0.0, 0.0]), np.array([0.1, 0.1])),
         (np.arange(2.0), np.full(2, np.nan)),

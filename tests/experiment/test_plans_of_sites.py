@@ -11,7 +11,7 @@ import pytest
 import simnmt
 from simnmt.experiment import capacity
 from simnmt.experiment.accounts import NoAnswers
-from simnmt.experiment.trial import deployable_placements, opener, parse_level
+from simnmt.experiment.trial import deployable_placements, opener
 from simnmt.report.study_pages import render_plan
 from simnmt.scenario.source import open_source
 from tests.experiment.test_mixes import EXACT, constant_s, workload
@@ -208,8 +208,7 @@ def test_a_run_with_a_site_that_is_cut_off_is_refused_for_its_losses() -> None:
 
 def test_a_factor_on_all_rates_keeps_their_proportions_at_every_site() -> None:
     source = open_source(offices())
-    level = parse_level(["mean_ms<=250"], source)
-    (placement,) = next(deployable_placements(opener(source, level, allow_code=True)(()), level))
+    (placement,) = next(deployable_placements(opener(source, ["mean_ms<=250"], allow_code=True)(())))
     scaled = placement.at_rate(60.0)
     assert scaled.rates_rps == pytest.approx({"de-en": 40.0, "fr-en": 20.0})
     for site in scaled.plan.sites:

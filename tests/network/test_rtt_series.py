@@ -152,11 +152,6 @@ def test_every_question_agrees_with_the_list_of_intervals(bounds: list[float], a
     assert down.down_s(at_s) == pytest.approx(sum(min(end_s, at_s) - begin_s for begin_s, end_s in spans if begin_s < at_s))
 
 
-def test_a_drawn_process_is_down_for_its_share_of_the_time() -> None:
-    shares = [DownTimes(drawn_spans(1, number, "x", 30.0, 10.0)).down_s(200_000.0) / 200_000.0 for number in range(6)]
-    assert np.mean(shares) == pytest.approx(0.25, abs=0.01)
-
-
 def test_a_drawn_process_is_down_at_its_begin_as_often_as_later() -> None:
     processes = [DownTimes(drawn_spans(1, number, "x", 30.0, 10.0)) for number in range(2_000)]
     for at_s in (0.0, 5.0, 100.0):

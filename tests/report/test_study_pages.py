@@ -64,7 +64,6 @@ def comparison() -> Comparison:
             for name in names
         ],
         best=[{**CellName(ALL, "news", "office")._asdict(), "run": name, **best} for name in names[:2]],
-        not_in_all=[],
         notes=[f"{HOSTILE} against first: paired by replication.", "seeded against first: unpaired (seed 2 instead of 1)."],
     )
 
@@ -133,7 +132,7 @@ def swept_rows(metrics: tuple[Metric, ...] = LATENCIES) -> list[dict[str, Any]]:
             row["unstable"] = "gateway: load 1.3" if standing == UNSTABLE else None
             for known in metrics:
                 value = 100.0 * rate + 10.0 * number - place
-                row |= dict(zip(known.columns, (value, value - 5.0, value + 5.0), strict=True))
+                row |= {known.name: value, f"{known.name}_low": value - 5.0, f"{known.name}_high": value + 5.0}
             table.append(row)
     return table
 

@@ -145,19 +145,16 @@ def _samples(count: int) -> str:
 def align_starts(traces: Sequence[Trace]) -> list[Trace]:
     """Return traces of one clock with a common time 0: the first moment at which every trace has a value."""
     begin_s = max(trace.began_s for trace in traces)
-    # Rounded to microseconds: a float holds a Unix time to a quarter of one.
-    return [_begun_at(trace, round(begin_s - trace.began_s, 6)) for trace in traces]
-
-
-def _begun_at(trace: Trace, begin_s: float) -> Trace:
-    first = int(np.searchsorted(trace.time_s, begin_s, side="right")) - 1
-    time_s = np.round(trace.time_s[first:] - begin_s, 6)
-    time_s[0] = 0.0
-    lost = trace.lost[first:].copy()
-    before = trace.lost_before + int(trace.lost[:first].sum()) + int(lost[0])
-    lost[0] = False
-    began_s = trace.began_s + begin_s
-    return replace(trace, time_s=time_s, value=trace.value[first:], lost=lost, lost_before=before, began_s=began_s)
+    aligned = []
+    for trace in traces:
+        late_s = round(begin_s - trace.began_s, 6)  # in microseconds: a float holds a Unix time to a quarter of one
+        first = int(np.searchsorted(trace.time_s, late_s, side="right")) - 1
+        time_s, lost = np.round(trace.time_s[first:] - late_s, 6), trace.lost[first:].copy()
+        before = trace.lost_before + int(trace.lost[: first + 1].sum())
+        time_s[0], lost[0] = 0.0, False
+        began_s, value = trace.began_s + late_s, trace.value[first:]
+        aligned.append(replace(trace, time_s=time_s, value=value, lost=lost, lost_before=before, began_s=began_s))
+    return aligned
 
 
 def resample(trace: Trace, duration_s: float, seed: int, block_s: float | None = None) -> Trace:

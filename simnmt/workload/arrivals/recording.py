@@ -386,12 +386,10 @@ class RecordedProcess(ArrivalProcess):
 
     @property
     def mean_rate_rps(self) -> float:
-        """Mean rate over a lap."""
         return len(self.time_s) / self.duration_s
 
     @property
     def account(self) -> str:
-        """Description of the process in one sentence."""
         recording, speed = self.recording, self.recording.duration_s / self.duration_s
         clauses = [
             f"arrivals of a recorded trace ({recording.kind}), {recording.source}: {len(self.time_s):,} requests in "
@@ -409,7 +407,6 @@ class RecordedProcess(ArrivalProcess):
         return replace(self, time_s=self.time_s * shrink, width_s=self.width_s * shrink, duration_s=self.duration_s * shrink)
 
     def times(self, n: int, rng: RandomStream) -> Times:
-        """Return arrival times in seconds, shape (n,), sorted."""
         first, begin_s = self._start(rng)
         # All requests of the last time are drawn, since requests of one time are sorted: else a longer run would differ.
         laps, last = divmod(first + n - 1, len(self.time_s))
