@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -13,8 +12,6 @@ from typing import Any
 import pandas as pd
 
 from simnmt.base import VERSION
-from simnmt.base.configuration import end_tokens
-from simnmt.base.shipped_files import find
 from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.box import BoxDescription, describe
 from simnmt.calibrate.harness import Listener, Silent, rounds
@@ -72,7 +69,7 @@ def calibrate(
         remedy = "add execution to --part, or give as --out a profile to complete"
         raise CalibrationError("a profile needs the part execution", remedy=remedy)
     older = None if settings.whole else read_profile(path)
-    drawn, threads = _drawn(settings), None
+    threads = None
     if settings.device == "cpu":
         threads = settings.threads or box.usable_cores
         check_threads(threads, box)
@@ -84,8 +81,8 @@ def calibrate(
         if older is not None:
             _refuse_other(older, account, settings, path)
         _check_text(account, settings)
-        bench = Bench(settings, engine, listener, drawn)
-        with kept_journal(path, _header(settings, account, box, drawn), listener, replaces=replaces_journal) as journal:
+        bench = Bench(settings, engine, listener)
+        with kept_journal(path, _header(settings, account, box), listener, replaces=replaces_journal) as journal:
             before = profile_assembly.state(box)
             frame = measure(bench, journal)
             conditions = profile_assembly.conditions_block(
@@ -149,23 +146,18 @@ def _measure_group(number: int, group: list[Part], bench: Bench, journal: Journa
 
 
 def _source(settings: Settings, account: EngineAccount) -> str:
-    how = {
-        "quick": "six corner cells",
-        "full": "full grid",
-        "paper": f"{settings.inferences:,} inferences with the lengths of {settings.lengths}",
-    }[settings.mode]
+    how = "six corner cells" if settings.mode == "quick" else "full grid"
     engine = f"{account.model} on {account.backend} {account.compute_type}, {account.weights} weights"
     return f"measured on the box itself: {engine}; {how}"
 
 
-def _header(settings: Settings, account: EngineAccount, box: BoxDescription, drawn: list[tuple[int, int]]) -> dict[str, Any]:
+def _header(settings: Settings, account: EngineAccount, box: BoxDescription) -> dict[str, Any]:
     names = ("machine", "cpu_model", "board", "logical_cores", "usable_cpus")
     return {
         "settings": asdict(settings),
         "box": {name: getattr(box, name) for name in names},
         "engine": profile_assembly.engine_block(account, settings.beam).model_dump(mode="json"),
         "simnmt": VERSION,
-        "drawn": hashlib.sha256(repr(drawn).encode()).hexdigest()[:16],
     }
 
 
@@ -227,16 +219,3 @@ def _check_text(account: EngineAccount, settings: Settings) -> None:
         from simnmt.calibrate.sharp_agreement import encoded_text
 
         encoded_text(settings.model, Path(settings.text))
-
-
-def _drawn(settings: Settings) -> list[tuple[int, int]]:
-    """Draw the lengths of paper mode."""
-    if settings.mode != "paper" or not settings.whole:
-        return []
-    from simnmt.workload.length_table import read_table
-
-    lengths = settings.lengths
-    table = read_table(find("traces/lengths", lengths) if lengths.startswith("@") else lengths)
-    src_len, tgt_len = table.sample(settings.seed, 0, "calibrate_lengths", settings.inferences)
-    src_end, tgt_end = (1 - counted for counted in end_tokens(table.end_of_sentence))
-    return list(zip((src_len + src_end).tolist(), (tgt_len + tgt_end).tolist(), strict=True))

@@ -28,8 +28,6 @@ The paper attributes 95 % with 8,000 of 80,000 words to Zipf's law. Its plain fo
 """
 ACTIVATIONS: dict[Kind, int] = {"gru": 3, "lstm": 5, "fc_tanh": 1, "fc_relu": 0}
 """Activations of a layer per element of its width."""
-COVERED = KEPT_SHARES["frequent"]
-"""Share of the words of random sentences and candidates that are frequent."""
 
 
 def layer_operations(kind: Kind, width: int, below: int) -> int:
@@ -105,7 +103,7 @@ sentences of 25 to 28 words with the bottom cell alone (0.68 to 0.74); layers ab
 
 
 def random_models(names: Iterable[str], vocab: int | None = None) -> dict[str, AttentionalModel]:
-    """Build models of `SHARP_MODELS` by name, which share large tables and equal source sides; `vocab` replaces theirs."""
+    """Build models of `SHARP_MODELS` by name, which share equal tables and source sides; `vocab` replaces theirs."""
     sizes = {} if vocab is None else {"src_vocab": vocab, "tgt_vocab": vocab}
     models: dict[str, AttentionalModel] = {}
     for name in names:
@@ -136,21 +134,22 @@ def random_model(architecture: AttentionalArchitecture, seed: int = 1) -> Attent
     return model
 
 
-def random_candidates(model: AttentionalModel, count: int, frequent: int = FREQUENT_WORDS) -> Ints:
-    """Draw candidates in ascending order, with the end token; `COVERED` of them are among the first `frequent` words."""
-    generator, frequent = stream(1, 0, "sharp sentence"), min(frequent, model.vocab)
-    rare = min(round((1.0 - COVERED) * count), model.vocab - frequent)
-    words = generator.choice(np.arange(4, frequent), count - rare - 1, replace=False)
-    others = frequent + generator.choice(model.vocab - frequent, rare, replace=False)
-    return np.sort(np.concatenate([[model.eos_token], words, others]).astype(np.int64))
+def random_candidates(model: AttentionalModel, count: int) -> Ints:
+    """Draw different words, the end token among them, in ascending order."""
+    words = _drawn(stream(1, 0, "sharp sentence"), model.vocab, count - 1, replace=False)
+    return np.sort(np.concatenate([[model.eos_token], words])).astype(np.int64)
 
 
 def random_words(model: AttentionalModel, src_len: int, seed: int) -> Ints:
-    """Draw a source sentence of `src_len` words with the end token; `COVERED` of them are among the `FREQUENT_WORDS`."""
-    vocab = model.architecture.src_vocab
-    generator, frequent = stream(seed, 0, "sharp source"), min(FREQUENT_WORDS, vocab)
-    rare = min(round((1.0 - COVERED) * src_len), vocab - frequent)
-    words = generator.integers(4, frequent, src_len)
-    words[generator.permutation(src_len - 1)[:rare]] = generator.integers(frequent, max(vocab, frequent + 1), rare)
-    words[-1] = model.eos_token
-    return words.astype(np.int64)
+    """Draw a source sentence of `src_len` words with the end token."""
+    words = _drawn(stream(seed, 0, "sharp source"), model.architecture.src_vocab, src_len - 1, replace=True)
+    return np.concatenate([words, [model.eos_token]]).astype(np.int64)
+
+
+def _drawn(generator: np.random.Generator, vocab: int, count: int, *, replace: bool) -> Ints:
+    """Draw words in a random order, `KEPT_SHARES["frequent"]` of which are among the first `FREQUENT_WORDS`."""
+    frequent = min(FREQUENT_WORDS, vocab)
+    rare = min(round((1.0 - KEPT_SHARES["frequent"]) * count), vocab - frequent)
+    words = generator.choice(np.arange(4, frequent), count - rare, replace)
+    others = frequent + generator.choice(vocab - frequent, rare, replace) if rare else np.empty(0, np.int64)
+    return generator.permutation(np.concatenate([words, others]))

@@ -1,16 +1,14 @@
 """Profile of a streamed model: a sharded classifier, or a translator of which only the sizes are known.
 
 A classifier's shards are read from its store, and a task gives their importance (STI-07 to STI-09). For a translator with
-random weights, reads of the size of its records are timed on the same disk. The result is a new profile, or block `sti` added
-to an existing one.
+random weights, reads of the size of its records are timed on the same disk.
 """
 
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from importlib.metadata import version
 from itertools import product
@@ -49,8 +47,6 @@ from simnmt.streaming.texts import PIECES_FILE, Task
 from simnmt.workload.length_units import unit_of_content
 
 TOOL = f"simnmt sti profile, simnmt {VERSION}"
-ANY_LENGTH = 10**6
-"""Bound of a classifier's target length, which costs no time."""
 UNIT = "subword"
 """Unit of models without a sentencepiece model that could name it, as in `simnmt calibrate`."""
 LOW, HIGH = 2, 32
@@ -61,34 +57,13 @@ DECODER_NOTES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Destination:
-    """The file of the new profile, the unit of its lengths, and the profile that gets the block instead."""
-
-    out: Path
-    unit: str | None = None
-    """None: a piece of the store's sentencepiece model, named by its content, else `UNIT`."""
-    into: DeviceProfile | None = None
-
-    def check(self, unit: str | None, *, translates: bool) -> None:
-        """Raise `CalibrationError` for a profile of another kind of model, or of another unit; None: the unit is not known."""
-        if self.into is not None and (self.into.plane.s_per_tgt_token > 0.0) != translates:
-            kind = "classifier" if translates else "translator"
-            raise CalibrationError(
-                f"--into: {self.into.name} is of a {kind}", remedy="give a profile of the same kind of model"
-            )
-        if self.into is not None and unit not in (None, self.into.length_unit.src):
-            other = self.into.length_unit.src
-            what = f"--into: {self.into.name} has costs per token of unit {other}, this model is measured in {unit}"
-            raise CalibrationError(what, remedy=f"give --unit {shlex.quote(other)} if both are the same tokens")
-
-
 def profile_store(
-    store: ShardStore, settings: StiSettings, destination: Destination, *, task: Task | None = None, listener: Listener
+    store: ShardStore, settings: StiSettings, out: Path, *, unit: str | None, task: Task | None, listener: Listener
 ) -> tuple[DeviceProfile, list[str]]:
     """Measure a sharded classifier on this box; return the profile and its warnings.
 
-    `task`: measure importance too; the journal of the profile keeps its evaluations. Raises `CalibrationError`,
+    `out`: the file of the profile, whose journal keeps evaluations. `unit`: that of lengths; None: a piece of the store's
+    sentencepiece model, named by its content, else `UNIT`. `task`: measure importance too. Raises `CalibrationError`,
     `StreamingError`, `StoreError`.
     """
     configuration, resident = store.configuration, store.resident()
@@ -96,8 +71,7 @@ def profile_store(
     if task is not None:
         store.tokenizer()  # raises
     pieces = store.beside().get(PIECES_FILE)
-    unit = destination.unit or (None if pieces is None else unit_of_content(pieces))
-    destination.check(unit, translates=False)
+    unit = unit or (UNIT if pieces is None else unit_of_content(pieces))
 
     def measure() -> tuple[StiBlock, Execution]:
         encoder = ElasticEncoder(configuration, resident)
@@ -105,7 +79,7 @@ def profile_store(
         block = block.model_copy(update={"resident_bytes": sum(tensor.nbytes for tensor in resident.values())})
         if task is not None:
             header = {"importance": 1, "fingerprint": store.fingerprint, "task_sha256": task.sha256, "examples": len(task)}
-            journal = kept_journal(destination.out, header, listener, replaces=False)
+            journal = kept_journal(out, header, listener, replaces=False)
             with torch_threads(settings.threads), journal as kept:
                 token_ids = store.tokenizer().encode(task.texts, configuration.positions)
                 evaluator = Evaluator(encoder, store, token_ids, task.labels.tolist(), threads=settings.threads)
@@ -115,10 +89,10 @@ def profile_store(
             block = block.model_copy(update={"importance": importance})
         return block, inferred_execution(block)
 
-    ranges = ValidRange(src_len=(1, configuration.positions), tgt_len=(0, ANY_LENGTH))
+    ranges = ValidRange(src_len=(1, configuration.positions), tgt_len=(0, 10**6))  # of a classifier, which costs no time
     model: dict[str, Any] = {"model": store.name, "architecture": asdict(configuration)}
     model |= {"vocab": max(2, configuration.classes), "weights": "random" if store.index.random else "checkpoint"}
-    return _profiled(measure, settings, model, destination, ranges, unit)
+    return _profiled(measure, settings, model, out.stem, ranges, LengthUnit(src=unit, tgt=unit))
 
 
 def encoder_block(store: ShardStore, encoder: ElasticEncoder, settings: StiSettings, listener: Listener) -> StiBlock:
@@ -173,7 +147,7 @@ def measure_importance(
 
 
 def profile_model(
-    model: str, settings: StiSettings, destination: Destination, *, listener: Listener
+    model: str, settings: StiSettings, out: Path, *, unit: str | None, listener: Listener
 ) -> tuple[DeviceProfile, list[str]]:
     """Measure a translating Transformer, by name or file, with random weights, streamed from the disk of the profile.
 
@@ -185,11 +159,11 @@ def profile_model(
     settings.within(architecture.max_positions)
     if len(settings.lengths) < 2:
         raise CalibrationError("--lengths: one length does not determine a plane", remedy="give two or more, as in 8,16,32")
-    destination.check(destination.unit, translates=True)
     ranges = ValidRange(src_len=(1, architecture.max_positions), tgt_len=(1, architecture.max_positions))
-    measure = partial(translator_blocks, architecture, destination.out.absolute().parent, settings, listener)
+    measure = partial(translator_blocks, architecture, out.absolute().parent, settings, listener)
     about = {"model": model, "architecture": architecture.model_dump(mode="json"), "vocab": architecture.vocab}
-    return _profiled(measure, settings, about | {"weights": "random"}, destination, ranges, destination.unit)
+    units = LengthUnit(src=unit or UNIT, tgt=unit or UNIT, end_of_sentence="both")
+    return _profiled(measure, settings, about | {"weights": "random"}, out.stem, ranges, units)
 
 
 def translator_blocks(
@@ -205,7 +179,7 @@ def translator_blocks(
         raise CalibrationError(f"--model: {error}", remedy="name a model whose heads divide it") from None
     activation: Literal["gelu", "relu"] = "relu" if model.activation == "relu" else "gelu"  # in place of Swish, at equal cost
     sizes = (model.encoder_layers, model.heads, model.d_model, model.ffn, model.vocab, model.max_positions)
-    configuration = EncoderConfiguration("elastic", *sizes, classes=2, activation=activation, head_activation=None)
+    configuration = EncoderConfiguration("elastic", *sizes, classes=2, activation=activation, head=False)
     weights = random_weights(configuration, f"random weights, {model.encoder_layers} + {model.decoder_layers} layers")
     with TemporaryDirectory(dir=folder) as place:
         write_store(weights, Path(place, "store"))
@@ -255,41 +229,35 @@ def _profiled(
     measure: Callable[[], tuple[StiBlock, Execution]],
     settings: StiSettings,
     model: dict[str, Any],
-    destination: Destination,
+    name: str,
     ranges: ValidRange,
-    unit: str | None,
+    units: LengthUnit,
 ) -> tuple[DeviceProfile, list[str]]:
     """Measure the blocks on this box; return the profile with its conditions, and its warnings."""
-    box, (out, into) = describe(), (destination.out, destination.into)
+    box = describe()
     check_threads(settings.threads, box)
     before = profile_assembly.state(box)
     with pinned(settings.threads) as cpus:
         sti, execution = measure()
     conditions = profile_assembly.conditions_block(before, profile_assembly.state(describe()), None, cpus)
-    if into is not None:
-        profile = profile_assembly.completed(into, {"sti": sti, "name": out.stem}, conditions, ["sti"], TOOL)
-    else:
-        account = EngineAccount(
-            **model,
-            backend="simnmt",
-            compute_type="float32",
-            device="cpu",
-            device_name=box.board or box.cpu_model or box.machine,
-            threads=settings.threads,
-            versions={"torch": version("torch")},
-        )
-        source = f"measured on the box itself: {account.model}, {account.weights} weights, streamed in shards"
-        blocks = {
-            # A classifier emits nothing, and its lengths count all tokens that it reads.
-            "length_unit": LengthUnit(
-                src=unit or UNIT, tgt=unit or UNIT, end_of_sentence="both" if ranges.tgt_len[0] else "none"
-            ),
-            "provenance": Provenance(source=source, date=profile_assembly.now(), tool=TOOL),
-            "conditions": conditions,
-            "valid_range": ranges,
-            "execution": execution,
-            "sti": sti,
-        }
-        profile = profile_assembly.new_profile(out.stem, account, box, blocks)
+    account = EngineAccount(
+        **model,
+        backend="simnmt",
+        compute_type="float32",
+        device="cpu",
+        device_name=box.board or box.cpu_model or box.machine,
+        threads=settings.threads,
+        versions={"torch": version("torch")},
+    )
+    source = f"measured on the box itself: {account.model}, {account.weights} weights, streamed in shards"
+    blocks = {
+        "length_unit": units,
+        "provenance": Provenance(source=source, date=profile_assembly.now(), tool=TOOL),
+        "conditions": conditions,
+        "valid_range": ranges,
+        "execution": execution,
+        "sti": sti,
+    }
+    profile = profile_assembly.new_profile(name, account, box, blocks)
     remarks = profile_assembly.remarks(conditions.governor, on_cpu=True)
     return profile, [*(doubt.message for doubt in profile_doubts(profile)), *remarks]

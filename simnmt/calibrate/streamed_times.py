@@ -12,13 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from itertools import cycle, product
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import psutil
 import torch
 
 from simnmt.calibrate.harness import Case, Listener, Silent, by_round, counted, rounds
@@ -68,22 +66,6 @@ def _by_case(frame: pd.DataFrame) -> dict[Any, pd.DataFrame]:
     return dict(list(counted(frame, every=True).groupby("case", sort=False)))
 
 
-UNCOLD = (
-    *("tmpfs", "ramfs", "devtmpfs", "hugetlbfs"),
-    *("zfs", "nfs", "nfs4", "9p", "virtiofs", "fuse", "fuseblk", "cifs", "smb3", "ceph"),
-)
-"""File systems in memory, and those that keep files outside the page cache, often on another machine."""
-
-
-def can_be_cold(path: Path) -> bool:
-    """Return whether reads of a file are cold once it is dropped from the page cache."""
-    real = path.resolve()
-    mounts = [part for part in psutil.disk_partitions(all=True) if real.is_relative_to(part.mountpoint)]
-    # The longest path that holds it, and among equals the last, which covers the others.
-    mount = max(reversed(mounts), key=lambda part: len(part.mountpoint), default=None)
-    return mount is None or mount.fstype.partition(".")[0] not in UNCOLD
-
-
 def measure_reads(reader: ShardReader, settings: StiSettings, listener: Listener = Silent) -> StiIo:
     """Read all shards of random layers, one layer after the other, from a cold file.
 
@@ -106,7 +88,7 @@ def measure_reads(reader: ShardReader, settings: StiSettings, listener: Listener
     cases = {bits: Case(partial(read_layer, bits), before=empty_cache) for bits in BITS}
     times = by_round(rounds(cases, READS * settings.repeats, name="reads", shuffle=settings.seed, listener=listener))
     reads = tuple(ShardReads.of(times[bits], bits=bits, bytes=round(store.mean_size(bits))) for bits in BITS)
-    return reads_block(reads, cold=all(cold) and can_be_cold(store.path), pace=settings.pace_bytes_per_s)
+    return reads_block(reads, cold=all(cold), pace=settings.pace_bytes_per_s)
 
 
 def reads_block(reads: tuple[ShardReads, ...], *, cold: bool, pace: float | None) -> StiIo:

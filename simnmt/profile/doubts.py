@@ -7,7 +7,6 @@ a known effect on its numbers (`Doubt.effect`). This module has the conditions o
 from __future__ import annotations
 
 import itertools
-import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -35,8 +34,6 @@ COST_MODELS = ("execution", "step", "encoder", "decoder", "overheads", "energy",
 """The eight cost blocks of a profile, which may be measured."""
 LENGTHS = "@de-en-news"
 """Shipped length table over which a sentence alone is compared with the plane."""
-FIRST_STEPS = 12
-"""Positions at which variants are measured: those of short translations."""
 ERRING = {
     "step": "times of decoding steps at other batch sizes",
     "encoder": "times of encoding at other batch sizes",
@@ -155,8 +152,6 @@ def _of_batches(profile: DeviceProfile) -> Iterator[Value]:
     yield from (_error(name, errors[name], erring) for name, erring in ERRING.items())
     apart = alone_vs_plane(profile) or 0.0
     yield "alone", abs(apart), {"signed": 100 * apart}
-    for batch, ratio in sorted(against_step(profile).items(), key=lambda pair: -abs(math.log(pair[1])))[:1]:
-        yield "decoder_at_another_pace", max(ratio, 1 / ratio), {"ratio": ratio, "batch": batch}
 
 
 def _of_header(profile: DeviceProfile, beam: int | None) -> Iterator[Value]:
@@ -247,17 +242,3 @@ def _news() -> NDArray[np.float64]:
     # The room `workload`, which reads length tables in full, is on the same floor and must not be imported.
     table = np.loadtxt(shipped_files.find("traces/lengths", LENGTHS), delimiter=",", comments=("#", "s"))
     return np.ascontiguousarray(table[:, :3].T)
-
-
-def against_step(profile: DeviceProfile) -> dict[int, float]:
-    """Return by batch size the measured step of the decoder's base over the profile's step and gap; about 1 if both agree."""
-    block = profile.decoder
-    if block is None or profile.step is None or profile.encoder is None:
-        return {}
-    cost = profile.of_forced_lengths.decoding_cost
-    last = min(FIRST_STEPS, cost.step.length_range[1])
-    steps = {batch: step.step_s for batch, step in block.steps(block.base).items() if batch <= cost.step.batch_range[1]}
-    # Variants are usual (median) steps too.
-    return {
-        batch: step_s / (cost.step.sum_s(batch, 0, last) / (last + 1) + cost.gap_s(batch)) for batch, step_s in steps.items()
-    }

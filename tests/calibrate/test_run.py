@@ -76,7 +76,6 @@ def test_without_memory_for_single_sentences_nothing_is_written(measured: Any, t
     [
         ("none/box.json", {}, "no file can be written"),
         (".", {}, "no file can be written"),
-        ("box.json", {"mode": "paper", "lengths": "missing.csv"}, "missing.csv"),
         ("box.json", {"parts": ("step",)}, "needs the part execution"),
     ],
 )

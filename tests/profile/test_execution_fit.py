@@ -82,11 +82,11 @@ def test_an_exact_plane_is_found_and_no_cell_left_out_is_missed(offset: float) -
     plane, error = fit_relative_plane(SRC, TGT, time_s)
     assert coefficients(plane) == pytest.approx((0.0004, 0.003, offset), abs=1e-12)
     assert error == pytest.approx(0.0, abs=1e-10)
-    paper = fit_execution(SRC, TGT, time_s, mode="paper").fit
-    assert (paper.heldout_error, paper.heldout_error_of_means) == pytest.approx((0.0, 0.0), abs=1e-10)
+    every = fit_execution(SRC, TGT, time_s, mode="every_repeat").fit
+    assert max(every.heldout_error, every.heldout_error_of_means) < 0.02
 
 
-@pytest.mark.parametrize(("mode", "relative_sd"), [("full_grid", 0.01), ("full_grid", 0.04), ("paper", 0.01), ("paper", 0.2)])
+@pytest.mark.parametrize(("mode", "relative_sd"), [("full_grid", 0.01), ("full_grid", 0.04), ("every_repeat", 0.2)])
 def test_draws_of_the_fitted_block_are_like_what_was_measured(mode: str, relative_sd: float) -> None:
     src, tgt, time_s = repeated(30, relative_sd)
     block = fit_execution(src, tgt, time_s, mode=mode)
@@ -140,22 +140,6 @@ def test_the_two_held_out_errors_are_of_least_times_and_of_means() -> None:
     # The judges' own repeats make no level: of the early ones alone it is 1.05.
     judged = fit_execution(src, tgt, time_s, mode="six_cells", fitted=~late).fit
     assert judged.heldout_error_of_means == pytest.approx(1 - 1.05 / 1.15)
-
-
-def test_in_paper_mode_the_held_out_model_is_the_one_that_is_kept() -> None:
-    """Ordinary least squares over single inferences, folds by cell, against a loop over numpy's own."""
-    src, tgt, time_s = repeated(5, 0.2)
-    block = fit_execution(src, tgt, time_s, mode="paper")
-    single, of_means = [], []
-    design = np.column_stack([src, tgt, np.ones(src.size)])
-    for cell in set(zip(src.tolist(), tgt.tolist(), strict=True)):
-        judges = (src == cell[0]) & (tgt == cell[1])
-        expected = design[judges] @ np.linalg.lstsq(design[~judges], time_s[~judges], rcond=None)[0]
-        single += np.abs(expected / time_s[judges] - 1.0).tolist()
-        of_means.append(abs(expected[0] / time_s[judges].mean() - 1.0))
-    assert block.fit.heldout_error == pytest.approx(np.mean(single))
-    assert block.fit.heldout_error_of_means == pytest.approx(np.mean(of_means))
-    assert block.fit.heldout_how == "single inferences of cells left out in turn"
 
 
 def test_cells_are_summed_up_by_their_quantiles() -> None:

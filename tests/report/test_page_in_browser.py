@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from simnmt.report import render
+from simnmt.report.page_template import typeset
 from simnmt.report.words import verdicts
 from simnmt.results.places import Place
 from simnmt.results.recommendation import by_objective
@@ -48,7 +49,8 @@ def test_nothing_is_complained_of_and_nothing_is_asked_of_a_network(opened: Any)
 
 
 def test_the_verdicts_stand_there_word_for_word(opened: Any, result: Any) -> None:
-    assert opened.page.locator(".verdict .lead").all_text_contents() == [verdict["sentence"] for verdict in verdicts(result)]
+    sentences = [typeset(verdict["sentence"]) for verdict in verdicts(result)]
+    assert opened.page.locator(".verdict .lead").all_text_contents() == sentences
 
 
 def test_every_figure_of_every_cell_has_marks(opened: Any, result: Any) -> None:

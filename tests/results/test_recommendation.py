@@ -185,7 +185,6 @@ def test_replications_are_added_until_the_widest_interval_is_narrow_and_at_most_
     assert next_replications([row(0.01), row(0.021)], "mean", 0.02) == 6
     assert next_replications([row(0.5)], "mean", 0.02) == 10
     assert next_replications([row(0.01)], "mean", 0.02) == 5
-    assert next_replications([row(0.5, 80)], "mean", 0.02) == MOST_REPLICATIONS
     assert next_replications([row(0.5, MOST_REPLICATIONS)], "mean", 0.02) == MOST_REPLICATIONS
     assert next_replications([row(0.5, unstable="cloud: load 1.30"), row(0.01)], "mean", 0.02) == 5
     assert next_replications([{**row(0.0, 1), f"{KEY}_low": None, f"{KEY}_high": None}], "mean", 0.02) == 5
