@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.calibrate.fits import fit_grid, fit_overhead, split_totals
 from simnmt.calibrate.parts import FITTED, JUDGING
 from simnmt.calibrate.parts.execution import execution_block
-from simnmt.calibrate.parts.step import encoder_block, step_block
+from simnmt.calibrate.parts.step import encoder_block, fit_grid, fit_overhead, split_totals, step_block
 from simnmt.calibrate.settings import Settings
 from simnmt.profile.blocks import StepBlock
 from tests.calibrate.engines import PLANE, FakeEngine
