@@ -102,12 +102,10 @@ class Capacities:
 
     def document(self) -> Row:
         """Return the capacities as JSON."""
-        best = self.best.document()
-        shown = ("rate_rps", "factor", "low", "high", "binding", "resource", "policy", "site", "workload", "network")
         return {
             "name": self.name,
             "level": self.level,
-            "capacity": {name: best[name] for name in shown},
+            "capacity": self.best.document(),
             "sure": self.certainty and {"rate_rps": self.sure_rate_rps, **asdict(self.certainty)},
             "capacities": [row.document() for row in self.rows],
             "sources": self.sources,
