@@ -392,7 +392,7 @@ def translator_blocks(
         raise CalibrationError(f"--model: {error}", remedy="name a model whose heads divide it") from None
     activation: Literal["gelu", "relu"] = "relu" if model.activation == "relu" else "gelu"  # in place of Swish, at equal cost
     sizes = (model.encoder_layers, model.heads, model.d_model, model.ffn, model.vocab, model.max_positions)
-    configuration = EncoderConfiguration("elastic", *sizes, classes=2, activation=activation, head_activation=None)
+    configuration = EncoderConfiguration("elastic", *sizes, classes=2, activation=activation, head=False)
     weights = random_weights(configuration, f"random weights, {model.encoder_layers} + {model.decoder_layers} layers")
     with TemporaryDirectory(dir=folder) as place:
         write_store(weights, Path(place, "store"))
