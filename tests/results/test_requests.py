@@ -33,7 +33,7 @@ class Warm(Fifo):
     records = frozenset({"heat_k"})
 
     def device(self, clock: Clock, target: int, requests: Requests, trail: Any, first_box: int) -> WarmDevice:
-        device = WarmDevice(self, clock, requests.execution_s[target].tolist())
+        device = WarmDevice(self, clock, target, requests, trail, first_box)
         device.trail = trail
         return device
 
