@@ -417,7 +417,7 @@ def init(
 
     check_output(path, force)
     done = describe_output(path)
-    for written in write_template(template, path, replace=force):
+    for written in write_template(template, path):
         print(done if written == path else f"wrote {written}")
     if not is_standard(path):
         print(f"run it: simnmt run {path}")

@@ -93,20 +93,21 @@ class EngineSettings:
         return Languages(self.src_lang, self.tgt_lang)
 
 
-@dataclass(frozen=True, slots=True)
-class Execution:
-    """A sentence's way through the engine."""
+@dataclass(slots=True)
+class Result:
+    """A translated text, with the facts that the answer's headers state."""
 
     text: str
-    tgt_len: int
-    begin_s: float
-    end_s: float
-    largest_batch: int
-    """Most sentences that took a step together with it, itself included."""
-    left_active: int
-    left_waiting: int
-    asked_for_load: bool = False
-    """Whether the sentence asked for the load of its model."""
+    queue_s: float
+    execution_s: float
+    report: tuple[int, ...] = ()
+    """Sentences left active and waiting when it ended."""
+    lengths: tuple[int, int, int] = (0, 0, 0)
+    """Source and target tokens, and the most sentences that took a step together with it, itself included."""
+    decision: str = ""
+    """Account of a gateway's decision."""
+    model_load: bool = False
+    """Whether it asked for the load of its model."""
 
 
 def load_model(settings: EngineSettings) -> ServedModel:
@@ -114,16 +115,8 @@ def load_model(settings: EngineSettings) -> ServedModel:
     from simnmt.calibrate.profile_assembly import engine_block
 
     languages = _languages(settings)
-    engine = load_engine(
-        settings.model,
-        backend=settings.backend,
-        device=settings.device,
-        threads=settings.threads,
-        compute_type=settings.compute_type,
-        fused=settings.fused,
-        decoder=settings.decoder,
-        languages=languages,
-    )
+    names = ("backend", "device", "threads", "compute_type", "fused", "decoder")
+    engine = load_engine(settings.model, **{name: getattr(settings, name) for name in names}, languages=languages)
 
     def new_decoder(batching: Batching) -> SentenceDecoder:
         return engine.sentence_decoder(batching, settings.beam)
@@ -279,6 +272,7 @@ def _place(settings: EngineSettings) -> None:
 @dataclass(slots=True)
 class _Sentence:
     line: SourceLine
+    arrival_s: float
     is_begin_wanted: bool
     begin_s: float = 0.0
     largest_batch: int = 0
@@ -339,7 +333,7 @@ class _Loop:
         decoder = self.decoder
         if kind == "decode":
             line, forced_len, arrival_s, is_begin_wanted = content
-            self.sentences[key] = _Sentence(line, is_begin_wanted)
+            self.sentences[key] = _Sentence(line, arrival_s, is_begin_wanted)
             most = None if forced_len is not None else line.most
             decoder.arrive(key, DecodeRequest(line.ids, forced_len=forced_len, max_len=most), arrival_s)
         elif kind == "withdraw":
@@ -385,12 +379,12 @@ class _Loop:
     def _finish(self, key: int, hypothesis: Hypothesis) -> None:
         sentence = self.sentences.pop(key, None)
         if sentence is not None:
-            decoder = self.decoder
+            decoder, begin_s = self.decoder, sentence.begin_s
             text, steps = self.codec.text(sentence.line, hypothesis), hypothesis.steps or len(hypothesis.tokens)
             end_s = time.monotonic()  # with the text: the next sentence waits for that too
+            queue_s, lengths = max(begin_s - sentence.arrival_s, 0.0), (len(sentence.line.ids), steps, sentence.largest_batch)
             left = decoder.active, decoder.batcher.waiting
-            execution = Execution(text, steps, sentence.begin_s, end_s, sentence.largest_batch, *left)
-            send(self.connection, "done", key, execution)
+            send(self.connection, "done", key, Result(text, queue_s, end_s - begin_s, left, lengths))
 
     def _drop_lost(self, error: SimnmtError) -> None:
         """Answer the sentences that an error has removed from the decoder."""

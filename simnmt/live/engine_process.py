@@ -22,7 +22,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from simnmt.base.errors import SimnmtError
-from simnmt.live.engine import ONE_MODEL, EngineSettings, Execution, TextCodec, receive, serve_engine
+from simnmt.live.engine import ONE_MODEL, EngineSettings, Result, TextCodec, receive, serve_engine
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.profile.origin import EngineBlock
@@ -56,8 +56,8 @@ class EngineProcess:
         self.alive = False
         """Whether the process can take sentences."""
         self.restarts = 0
-        self._jobs: dict[int, tuple[asyncio.Future[Execution], Callable[[float], None] | None]] = {}
-        """Of each sentence that is waited for its future execution, and what is called at its begin."""
+        self._jobs: dict[int, tuple[asyncio.Future[Result], Callable[[float], None] | None]] = {}
+        """By sentence that is waited for, its future result, and what is called at its begin."""
         self._number = 0
         self._connection: Connection | None = None
         self._outlet: socket.socket
@@ -115,8 +115,8 @@ class EngineProcess:
 
     async def execute(
         self, line: SourceLine, forced_len: int | None = None, began: Callable[[float], None] | None = None, model: str = ""
-    ) -> tuple[Execution, float]:
-        """Decode a line; return its execution and when it was handed over. A caller that is cancelled withdraws the line.
+    ) -> Result:
+        """Decode a line. A caller that is cancelled withdraws the line.
 
         `began` is called with the moment at which the encoding began. Raises `ServiceError` while the process is not alive, and
         if the engine cannot decode the sentence.
@@ -125,13 +125,13 @@ class EngineProcess:
             raise ServiceError(503, "the engine is starting", retry_after_s=self.RESTART_S)
         if len(self._unsent) > self.MOST_UNSENT_BYTES:
             raise ServiceError(503, "the engine stands still", retry_after_s=self.RESTART_S)
-        key, submitted_s = self._number, time.monotonic()
+        key = self._number
         self._number += 1
-        done = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._jobs[key] = done, began
-        self._send("decode", key, line, forced_len, submitted_s, began is not None)
+        self._send("decode", key, line, forced_len, time.monotonic(), began is not None)
         try:
-            return await done, submitted_s
+            return await done
         except asyncio.CancelledError:
             if self._jobs.pop(key, None) is not None:
                 self._send("withdraw", key)  # it is not decoded unless it has begun, and its answer is dropped

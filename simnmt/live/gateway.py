@@ -20,7 +20,8 @@ from simnmt.experiment.routes import routes_of
 from simnmt.experiment.targets import Target
 from simnmt.live.decider import Decision, LiveDecider, deployable_policy
 from simnmt.live.deployment import check_engine, expected_hash
-from simnmt.live.server import Engine, FrontSettings, LiveService, Result, Trip, served_hash
+from simnmt.live.engine import Result
+from simnmt.live.server import Engine, FrontSettings, LiveService, Trip, served_hash
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.policies.custom import PolicyError
 from simnmt.policies.health import TRY_S, ServerHealth
@@ -266,7 +267,7 @@ class LiveGateway(LiveService):
 
         # What a batch is like shows when a sentence ends.
         began = begin if self.decider.views_itself and not self._batches else None
-        result = Result.of(line, *await self.engine.execute(line, trip.forced_len, began, trip.model))
+        result = await self.engine.execute(line, trip.forced_len, began, trip.model)
         if began is None:
             self._hear(trip, 0.0, result.queue_s, result.report)
         return result

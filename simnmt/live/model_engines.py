@@ -23,7 +23,7 @@ from simnmt.base.errors import InputError
 from simnmt.batching import Batching, Encode
 from simnmt.batching.batcher import ModelBatcher
 from simnmt.batching.model_memory import ModelCopy, ModelMemory
-from simnmt.live.engine import EngineSettings, Execution, TextCodec
+from simnmt.live.engine import EngineSettings, Result, TextCodec
 from simnmt.live.engine_process import EngineProcess
 from simnmt.nmt.engine import BACKENDS
 from simnmt.nmt.source_lines import SourceLine
@@ -189,11 +189,8 @@ class ModelEngines:
 
     async def execute(
         self, line: SourceLine, forced_len: int | None = None, began: Callable[[float], None] | None = None, model: str = ""
-    ) -> tuple[Execution, float]:
-        """Decode a line; return its execution, and when it entered.
-
-        Raises `ServiceError` as `EngineProcess.execute` does, and when the engines are closed.
-        """
+    ) -> Result:
+        """Decode a line; see `EngineProcess.execute`. Raises `ServiceError` also when the engines are closed."""
         if self._closing:
             raise ServiceError(503, "the service ends")
         entered_s, (copy, is_hit) = time.monotonic(), self._memory.enter(model)
@@ -205,9 +202,12 @@ class ModelEngines:
             if not copy.is_loaded:
                 await asyncio.shield(self._loaded[copy])
             async with self._turns.turn(model, len(line.ids)):
-                execution, _ = await self._processes[copy].execute(line, forced_len, began)
-            left_waiting = execution.left_waiting + len(self._turns)
-            return replace(execution, left_waiting=left_waiting, asked_for_load=not is_hit), entered_s
+                waited_s = time.monotonic() - entered_s
+                result = await self._processes[copy].execute(line, forced_len, began)
+            left_active, left_waiting = result.report
+            result.queue_s, result.report = waited_s + result.queue_s, (left_active, left_waiting + len(self._turns))
+            result.model_load = not is_hit
+            return result
         finally:
             self.waiting -= 1
             self._memory.ended(copy)

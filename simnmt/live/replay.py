@@ -196,8 +196,7 @@ def _served(facts: Mapping[str, Any], unit: Unit, settings: ReplaySettings) -> _
             raise InputError(what, remedy="name the scenario that the gateway was started with")
         if settings.device is not None:
             raise InputError(f"{url} is a gateway, which states the device of each request", remedy="omit --device")
-        policy, number = str(facts.get("policy")), None
-        remark = ""
+        policy, number, remark = str(facts.get("policy")), None, ""
         if policy not in unit.scenario.policies:
             remark = f"The scenario has no policy {policy}, by which the gateway decides: its results stand under {LIVE}."
             policy = LIVE
@@ -213,18 +212,12 @@ def _served(facts: Mapping[str, Any], unit: Unit, settings: ReplaySettings) -> _
         remark = f"No policy decided: every request went to the server of {devices[number]}."
     else:
         raise InputError(f"{url} is no gateway or server of simnmt", remedy=FOREIGN_REMEDY)
-    remarks = (remark, _other_engine(targets[number or 0], running))
-    return _Served(service, policy, number, tuple(filter(None, remarks)), bool(facts.get("delays")))
-
-
-def _other_engine(target: Any, running: object) -> str:
-    """Return a remark on a service that may run another engine than the profile's; empty if it runs the same."""
-    expected = expected_hash(target)
+    device, expected = devices[number or 0], expected_hash(targets[number or 0])
+    other = f"The service runs engine {running}, the profile of {device} is of engine {expected}."
     if expected is None:
-        return f"The profile of {target.device} names no engine: that the service runs this scenario's is not known."
-    if expected != running:
-        return f"The service runs engine {running}, the profile of {target.device} is of engine {expected}."
-    return ""
+        other = f"The profile of {device} names no engine: that the service runs this scenario's is not known."
+    remarks = remark, other if expected != running or expected is None else ""
+    return _Served(service, policy, number, tuple(filter(None, remarks)), bool(facts.get("delays")))
 
 
 async def send(
@@ -271,14 +264,9 @@ async def send(
 
 def _live_devices(unit: Unit) -> list[Device]:
     """Return the devices of a unit as a live replay sees them: a batch is as many workers, and a streamed model is not seen."""
-    return [
-        Device(
-            name,
-            unit.scenario.count_of(name, unit.case.name),
-            part.workers if part.batching is None else part.batching.size,
-        )
-        for name, part in unit.scenario.devices.items()
-    ]
+    devices = unit.scenario.devices.items()
+    workers = {name: part.workers if part.batching is None else part.batching.size for name, part in devices}
+    return [Device(name, unit.scenario.count_of(name, unit.case.name), count) for name, count in workers.items()]
 
 
 def _measured_columns(
@@ -286,8 +274,8 @@ def _measured_columns(
 ) -> tuple[Truth, Trail]:
     """Return the measurements of a replay as the columns of a run; NaN where nothing was measured.
 
-    `target`: the device that executed all requests, None if the gateway stated it; `texts`: whether own texts were sent, so
-    that lengths are those that the service counted.
+    `target`: the device that executed all requests, None if the gateway stated it; `texts`: whether lengths are those that the
+    service counted.
     """
     devices, count = len(unit.case.targets), len(log.due_s)
     stated = np.maximum(log.target, 0) if target is None else np.full(count, target)
@@ -391,7 +379,7 @@ def _run_result(plan: RunPlan, settings: ReplaySettings, served: _Served, replay
         comparisons=[],
         fits=list(fits(case, first.result.learnt)),
         cells=[cell],
-        notes=[*_notes(first.unit, live, settings, served, replays), *(f"{warning}." for warning in warnings)],
+        notes=[*_notes(live, settings, served, replays), *(f"{warning}." for warning in warnings)],
         warnings=warnings,
         replicated=replicated(numbers, scenario.measured_metrics),
         scenario=scenario.model_dump(mode="json"),
@@ -411,38 +399,32 @@ def _series(replay: _Replay) -> RttSeries:
     """Return the measured transfer times to the last device over the time of the replay; the scenario's series without any."""
     truth, (*_, last) = replay.result.truth, replay.unit.case.targets
     assert truth is not None
-    transfer_s, time_s = truth.transfer_s[-1][:], replay.log.due_s - replay.log.begin_s
-    known = np.flatnonzero(transfer_s > 0.0)
-    time_s, kept = np.unique(time_s[known], return_index=True)
+    known = truth.transfer_s[-1][:] > 0.0
+    time_s, kept = np.unique((replay.log.due_s - replay.log.begin_s)[known], return_index=True)
     if len(replay.unit.case.targets) == 1 or not len(kept):
         return replay.unit.links.link.rtt
-    transfer_s = transfer_s[known][kept]
+    transfer_s = truth.transfer_s[-1][known][kept]
     if time_s[0] > 0.0:
         time_s, transfer_s = np.append(0.0, time_s), np.append(transfer_s[0], transfer_s)
     source = f"latency less queue and execution of the requests that {last.device} executed"
     return RttSeries(f"live transfer to {last.device}", "measured", source, time_s, transfer_s)
 
 
-def _notes(
-    unit: Unit, live: LiveMeasurement, settings: ReplaySettings, served: _Served, replays: Sequence[_Replay]
-) -> Iterator[str]:
+def _notes(live: LiveMeasurement, settings: ReplaySettings, served: _Served, replays: Sequence[_Replay]) -> Iterator[str]:
     """Yield what a reader needs to judge the numbers of a replay."""
+    unit = replays[0].unit
     if unit.scenario.description:
         yield unit.scenario.description
     sent, lateness = sum(live.outcomes.values()), live.lateness_ms
     yield f"Measured live: {sent:,} requests to the {live.service} at {live.url}, from {live.begun} to {live.ended}."
     yield from served.remarks
-    yield (
-        f"The load generator sent requests {lateness['p50']:.3f} ms late (p50; p99 {lateness['p99']:.3f}, max "
-        f"{lateness['max']:.3f}), which is part of the latencies; up to {live.under_way:,} were under way."
-    )
+    late = f"{lateness['p50']:.3f} ms late (p50; p99 {lateness['p99']:.3f}, max {lateness['max']:.3f})"
+    yield f"The load generator sent requests {late}, which is part of the latencies; up to {live.under_way:,} were under way."
     if others := [f"{count:,} {name}" for name, count in live.outcomes.items() if count and name != "done"]:
         fault = next((f"; the first fault: {one.log.fault}" for one in replays if one.log.fault), "")
         yield f"Outcomes beside done: {format_list(others)}{fault}."
-    if served.delays:
-        yield f"Delays of the scenario's network {unit.network} were slept by the gateway."
-    else:
-        yield f"The network is the real one, whatever the scenario's network {unit.network} says."
+    real = f"The network is the real one, whatever the scenario's network {unit.network} says."
+    yield f"Delays of the scenario's network {unit.network} were slept by the gateway." if served.delays else real
     random_words = "texts of random words, with the workload's lengths on both sides"
     texts = random_words if settings.texts is None else f"{len(settings.texts):,} own texts"
     yield f"{unit.case.name}: {texts}; {unit.case.arrivals.account}."

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from simnmt.base import VERSION
 from simnmt.live.decider import Decision
 from simnmt.live.deployment import check_engine
-from simnmt.live.engine import ONE_MODEL, Execution
+from simnmt.live.engine import ONE_MODEL, Result
 from simnmt.live.engine_process import EngineProcess
 from simnmt.live.model_engines import ModelEngines
 from simnmt.live.service_engine import ServiceEngine
@@ -90,32 +90,6 @@ class Trip:
     """The last decision, from when a gateway's decider notes it until it learns of the execution or gives it up."""
     hurried: bool = False
     """Whether a server had less than the usual time to answer."""
-    model_load: bool = False
-    """Whether it asked for the load of its model."""
-
-
-@dataclass(slots=True)
-class Result:
-    """A translated text, with the facts that the answer's headers state."""
-
-    text: str
-    queue_s: float
-    execution_s: float
-    report: tuple[int, ...] = ()
-    lengths: tuple[int, int, int] = (0, 0, 0)
-    """Source and target tokens, and the most sentences decoded together."""
-    decision: str = ""
-
-    @classmethod
-    def of(cls, line: SourceLine, execution: Execution, submitted_s: float) -> Result:
-        """Return the result of an execution on this box."""
-        return cls(
-            execution.text,
-            max(execution.begin_s - submitted_s, 0.0),
-            execution.end_s - execution.begin_s,
-            (execution.left_active, execution.left_waiting),
-            (len(line.ids), execution.tgt_len, execution.largest_batch),
-        )
 
 
 class LiveService(ABC):
@@ -275,7 +249,7 @@ class LiveService(ABC):
                 batch=1 if result is None else max(result.lengths[2], 1),
                 sender=trip.sender,
                 model=trip.model,
-                model_load=trip.model_load,
+                model_load=result is not None and result.model_load,
             )
         )
 
@@ -376,9 +350,7 @@ class LiveServer(LiveService):
     async def execute(self, trip: Trip, line: SourceLine) -> Result:
         """See `LiveService`."""
         trip.target, trip.device, trip.decided_s = 0, self.name, trip.ingress_s
-        execution, submitted_s = await self.engine.execute(line, trip.forced_len, model=trip.model)
-        trip.model_load = execution.asked_for_load
-        return Result.of(line, execution, submitted_s)
+        return await self.engine.execute(line, trip.forced_len, model=trip.model)
 
     def health(self) -> Mapping[str, Any]:
         """See `Front`."""

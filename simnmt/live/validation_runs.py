@@ -86,11 +86,10 @@ class Box:
 
 def boxes_of(unit: Unit) -> list[Box]:
     """Return the boxes of a unit: the gateways, then the devices behind."""
-    gateways = gateways_of(unit)
-    (first, *behind), boxes = gateways[0].case.targets, list[Box]()
+    gateways, boxes = gateways_of(unit), list[Box]()
     for number, gateway in enumerate(gateways):
-        name = first.device if gateway.site is None else f"{first.device} at {gateway.site_name}"
-        boxes.append(Box(name, 0, gateway.case.targets[0], number))
+        first, *behind = gateway.case.targets
+        boxes.append(Box(first.device if gateway.site is None else f"{first.device} at {gateway.site_name}", 0, first, number))
     return boxes + [Box(target.device, number, target, None) for number, target in enumerate(behind, start=1)]
 
 

@@ -22,7 +22,7 @@ from typing_extensions import Self
 from simnmt.base.errors import InputError, shorten
 from simnmt.base.files import read_bounded
 from simnmt.network.link import Hop
-from simnmt.service.messages import Answer, ServiceError, TranslateRequest, describe_foreign_body, parse_answer
+from simnmt.service.messages import Answer, ServiceError, TranslateRequest, describe_foreign_body, number_of, parse_answer
 
 MOST_RETRY_S = 60.0
 """Longest pause that a service may ask for."""
@@ -291,8 +291,5 @@ def _without(token: str, text: str) -> str:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    try:
-        seconds = float(headers["Retry-After"])
-    except (KeyError, ValueError):
-        return None
+    seconds = number_of(headers.get("Retry-After", ""))
     return None if isnan(seconds) else min(max(seconds, 0.0), MOST_RETRY_S)

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import isfinite, nan
 from typing import Any
 
 from simnmt.base.errors import SimnmtError, shorten
@@ -154,6 +155,15 @@ def _language(content: Mapping[str, Any], name: str) -> str:
     return code
 
 
+def number_of(text: str) -> float:
+    """Return the number of a text; NaN for another text, and for a number that is not finite."""
+    try:
+        number = float(text)
+    except ValueError:
+        return nan
+    return number if isfinite(number) else nan
+
+
 def _forced(text: str, texts: int) -> tuple[int, ...]:
     lens = _integers(text)
     if len(lens) != texts or max(lens) > MOST_FORCED:
@@ -162,13 +172,8 @@ def _forced(text: str, texts: int) -> tuple[int, ...]:
 
 
 def _deadline_s(text: str | None) -> float | None:
-    if text is None:
-        return None
-    try:
-        deadline_s = float(text) / 1e3
-    except ValueError:
-        deadline_s = 0.0
-    if not 0.0 < deadline_s < _MOST_S:
+    deadline_s = None if text is None else number_of(text) / 1e3
+    if deadline_s is not None and not 0.0 < deadline_s < _MOST_S:
         raise ServiceError(400, f"{DEADLINE} must be a positive number of milliseconds")
     return deadline_s
 

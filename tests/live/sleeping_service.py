@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import Mock
 
-from simnmt.live.server import FrontSettings, LiveServer, Result, Trip
+from simnmt.live.engine import Result
+from simnmt.live.server import FrontSettings, LiveServer, Trip
 from simnmt.service.http_server import Access, Limits
 from simnmt.service.messages import ServiceError
 

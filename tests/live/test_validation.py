@@ -222,7 +222,7 @@ def test_two_gateways_offload_to_one_server_of_two_models() -> None:
         assert offloaded_share == 0.0 and (row.void or abs(mean_s) < 0.3)
     means_s = {site: rows["cloud", site].live[0] for site in SITES}
     assert means_s["paris"] - means_s["berlin"] > 0.01, "each site has its own line"
-    assert [row["site"] for row in validation.cells()[:3]] == [ALL, "berlin", "paris"]
+    assert [row.site for row in validation.rows[:3]] == [ALL, "berlin", "paris"]
     assert all(len(ranking.live) == 0 for ranking in validation.rankings), "one run of each policy ranks nothing"
 
 
