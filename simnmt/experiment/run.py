@@ -16,7 +16,7 @@ from simnmt.experiment.units import UnitResult, devices_of, expected_s, run_unit
 from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.results.metrics import Requirement
 from simnmt.results.places import ALL, CellName, Place, by_world
-from simnmt.results.recommendation import Goal, Roles, describe_precision, next_replications, recommend
+from simnmt.results.recommendation import Goal, Roles, recommend
 from simnmt.results.requests import Engine, RequestLog
 from simnmt.results.run import Cell, Run
 from simnmt.results.stability import mark_unstable, with_stability
@@ -45,7 +45,6 @@ def run_plan(
     *,
     jobs: int | None = 1,
     progress: Progress | None = None,
-    until_precision: float | None = None,
     engine: Engine | None = None,
 ) -> Run:
     """Run every unit of a plan. The result is the same for any number of processes.
@@ -54,27 +53,13 @@ def run_plan(
         plan: the scenario with its inputs.
         jobs: number of processes; None: as many as save time, at most one per processor.
         progress: called with the number of finished units and of all units.
-        until_precision: add replications until the 95 % interval of every policy's objective reaches no
-            further than this share of it, 100 replications at most; policies without a steady state are left out. The result
-            is that of a scenario with this number of replications; its `precision` states whether they sufficed.
         engine: of the world; None: the compiled one where it covers a unit.
     """
-    units: list[Unit] = []
-    results: list[UnitResult] = []
-    while True:
-        units += units_of(plan, engine)[len(units) :]
-        results += _run(units, len(results), jobs, progress)
-        result = _result(plan, units, results)
-        for policy, engine_of_policy in result.engines.items():
-            _LOG.info("policy %s: the world ran in engine %s", policy, engine_of_policy)
-        if until_precision is None:
-            break
-        objective = plan.scenario.objective
-        replications = next_replications(result.whole_rows, objective, until_precision)
-        if replications <= plan.scenario.replications:
-            result = replace(result, precision=describe_precision(result.whole_rows, objective, until_precision))
-            break
-        plan = replace(plan, scenario=plan.scenario.model_copy(update={"replications": replications}))
+    units = units_of(plan, engine)
+    results = _run(units, 0, jobs, progress)
+    result = _result(plan, units, results)
+    for policy, engine_of_policy in result.engines.items():
+        _LOG.info("policy %s: the world ran in engine %s", policy, engine_of_policy)
     uncertainty = plan.scenario.profile_uncertainty
     if uncertainty is None or not plan.drawn:
         return result
