@@ -19,7 +19,7 @@ from simnmt.results.places import ALL, CellName, Place, by_world
 from simnmt.results.recommendation import Goal, Roles, recommend
 from simnmt.results.requests import Engine, RequestLog
 from simnmt.results.run import Cell, Run
-from simnmt.results.stability import mark_unstable, with_stability
+from simnmt.results.stability import with_stability
 from simnmt.results.statistics import (
     change_columns,
     change_percent,
@@ -144,7 +144,7 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:
         name=scenario.name,
         seed=scenario.seed,
         summary_rows=table,
-        comparisons=mark_unstable(comparisons(numbers, baselines), table),
+        comparisons=comparisons(numbers, baselines, table),
         recommendations=recommendations,
         fits=list(_fits(plan, first)),
         cells=[cell_of(unit, result) for unit, result in first],
