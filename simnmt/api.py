@@ -19,7 +19,8 @@ from simnmt.base.configuration import input_files
 from simnmt.base.errors import InputError
 from simnmt.base.packages import library_versions, named_if_missing
 from simnmt.experiment.cases import RunPlan
-from simnmt.experiment.inputs import check_assertion, check_criteria, read_inputs, with_metrics
+from simnmt.experiment.criteria import check_assertion, check_criteria, with_metrics
+from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.run import Progress, run_plan
 from simnmt.report.notebook import Comparison, Run, notebook_progress
 from simnmt.results import comparison
