@@ -21,7 +21,8 @@ from simnmt.base.configuration import input_files
 from simnmt.base.errors import InputError
 from simnmt.base.packages import library_versions, named_if_missing
 from simnmt.experiment.cases import RunPlan
-from simnmt.experiment.inputs import check_assertion, check_criteria, read_inputs, with_metrics
+from simnmt.experiment.criteria import check_assertion, check_criteria, with_metrics
+from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.run import Progress, run_plan
 from simnmt.results import comparison
 from simnmt.results import run as results
@@ -259,7 +260,6 @@ def run(
     seed: int | None = None,
     jobs: int | None = 1,
     progress: Progress | None = None,
-    until_precision: float | None = None,
     profile_uncertainty: int | None = None,
     engine: Engine | None = None,
     assertions: Iterable[str] = (),
@@ -280,8 +280,6 @@ def run(
         jobs: processes; None: as many as save time, at most one per processor. Unless it is 1, a script must call this below
             `if __name__ == "__main__":`.
         progress: called with the number of finished units and of all units; None: a bar in a notebook.
-        until_precision: add replications, 100 at most, until the 95 % interval of every policy's objective reaches no further
-            than this share of it, such as 0.02.
         engine: of the world; None: the compiled one for policies that it covers. Both give the same bytes.
         assertions: requirements such as `"p95_ms<=300"` that the caller will give to `Run.assess`, checked before the run.
         allow_code: whether modules and files that the scenario names may run, such as `kind: "package.module:MyPolicy"`.
@@ -296,8 +294,6 @@ def run(
     check_jobs(jobs)
     if engine not in (None, *get_args(Engine)):
         raise InputError(f"engine: unknown engine {engine!r}", remedy=f"give {' or '.join(get_args(Engine))}")
-    if until_precision is not None and not (isinstance(until_precision, Real) and 0.0 < until_precision < 1.0):
-        raise InputError(f"until_precision: {until_precision!r} is no share above 0 and below 1", remedy="give 0.02 for 2 %")
     numbers = {"requests": requests, "replications": replications, "seed": seed, "profile_uncertainty": profile_uncertainty}
     source = open_scenario(scenario, overrides, allow_code=allow_code, **numbers).source
     asserted = [Assertion.parse(text, source.scenario.policies) for text in assertions]
@@ -308,7 +304,7 @@ def run(
         for assertion in asserted:
             check_assertion(plan, assertion)
         shown = progress or notebook_progress()
-        return run_plan(plan, jobs=jobs, progress=shown, until_precision=until_precision, engine=engine)
+        return run_plan(plan, jobs=jobs, progress=shown, engine=engine)
 
     return _measured(source, measure, out, under, force)
 
