@@ -150,11 +150,6 @@ class Placement:
     """By workload, the targets as they truly are, if they differ from those that the policy knows."""
 
     @property
-    def place(self) -> Place:
-        """The place of its results."""
-        return Place(ALL, self.workload, self.network, self.policy)
-
-    @property
     def cases(self) -> list[Case]:
         """The inputs of its workloads; of sites, those of the first one with each workload."""
         return [case for name, case in self.plan.cases.items() if self.workload in (ALL, name)]
