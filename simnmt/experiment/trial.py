@@ -21,7 +21,7 @@ from simnmt.experiment.run import level_at
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import SATURATION_SAMPLE, devices_of, run_unit, saturated_s
 from simnmt.results.metrics import Requirement
-from simnmt.results.places import ALL, Place
+from simnmt.results.places import ALL
 from simnmt.results.stability import JudgedLoad, judged_load
 from simnmt.results.summary import PARTS, Device, Numbers, Row, known
 from simnmt.scenario.configuration import ScenarioConfiguration
