@@ -96,7 +96,6 @@ class EngineOptions:
 
 
 def _is_of_pair(model: str) -> bool:
-    """Return whether a model is given with its languages, as `de-en=PATH`."""
     return _PAIR.fullmatch(model) is not None and not Path(model).exists()
 
 
@@ -206,7 +205,7 @@ def server(
             engine = EngineProcess(EngineSettings(**settings, device=served))
         if isinstance(engine, ModelEngines):
             (source, target), *others = (pair.split("-") for pair in engine.models)
-            front = replace(front, source=source, target=target, more_pairs=tuple((one, other) for one, other in others))
+            front = replace(front, source=source, target=target, more_pairs=[*map(tuple, others)])
         with service.open_log() as log:
             serve(LiveServer(engine, front, access, limits, expected_hash=expected, log=log, on_error=note), as_json)
 
