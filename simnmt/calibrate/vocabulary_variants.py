@@ -103,32 +103,30 @@ class TextDecoding:
         account, steps = run.subset, run.active == full.batch
         audited = self._decode(kind, full, audit=True).subset
         assert account is not None and audited is not None
-        product_s, search_s = np.add(account.assign_s, account.product_s)[steps], np.array(account.search_s)[steps]
+        columns, choose_s, multiply_s, search_s = np.array([step[2:3] + step[4:] for step in account.steps])[steps].T
+        product_s = choose_s + multiply_s
         step_s = max(run.step_s[steps].mean(), (product_s + search_s).mean())
         scale = full.step_s / whole.step_s[whole.active == full.batch].mean()
         layer_s, share = scale * (product_s + search_s), account.share[steps]
         slope_s = float(np.polyfit(share, layer_s, 1)[0]) if np.ptp(share) > 0.0 else 0.0
         active = ActiveShare.of(
-            np.asarray(account.columns)[steps].tolist(),
+            columns.astype(int).tolist(),
             self.model.vocab,
             by_sentence=list(account.sentence_share.values()) if full.batch == 1 else None,
             s_per_share=slope_s if slope_s > 0.0 else None,
         )
         same = [ours.tokens == theirs.tokens for ours, theirs in zip(run.hypotheses, whole.hypotheses, strict=True)]
         fidelity = {"likeliest_active": 1.0 - audited.miss_rate, "identical": float(np.mean(same)), "active": active}
-        stages_s = (
-            scale * float(step_s) - float(layer_s.mean()),
-            scale * float(product_s.mean()),
-            scale * float(search_s.mean()),
-        )
+        stages_s = scale * step_s - layer_s.mean(), scale * product_s.mean(), scale * search_s.mean()
         settings = [full.settings.model_copy(update={"vocabulary": kind, "fused": fused}) for fused in (False, True)]
-        return [DecoderVariant.of(decoder, full.batch, *stages_s).model_copy(update=fidelity) for decoder in settings]
+        return [
+            DecoderVariant.of(decoder, full.batch, *map(float, stages_s)).model_copy(update=fidelity) for decoder in settings
+        ]
 
     def _decode(self, kind: str, full: DecoderVariant, *, audit: bool = False) -> BatchedRun:
-        """Decode the text with the part of this kind; finished sentences are replaced at once."""
         clock, batch, part = clock_of(self.model.device), full.batch, self.parts.get(kind)
         if part is not None:
-            part = replace(part, account=None if audit else SubsetAccount(clock=clock), audit=audit)
+            part = replace(part, account=SubsetAccount(clock), audit=audit)
         sources = self.sources[: _sentences(batch, self.quick)]
         return decode(
             self.model,

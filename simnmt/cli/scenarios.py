@@ -52,7 +52,6 @@ MOST_CHARACTERS = 40
 
 Engine = Literal["compiled", "reference"]
 _ASSERTION = "Exit with status 3 if the recommended policy, or that of 'POLICY: p95_ms<=300', misses this."
-_PRECISION = "Add replications, 100 at most, until the objective's intervals are at most P% wide, such as 2%."
 _TEMPLATES = """quickstart, batched-cloud, capacity, live-smoke, load-sweep, open-loop, own-data, sti-gateway, table1,
 table1-measured, three-offices or tiers."""
 
@@ -72,7 +71,6 @@ def run(
     jobs: MostJobs = 0,
     engine: Annotated[Engine | None, option(None, "Engine of the world. [default: compiled where it covers the run]")] = None,
     assertions: Annotated[list[str] | None, option("REQUIREMENT", _ASSERTION, "--assert")] = None,
-    until_precision: Annotated[float | None, share_option(_PRECISION)] = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -92,14 +90,11 @@ def run(
             overrides=overrides,
             jobs=jobs or None,
             progress=bar.runs,
-            until_precision=until_precision,
             engine=engine,
             assertions=assertions or [],
             allow_code=changes.allow_code,
             force=force,
         )
-    if result.precision:
-        say(result.precision)
     slow = "the reference ran, some 100 times as slow as the compiled engine"
     if engine is None and library() is None:
         note(f"{slow} ({compile_remedy()})")
@@ -422,7 +417,7 @@ def init(
 
     check_output(path, force)
     done = describe_output(path)
-    for written in write_template(template, path, replace=force):
+    for written in write_template(template, path):
         print(done if written == path else f"wrote {written}")
     if not is_standard(path):
         print(f"run it: simnmt run {path}")

@@ -174,7 +174,7 @@ def profile(
     from simnmt.calibrate.calibration import refuse_unwritable
     from simnmt.calibrate.journal import journal_path
     from simnmt.calibrate.settings import STI_LENGTHS, STI_MODEL_LENGTHS, StiSettings, lengths_up_to
-    from simnmt.calibrate.streamed_profile import profile_model, profile_store
+    from simnmt.calibrate.streamed_model import profile_model, profile_store
     from simnmt.profile import profile_summary
     from simnmt.profile.profile_file import write_profile
     from simnmt.streaming.store import ShardStore

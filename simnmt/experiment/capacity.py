@@ -14,19 +14,15 @@ from functools import partial
 from math import ceil, exp, log
 
 from simnmt.base.errors import InputError
+from simnmt.experiment.certainty import FEW_REPLICATIONS, Certainty, basis_of, draw_profiles, judge_certainty
 from simnmt.experiment.processes import answers_of
 from simnmt.experiment.trial import (
-    FEW_REPLICATIONS,
-    Certainty,
     Open,
     Outcome,
     Placement,
     Trial,
-    basis_of,
     deployable_placements,
     describe_level,
-    draw_profiles,
-    judge_certainty,
 )
 from simnmt.results.statistics import Estimate, over_replications
 from simnmt.results.summary import Row

@@ -18,17 +18,14 @@ from typing import Any, Literal, get_args
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.cases import RunPlan
+from simnmt.experiment.certainty import Certainty, basis_of, draw_profiles, judge_certainty
 from simnmt.experiment.trial import (
-    Certainty,
     Open,
     Outcome,
     Placement,
     Trial,
-    basis_of,
     deployable_placements,
     describe_level,
-    draw_profiles,
-    judge_certainty,
 )
 from simnmt.results.metrics import objective_metric
 from simnmt.results.places import BEHIND

@@ -12,14 +12,14 @@ from simnmt.experiment.draws import Learnt
 from simnmt.experiment.notes import describe_scope, fits, notes, warnings
 from simnmt.experiment.processes import answers_of, worthwhile_processes
 from simnmt.experiment.targets import Target
-from simnmt.experiment.units import UnitResult, devices, devices_of, expected_s, run_unit
+from simnmt.experiment.units import UnitResult, devices_of, expected_s, run_unit
 from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.results.metrics import Requirement
 from simnmt.results.places import ALL, CellName, Place, by_world
-from simnmt.results.recommendation import Goal, Roles, describe_precision, next_replications, recommend
+from simnmt.results.recommendation import Goal, Roles, recommend
 from simnmt.results.requests import Engine, RequestLog
 from simnmt.results.run import Cell, Run
-from simnmt.results.stability import mark_unstable, with_stability
+from simnmt.results.stability import with_stability
 from simnmt.results.statistics import (
     change_columns,
     change_percent,
@@ -45,7 +45,6 @@ def run_plan(
     *,
     jobs: int | None = 1,
     progress: Progress | None = None,
-    until_precision: float | None = None,
     engine: Engine | None = None,
 ) -> Run:
     """Run every unit of a plan. The result is the same for any number of processes.
@@ -54,27 +53,13 @@ def run_plan(
         plan: the scenario with its inputs.
         jobs: number of processes; None: as many as save time, at most one per processor.
         progress: called with the number of finished units and of all units.
-        until_precision: add replications until the 95 % interval of every policy's objective reaches no
-            further than this share of it, 100 replications at most; policies without a steady state are left out. The result
-            is that of a scenario with this number of replications; its `precision` states whether they sufficed.
         engine: of the world; None: the compiled one where it covers a unit.
     """
-    units: list[Unit] = []
-    results: list[UnitResult] = []
-    while True:
-        units += units_of(plan, engine)[len(units) :]
-        results += _run(units, len(results), jobs, progress)
-        result = _result(plan, units, results)
-        for policy, engine_of_policy in result.engines.items():
-            _LOG.info("policy %s: the world ran in engine %s", policy, engine_of_policy)
-        if until_precision is None:
-            break
-        objective = plan.scenario.objective
-        replications = next_replications(result.whole_rows, objective, until_precision)
-        if replications <= plan.scenario.replications:
-            result = replace(result, precision=describe_precision(result.whole_rows, objective, until_precision))
-            break
-        plan = replace(plan, scenario=plan.scenario.model_copy(update={"replications": replications}))
+    units = units_of(plan, engine)
+    results = _run(units, 0, jobs, progress)
+    result = _result(plan, units, results)
+    for policy, engine_of_policy in result.engines.items():
+        _LOG.info("policy %s: the world ran in engine %s", policy, engine_of_policy)
     uncertainty = plan.scenario.profile_uncertainty
     if uncertainty is None or not plan.drawn:
         return result
@@ -159,7 +144,7 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:
         name=scenario.name,
         seed=scenario.seed,
         summary_rows=table,
-        comparisons=mark_unstable(comparisons(numbers, baselines), table),
+        comparisons=comparisons(numbers, baselines, table),
         recommendations=recommendations,
         fits=list(_fits(plan, first)),
         cells=[cell_of(unit, result) for unit, result in first],
@@ -265,9 +250,9 @@ def _fits(plan: RunPlan, first: Sequence[tuple[Unit, UnitResult]]) -> Iterator[R
         for part in unit.parts:
             known = seen.setdefault(part.case.name, set())
             if id(part.case) not in known:
-                of_lengths, own, *behind = fits(part.case, result.learnts[part.site_name, part.case.name])
-                of_site = [own | {"site": part.site_name if known else ALL}] if part.has_own_device else []
-                yield from of_site if known else [of_lengths, *of_site, *behind]
+                lengths, first_plane, *planes = fits(part.case, result.learnts[part.site_name, part.case.name])
+                at_site = [first_plane | {"site": part.site_name if known else ALL}] if part.has_own_device else []
+                yield from at_site if known else [lengths, *at_site, *planes]
             known.add(id(part.case))
 
 
@@ -330,7 +315,7 @@ def cell_of(unit: Unit, result: UnitResult) -> Cell:
 
 def _cell_of_inputs(unit: Unit, learnt: Learnt, site: str, workload: str) -> Cell:
     """Return what a unit reads and believes, as a cell without requests."""
-    scenario, case, own = unit.scenario, unit.case, slice(0 if unit.has_own_device else 1, None)
+    scenario, case, used = unit.scenario, unit.case, slice(0 if unit.has_own_device else 1, None)
     # The line of the first C-NMT policy; the fitted one if there is none.
     cnmt = next((policy for policy in scenario.policies.values() if isinstance(policy, CNmtPolicy)), CNmtPolicy(kind="cnmt"))
     line = cnmt.line(learnt.knowledge([]).lengths)
@@ -341,14 +326,14 @@ def _cell_of_inputs(unit: Unit, learnt: Learnt, site: str, workload: str) -> Cel
         network=unit.network,
         logs={},
         lengths=case.table,
-        devices=tuple(devices(scenario, case.name)[own]),
+        devices=tuple(devices_of(unit, unit.groups[0])[used]),
         series=unit.links.link.rtt,
         regression_slope=line.slope,
         regression_offset=line.offset,
-        planes=tuple(planes[own]),
-        profile_kinds=tuple(target.kind for target in case.targets[own]),
-        profile_names=tuple(map(_profile_name, case.targets[own])),
-        profile_warnings=tuple(target.doubts for target in case.targets[own]),
+        planes=tuple(planes[used]),
+        profile_kinds=tuple(target.kind for target in case.targets[used]),
+        profile_names=tuple(map(_profile_name, case.targets[used])),
+        profile_warnings=tuple(target.doubts for target in case.targets[used]),
     )
 
 

@@ -24,9 +24,7 @@ class StageSeconds:
     prepare_s: float
     """Once per sentence: the products of its source states, and gathering the rows of its candidates."""
     body_s: float
-    """Attention, bottom cell and stack."""
     product_s: float
-    """The output layer's product."""
     search_s: float
     """Bias, softmax, search and the beam's bookkeeping."""
 

@@ -168,7 +168,6 @@ class Centroids:
 
     @property
     def nbytes(self) -> int:
-        """Bytes allocated for points, norms and mean (FVP-12)."""
         return sum(tensor.untyped_storage().nbytes() for tensor in (self.points, self.half_norms, self.mean))
 
 

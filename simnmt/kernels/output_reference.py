@@ -51,7 +51,6 @@ def check_columns(columns: Tensor, vocab: int) -> None:
 
 
 def refuse_column(columns: Tensor, place: int, vocab: int) -> KernelError:
-    """Return the error of an invalid column."""
     return KernelError(f"column {int(columns[place])} is not among the {vocab} of the vocabulary, or not ascending")
 
 
@@ -67,7 +66,6 @@ class Best(NamedTuple):
 
     @classmethod
     def empty(cls, rows: int, count: int, device: torch.device | str = "cpu") -> Best:
-        """Allocate a result of this shape."""
         columns = torch.empty((rows, count), dtype=torch.int64, device=device)
         return cls(columns, torch.empty((rows, count), device=device), torch.empty(rows, device=device))
 
@@ -89,7 +87,6 @@ class Partial(NamedTuple):
     """Contribution of some columns to the softmax and the 1-best of each row (FNI-04); (-inf, 0) contributes nothing."""
 
     maximum: Tensor
-    """float32 [rows]."""
     total: Tensor
     """float32 [rows]: sum of exponentials relative to the maximum."""
     column: Tensor

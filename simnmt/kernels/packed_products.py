@@ -44,7 +44,6 @@ class Scales:
 
     @property
     def most_input(self) -> int:
-        """The integer of the largest input."""
         return int(np.rint(np.float32(self.input_limit) * np.float32(self.input)))
 
     def quantise_weight(self, weight: Float32) -> NDArray[np.int16]:
@@ -94,7 +93,6 @@ class Clipping:
 
     clipped: int
     weights: int
-    """All weights of these products."""
 
     def warning(self) -> str | None:
         """Return the warning of clipped weights; None if none is clipped."""

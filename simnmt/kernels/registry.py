@@ -40,7 +40,6 @@ class Kernel:
     name: str
     meaning: str
     source: str
-    """Ids of the requirements."""
     bound: str
     """Bound of its error against the reference, in words."""
     cases: Callable[..., Iterator[Case]]
@@ -48,7 +47,6 @@ class Kernel:
 
 
 def one_after_another(runs: Sequence[Run]) -> Run:
-    """Return a callable that calls all of `runs` in order."""
 
     def run() -> None:
         for call in runs:
@@ -76,7 +74,6 @@ class UnknownKernel(InputError):
 
 @cache
 def registered() -> dict[str, Kernel]:
-    """Return all kernels by name."""
     kernels: list[Kernel] = []
     for module in pkgutil.walk_packages(simnmt.kernels.__path__, f"{simnmt.kernels.__name__}."):
         if module.name.rpartition(".")[2] != "triton_output":  # which needs Triton
@@ -103,7 +100,6 @@ def listing() -> dict[str, Any]:
 
 
 def format_listing(listing: Mapping[str, Any]) -> str:
-    """Return the listing for a terminal."""
     installed = "" if listing["triton"] else "not "
     lines = [f"level: {listing['processor']}", *listing["notes"], f"CUDA: Triton is {installed}installed"]
     for kernel in listing["kernels"]:

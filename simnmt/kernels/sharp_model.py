@@ -44,11 +44,9 @@ class Layer:
 
     @property
     def width(self) -> int:
-        """w."""
         return len(self.input) // GATES[self.kind]
 
     def matrices(self) -> list[Float32]:
-        """Return the weights of the products."""
         return [self.input] if self.state is None else [self.input, self.state]
 
 
@@ -86,9 +84,7 @@ class SharpWeights:
     """v [a] of the additive form; None: the other form."""
     stack: tuple[Layer, ...]
     output: Float32
-    """[words, width of the last layer]."""
     output_bias: Float32
-    """[words]."""
     tokens: SharpTokens
 
     def __post_init__(self) -> None:
@@ -96,16 +92,13 @@ class SharpWeights:
 
     @property
     def vocab(self) -> int:
-        """Number of words."""
         return len(self.embedding)
 
     @property
     def width(self) -> int:
-        """r."""
         return int(self.state.shape[1])
 
     def matrices(self) -> list[Float32]:
-        """Return the weights [out, in] of all products."""
         above = [matrix for layer in self.stack for matrix in layer.matrices()]
         return [self.state, self.word, self.context, self.key, *above, self.output]
 
@@ -140,7 +133,6 @@ class SourceWeights:
 
     @property
     def vocab(self) -> int:
-        """Number of source words."""
         return len(self.embedding)
 
     @property
@@ -149,7 +141,6 @@ class SourceWeights:
         return sum(side.width for side in self.layers[-1])
 
     def matrices(self) -> list[Float32]:
-        """Return the weights [out, in] of all products."""
         return [matrix for sides in self.layers for side in sides for matrix in side.matrices()]
 
 

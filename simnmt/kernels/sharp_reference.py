@@ -27,7 +27,6 @@ class State:
         self.begin()
 
     def begin(self) -> None:
-        """Forget the last sentence."""
         self.h = self._cell = np.zeros((1, self._width))
 
     def advance(self, given: Floats, carried: Floats, parents: Ints) -> Floats:
@@ -57,7 +56,6 @@ class RecurrentLayer(State):
         return self.advance(below @ layer.input.T + layer.bias, self.h[parents] @ layer.state.T, parents)
 
     def run(self, below: Floats) -> Floats:
-        """Return the states along a whole sentence."""
         self.begin()
         return np.concatenate([self.step(row[None], FIRST) for row in below])
 
@@ -80,7 +78,6 @@ class ReferenceMember:
         self._stack = [RecurrentLayer(layer) if layer.state is not None else layer for layer in weights.stack]
 
     def begin(self, source: Float32, candidates: Ints | None) -> None:
-        """Begin a sentence."""
         self._source, self._words = source.astype(np.float64), slice(None) if candidates is None else candidates
         for layer in (self._bottom, *self._stack):
             if isinstance(layer, State):

@@ -32,7 +32,6 @@ WARPS = {1024: 4, 4096: 8}
 FILLING_PROGRAMS = 512
 """Programs that fill a GPU: several for each multiprocessor of today's large GPUs."""
 NO_COLUMN = tl.constexpr(2**31 - 1)
-"""Number above every column."""
 
 
 @triton.jit
@@ -97,7 +96,6 @@ class Workspace:
     """Tensors for one shape of input, reusable from call to call, also within a captured graph."""
 
     best: Best
-    """The result."""
     block: int
     maxima: torch.Tensor
     sums: torch.Tensor

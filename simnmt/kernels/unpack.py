@@ -38,15 +38,12 @@ class PackedWeights:
     bits: int
     """2 to 6, or 32: then `codes` are the bytes of the weights, and the other arrays are empty."""
     weights: int
-    """Number of weights."""
     codes: NDArray[np.uint8]
     """The code of weight i in bits [i * bits, (i + 1) * bits), the least significant bit first."""
     centroids: Float32
-    """[2 ** bits]"""
     outlier_at: NDArray[np.int32]
     """Ascending indices of the outliers; their code is 0."""
     outlier_values: Float32
-    """The weights at `outlier_at`."""
 
     @classmethod
     def random(cls, bits: int, weights: int, *, outlier_share: float = OUTLIER_SHARE, seed: int = 1) -> PackedWeights:
@@ -112,7 +109,6 @@ def codes_of(codes: NDArray[np.uint8], bits: int, first: int, count: int) -> NDA
 
 
 def reference(packed: PackedWeights, out: Float32, places: NDArray[np.int64]) -> None:
-    """Unpack in numpy."""
     bits, codes, outlier_at = packed.bits, packed.codes, packed.outlier_at
     for first, to, count in places.tolist():
         if bits == WHOLE_BITS:

@@ -64,7 +64,6 @@ class ConstantRtt(Configuration):
     """The round-trip time, ms."""
 
     def series(self, base: Path, name: str) -> RttSeries:
-        """Return a series of one value."""
         return constant_rtt(self.constant_ms / 1e3, name)
 
 
@@ -79,7 +78,6 @@ class CsvBandwidth(_SeriesFile):
     """Unit of the column of bandwidths; left out, the one that the column's name ends with, else mbps."""
 
     def series(self, base: Path, name: str) -> BandwidthSeries:
-        """Read the series, which gets the name `name`. Raises `TraceError` or, for an unknown `@name`, `InputError`."""
         return self._read(BandwidthSeries, _BANDWIDTH_FILE.path(self.csv, base), name, self.column, self.unit)
 
 
@@ -95,7 +93,6 @@ class CustomBandwidth(Extended):
     """A bandwidth series that a user brings: a `BandwidthSeries`, an array or a table."""
 
     def series(self, base: Path, name: str) -> BandwidthSeries:
-        """Return the series. Raises as `CustomRtt.series` does."""
         return _custom_series(BandwidthSeries, self.extension, name, {unit: unit for unit in ("mbps", "gbps", "kbps", "bps")})
 
 

@@ -13,9 +13,8 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator
-from pydantic_core import PydanticCustomError
 
-from simnmt.base.configuration import Configuration, form_by_key
+from simnmt.base.configuration import Configuration, form_by_key, misfit
 from simnmt.network.outages import Outages
 from simnmt.network.series import BandwidthSeries, RttSeries
 
@@ -36,8 +35,7 @@ def bytes_per_token(vocab: int) -> int:
 class Link:
     """The connection of two tiers: an RTT that changes with time, and a bandwidth in each direction that may change too.
 
-    Each direction takes half the RTT. Both directions of a request use the values at the moment `at_s` at which it meets the
-    network. Each series repeats after its own lap.
+    Each direction takes half the RTT. Both directions of a request use the values at the moment at which it meets the network.
     """
 
     rtt: RttSeries
@@ -53,10 +51,7 @@ class Link:
     """Money for 10**9 bytes, in either direction."""
 
     def ways_s(self, at_s: Seconds, src_len: Tokens, tgt_len: Tokens, token_bytes: int) -> tuple[Seconds, Seconds]:
-        """Return the seconds to the cloud for `src_len` tokens and back for `tgt_len`; all arrays have one shape.
-
-        Their sum is T_tx. Raises `TraceError` for a time that is not finite.
-        """
+        """Return the seconds to the cloud for `src_len` tokens and back for `tgt_len`; their sum is T_tx."""
         half_s = self.rtt.at(at_s) / 2
         up_bps = self.uplink_bps.at(at_s) if isinstance(self.uplink_bps, BandwidthSeries) else self.uplink_bps
         down_bps = self.downlink_bps.at(at_s) if isinstance(self.downlink_bps, BandwidthSeries) else self.downlink_bps
@@ -195,7 +190,7 @@ class EmpiricalOverhead(Configuration):
     @classmethod
     def _do_not_decrease(cls, quantiles_ms: list[float]) -> list[float]:
         if any(after < before for before, after in pairwise(quantiles_ms)):
-            raise PydanticCustomError("quantiles_decrease", "quantiles must not decrease (sort them)")
+            raise misfit("", "quantiles must not decrease (sort them)")
         return quantiles_ms
 
     @property

@@ -54,9 +54,8 @@ def read_text(path: Path, decode_other: Callable[[bytes], str | None] = lambda r
         line, column = raw.count(b"\n", 0, error.start) + 1, error.start - raw.rfind(b"\n", 0, error.start)
         what = f"byte 0x{raw[error.start]:02x} is not UTF-8 text"
         if raw.startswith((b"%PDF", b"PAR1")) or re.search(rb"[\0-\x08\x0e-\x1a]", raw[:4000]):
-            raise TraceError(
-                "is binary, not text", path=path, remedy="export it as CSV, or give what the tool printed"
-            ) from None
+            remedy = "export it as CSV, or give what the tool printed"
+            raise TraceError("is binary, not text", path=path, remedy=remedy) from None
         raise TraceError(what, path=path, line=line, column=column, remedy="save the file as UTF-8 CSV") from None
     return text.replace("\r\n", "\n") if "\n" in text else text.replace("\r", "\n")
 
@@ -71,10 +70,7 @@ def parse_number(cell: str) -> float | None:
 
 
 class SeriesTable:
-    """The notes and the columns of a file, whose cells are separated by commas, semicolons or tabs.
-
-    Raises `TraceError` for a file without column names, and for an unknown kind.
-    """
+    """The notes and columns of a file with commas, semicolons or tabs. Raises `TraceError` without columns or a known kind."""
 
     def __init__(self, path: Path, text: str | None = None) -> None:
         self.path = path

@@ -35,7 +35,6 @@ class Agreement:
     """Sentences whose difference is a near tie: decoded alone they give one of the two translations, and the other if
     `NEAR_TIE` is added to the score of its first token that differs. These are allowed."""
     disagreements: tuple[int, ...]
-    """All other sentences that differ."""
     equal_tokens: float
     """Share of the tokens of the longer translation that are equal at the same place; 1 without tokens."""
 

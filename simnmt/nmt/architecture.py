@@ -29,17 +29,12 @@ class _Model(Configuration):
     """What every model has."""
 
     pad_token: _Token = 0
-    """Fills up the shorter sources of a batch."""
     unk_token: _Token = 1
-    """The token of unknown words."""
     start_token: _Token = 2
-    """The first input of the decoder."""
     eos_token: _Token = 3
-    """Ends a sentence, source and target."""
 
     @property
     def multilingual(self) -> bool:
-        """Whether a target begins with the token of its language."""
         return False
 
     def _fit(self, vocab: int) -> None:
@@ -54,11 +49,8 @@ class _Recurrent(_Model):
     hidden: Size
     """Width of a decoder state; even for a bilstm."""
     embedding: Size
-    """Width of a token's vector."""
     src_vocab: Size
-    """Source tokens of the vocabulary."""
     tgt_vocab: Size
-    """Target tokens of the vocabulary."""
 
     @property
     def max_positions(self) -> None:
@@ -66,7 +58,7 @@ class _Recurrent(_Model):
 
 
 class RecurrentArchitecture(_Recurrent):
-    """Encoder and decoder of LSTM or GRU cells, with Luong's attention between them unless switched off.
+    """Encoder and decoder of LSTM or GRU cells, with Luong's attention between them.
 
     The encoder of a `bilstm` reads in both directions with half of `hidden` each, so that its states, joined, are as
     wide as the decoder's and start it without a projection; the encoder of a `gru` reads forwards only. The attentional
@@ -74,11 +66,7 @@ class RecurrentArchitecture(_Recurrent):
     """
 
     kind: Literal["bilstm", "gru"]
-    """LSTM cells with an encoder in both directions, or GRU cells with an encoder that reads forwards."""
     layers: Annotated[int, Field(ge=1, le=32)]
-    """Layers of the encoder, and of the decoder."""
-    attention: Literal["general", "none"] = "general"
-    """Luong's general score, or a decoder without attention, which starts from the encoder's last state."""
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
@@ -95,9 +83,7 @@ class StackBlock(Configuration):
     """Fully connected, or recurrent over the target. The fc_relu layers 3, 5, ... of a block add the output of the last but one
     layer before they take the positive part."""
     width: Size
-    """Width of each layer's output."""
     layers: _Layers = 1
-    """Number of layers."""
 
 
 class AttentionalArchitecture(_Recurrent):
@@ -117,7 +103,6 @@ class AttentionalArchitecture(_Recurrent):
     stack: Annotated[tuple[StackBlock, ...], Field(strict=False)] = ()
     """From bottom to top; the output layer multiplies the last one's output."""
     source_cell: Literal["gru", "lstm"] = "gru"
-    """Cells of the encoder."""
     source_layers: _Layers
     """Layers of the encoder, all in both directions."""
     source_hidden: Size
@@ -156,7 +141,6 @@ class Family:
     norms_embedding: bool = False
     """Whether a further layer norm follows the embeddings."""
     multilingual: bool = True
-    """Whether a target begins with the token of its language."""
     unk_token: int = 3
     """The token of unknown words, which no configuration names."""
     usual_start: str = "pad_token_id"
@@ -211,25 +195,17 @@ class TransformerArchitecture(_Model):
     """
 
     kind: str
-    """One of `FAMILIES`."""
     encoder_layers: _Layers
-    """Layers of the encoder."""
     decoder_layers: _Layers
-    """Layers of the decoder."""
     d_model: Size
-    """Width of a token's vector throughout."""
     heads: Annotated[int, Field(ge=1, le=1024)]
-    """Attention heads of a layer, encoder and decoder alike."""
     ffn: Size
-    """Width of the feed-forward block."""
     vocab: Size
     """Tokens of the vocabulary, source and target together."""
     max_positions: Size = 512
     """The longest sentence, source or target."""
     activation: Literal["swish", "relu", "gelu"] = "swish"
-    """Between the two halves of the feed-forward block."""
     scale_embedding: bool = True
-    """Whether vectors are scaled by the square root of `d_model`."""
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
@@ -244,12 +220,10 @@ class TransformerArchitecture(_Model):
 
     @property
     def src_vocab(self) -> int:
-        """Source tokens of the vocabulary."""
         return self.vocab
 
     @property
     def tgt_vocab(self) -> int:
-        """Target tokens of the vocabulary."""
         return self.vocab
 
 

@@ -95,7 +95,6 @@ class DenseBlock(nn.Module):
 
     @property
     def weights(self) -> list[Tensor]:
-        """The weights of each layer, [width, inputs]."""
         return list(self.parameters())
 
     def forward(self, below: Tensor) -> Tensor:

@@ -34,7 +34,6 @@ class CTranslate2Engine:
     takes: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, loaded: LoadedModel, device: str, threads: int | None, compute_type: str, seed: int) -> None:
-        """Convert the model. Raises `NmtError` for a model of another kind."""
         architecture, model = loaded.architecture, loaded.model
         if not isinstance(model, TransformerModel):
             raise NmtError(f"CTranslate2 runs no {architecture.kind} model", remedy="use the torch backend, or marian")

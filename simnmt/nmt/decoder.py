@@ -63,7 +63,6 @@ class Decoder(SentenceDecoder):
             model, search, output
         )
         self._encoded: dict[int, EncodedSentence] = {}
-        """Sentences that wait and have been encoded."""
         self.drop_all()
 
     @property

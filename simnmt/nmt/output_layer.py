@@ -21,7 +21,9 @@ from math import inf
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from simnmt.kernels.columns import gathered_products
@@ -30,7 +32,7 @@ from simnmt.kernels.output_layer import fused_argmax, fused_best
 from simnmt.kernels.output_reference import Best
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.step_model import StepModel
-from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary
+from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary, SubsetAccount, SubsetStep
 
 NEVER = -inf
 """The log-probability of a token that cannot be chosen."""
@@ -331,28 +333,31 @@ class SubsetOutput(FusedOutput):
         self, model: StepModel, banned: BannedTokens, vocabulary: RestrictedVocabulary, lap: Callable[[str], None] = untimed
     ) -> None:
         super().__init__(model, banned, lap)
-        self._vocabulary, self._subset, self._account = vocabulary, vocabulary.begin(), vocabulary.account
-        self._weight = model.weight.detach()
+        self._vocabulary, self._weight = vocabulary, model.weight.detach()
+        self._keys: tuple[int, ...] = ()
+        self._listed: list[NDArray[np.int32]] = []
+        """Columns of each sentence, if they depend on its source."""
+        self._joined: Tensor | None = None
+        """Those of the present sentences together, once they were asked for."""
         if vocabulary.account is not None:
             vocabulary.account.vocab = model.vocab
-        self.leave([])
 
     def join(self, keys: Sequence[int], sources: Sequence[Sequence[int]]) -> None:
-        self._subset.join(sources)
-        if self._account is not None:
-            self._account.join(keys)
+        self._keys, self._joined = (*self._keys, *keys), None
+        if self._vocabulary.by_source is not None:
+            self._listed += map(self._vocabulary.by_source, sources)
 
     def leave(self, order: Sequence[int]) -> None:
-        self._subset.leave(order)
-        if self._account is not None:
-            self._account.leave(order)
+        self._keys, self._joined = tuple(self._keys[slot] for slot in order), None
+        if self._vocabulary.by_source is not None:
+            self._listed = [self._listed[slot] for slot in order]
 
     def project(self, hidden: Tensor, best: int) -> Best:
-        account, hidden = self._account, hidden.contiguous()
-        clock = account.clock if account is not None and account.clock else lambda: 0.0
+        account, hidden = self._vocabulary.account, hidden.contiguous()
+        clock = (account or SubsetAccount()).clock
         begin_s = clock()
-        columns = self._subset.columns(hidden)
-        assigned_s = clock()
+        columns = self.columns(hidden)
+        chosen_s = clock()
         products = gathered_products(self._weight, hidden, columns)
         multiplied_s = clock()
         bias = self._banned.bias.index_select(0, columns)
@@ -361,10 +366,18 @@ class SubsetOutput(FusedOutput):
         chosen = _best_of(products, bias, best)
         projected = Best(columns[chosen.columns].long(), chosen.values, chosen.log_total)
         if account is not None:
-            moments_s = begin_s, assigned_s, multiplied_s, clock()
-            missed = self._missed(hidden, columns) if self._vocabulary.audit else None
-            account.step(len(hidden), len(columns), missed, moments_s)
+            seconds = chosen_s - begin_s, multiplied_s - chosen_s, clock() - multiplied_s
+            missed = self._missed(hidden, columns) if self._vocabulary.audit else 0
+            account.steps.append(SubsetStep(self._keys, len(hidden), len(columns), missed, *seconds))
         return projected
+
+    def columns(self, hidden: Tensor) -> Tensor:
+        """Return the active columns of a step, int32, ascending, on the model's device."""
+        if self._vocabulary.by_context is not None:
+            return self._vocabulary.by_context(hidden)
+        if self._joined is None:
+            self._joined = torch.from_numpy(np.unique(np.concatenate(self._listed))).to(hidden.device)
+        return self._joined
 
     def largest_sums(self, projected: Best, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
         sums, rows, tokens = super().largest_sums(projected, scores, count)

@@ -33,7 +33,6 @@ class Languages:
 
     @property
     def given(self) -> bool:
-        """Whether anything is given."""
         return (self.source, self.target) != (None, None)
 
 
@@ -51,7 +50,6 @@ class PretrainedTokenizer:
         codes = _codes(tokenizer)
         # Of M2M100, `transformers` counts the languages neither as special tokens nor in the length.
         self.size = max(len(tokenizer), *(number + 1 for number in codes.values()), 0)
-        """Tokens, those of languages included."""
         self._marks = {*tokenizer.all_special_ids, *codes.values()}
         self.eos: int = tokenizer.eos_token_id
         self.unk = unk
@@ -62,7 +60,6 @@ class PretrainedTokenizer:
             return [list(self._tokenizer(self._prefix + text)["input_ids"]) if text.strip() else [] for text in texts]
 
     def decode(self, sentences: Sequence[Sequence[int]]) -> list[str]:
-        """Return the text of each sentence, up to its end mark if it has one, without marks."""
         return [self._text(until_end(tokens, self.eos)) for tokens in sentences]
 
     def _text(self, tokens: Sequence[int]) -> str:
@@ -75,12 +72,10 @@ class PretrainedTokenizer:
         return " ".join(filter(None, texts))
 
     def cut(self, text: str) -> list[str]:
-        """Return the pieces of a text as written, without marks."""
         pieces: list[str] = self._tokenizer.tokenize(self._prefix + text)
         return pieces
 
     def pieces(self, tokens: Sequence[int]) -> list[str]:
-        """Return the text of each token; empty for marks and for tokens beyond the vocabulary."""
         return [str(self._tokenizer.convert_ids_to_tokens(token)) if self._is_text(token) else "" for token in tokens]
 
     def _is_text(self, token: int) -> bool:

@@ -60,7 +60,6 @@ class CellKind:
     """Tensors of the state."""
 
     def zeros(self, rows: int, width: int, like: Tensor) -> Kept:
-        """Return the state before the first step."""
         return tuple(like.new_zeros((rows, width)) for _ in range(self.kept))
 
     def next_of(self, waiting: Iterator[Tensor]) -> Kept:
@@ -153,11 +152,10 @@ class RecurrentModel(RecurrentDecoder):
         cells = nn.LSTM if both else nn.GRU
         super().__init__(architecture, cells, width // 2 if both else width, layers, both, dropout, architecture.pad_token)
         self.decoder = cells(architecture.embedding, width, layers, batch_first=True, dropout=self.between)
-        attends = architecture.attention == "general"
-        self.score = nn.Linear(width, width, bias=False) if attends else None
-        self.combine = nn.Linear(2 * width, width, bias=False) if attends else None
+        self.score = nn.Linear(width, width, bias=False)
+        self.combine = nn.Linear(2 * width, width, bias=False)
         self.projection = nn.Linear(width, self.vocab)
-        self.source_width = 2 * width if attends else 0
+        self.source_width = 2 * width
         self._cell = CELLS["lstm"] if both else _TORCH_GRU
         self._half_cells: list[tuple[HalfLinear, HalfLinear]] = []
 
@@ -165,12 +163,12 @@ class RecurrentModel(RecurrentDecoder):
         values, last, behind = self._read(src, src_lengths)
         start = last if len(last) > 1 else last[0]
         states, _ = run_layer(self.decoder, self.dropout(self.tgt_embedding(tgt_in)), start)
-        return self._combined(states, values if self.score is None else self.score(values), values, behind)
+        return self._combined(states, self.score(values), values, behind)
 
     def encode(self, src: Tensor, src_lengths: Tensor) -> Memory:
         values, last, _ = self._read(src, src_lengths)
         kept = tuple(part[layer] for layer in range(self.architecture.layers) for part in last)
-        return Memory(values[:, :, :0] if self.score is None else torch.cat((self.score(values), values), dim=2), kept)
+        return Memory(torch.cat((self.score(values), values), dim=2), kept)
 
     def body(self, tokens: Tensor, kept: Kept, source: Tensor, behind: Tensor | None) -> tuple[Tensor, Kept]:
         # The cells are written out: for a single token torch's own layer spends most of its time rearranging its weights.
@@ -207,8 +205,6 @@ class RecurrentModel(RecurrentDecoder):
 
     def _combined(self, states: Tensor, keys: Tensor, values: Tensor, behind: Tensor | None) -> Tensor:
         """Return the input of the output layer for decoder states [rows, tokens, hidden], of the same shape."""
-        if self.combine is None:
-            return states
         scores = torch.bmm(states, keys.transpose(1, 2))
         weights = (scores if behind is None else scores.masked_fill(behind[:, None], float("-inf"))).softmax(dim=2)
         return torch.tanh(self.combine(torch.cat((torch.bmm(weights, values), states), dim=2)))

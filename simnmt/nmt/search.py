@@ -34,7 +34,6 @@ class _Sentence:
     path: list[Any] = field(default_factory=list)
     """What each step chose: a token in greedy search; in a beam its tokens, then the rows that they continue."""
     score: float = 0.0
-    """Sum of log-probabilities in greedy search."""
 
 
 class SlotSearch(ABC):
@@ -55,7 +54,6 @@ class SlotSearch(ABC):
         return None
 
     def join(self, keys: Sequence[int], limits: Sequence[Limit]) -> None:
-        """Append a slot for each of these sentences, before its first step."""
         self._output.join(keys, [limit.source for limit in limits])
         self._sentences += [_Sentence(limit) for limit in limits]
         self.tokens = torch.cat((self.tokens, self._filled(len(limits), self._start).view(-1)))
@@ -195,7 +193,6 @@ class BeamSearch(SlotSearch):
         self._rows = _BeamRows(*(part[slots] for part in self._rows))
 
     def _hypothesis(self, sentence: _Sentence) -> Hypothesis:
-        """Return the best kept hypothesis, traced back along the path."""
         *_, score, end, _ = sentence.path[-1]
         length, row = divmod(int(end), self.beam)
         tokens = []

@@ -57,12 +57,10 @@ class SentenceDecoder(ABC):
 
     @property
     def active(self) -> int:
-        """Number of sentences that take part in the next step."""
         return 0
 
     @property
     def busy(self) -> bool:
-        """Whether a sentence waits or is active."""
         return bool(self.waiting or self.active)
 
     def arrive(self, key: int, request: DecodeRequest, now_s: float = 0.0) -> None:
@@ -78,7 +76,6 @@ class SentenceDecoder(ABC):
         return True
 
     def holds(self, key: int) -> bool:
-        """Return whether a sentence waits or is active."""
         return key in self.waiting
 
     @abstractmethod

@@ -39,7 +39,6 @@ class SharpEngine:
     takes: ClassVar[frozenset[str]] = frozenset(("decoder",))
 
     def __init__(self, loaded: LoadedModel, settings: DecoderSettings, seed: int) -> None:
-        """Raise `NmtError` for another kind of model."""
         model = loaded.model
         if not isinstance(model, AttentionalModel):
             what = f"the sharp decoder runs no {loaded.architecture.kind} model"
@@ -61,7 +60,6 @@ class SharpEngine:
 
     @staticmethod
     def supported_types(device: str) -> list[str]:
-        """See `ServingEngine`."""
         if device != "cpu":
             raise NmtError(f"the sharp decoder runs on the CPU, not on {device}", remedy="use cpu")
         return ["float32", "int16"]
@@ -78,7 +76,6 @@ class SharpEngine:
         return cls(load_model(request.model, seed=request.seed), settings, request.seed)
 
     def run(self, work: Work) -> Timing:
-        """See `Engine`."""
         translator = self._translator(self._settings.model_copy(update={"beam": work.beam}))
         sources = random_sources(work, translator.models[0].architecture, self._seed)
         candidates = self._candidates(self._settings)
@@ -113,7 +110,6 @@ class SharpEngine:
         return translator.sentence_decoder(batching, lambda _: self._candidates(self._settings))
 
     def close(self) -> None:
-        """See `Engine`; no run afterwards."""
         self._model = None
         self._translators.clear()
 

@@ -224,9 +224,7 @@ class SharpTextTranslator(TextTranslator):
         return cls(translator, LineCoder(source, target, models[0].unk_token, max_len=max_len), lists)
 
     def coder(self) -> LineCoder:
-        """See `TextTranslator`."""
         return self.lines
 
     def decoder(self) -> WholeBatchDecoder:
-        """See `TextTranslator`."""
         return self.translator.sentence_decoder(mini(1), lambda source: candidates_of(self.lists, source))

@@ -10,7 +10,6 @@ import json
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import groupby
 from pathlib import Path
 
 from simnmt.nmt.errors import NmtError
@@ -45,7 +44,6 @@ class Translation:
     """Unknown tokens that stay, as `⁇` in the text."""
 
     def as_json(self) -> str:
-        """Return every field, as a JSON object on one line."""
         return json.dumps(asdict(self), ensure_ascii=False)
 
 
@@ -57,9 +55,7 @@ class SourceLine:
     ids: list[int]
     """Tokens, the end mark last, cut to what the model takes; none for an empty line."""
     cut: bool
-    """Whether `ids` is only the beginning of the line."""
     most: int
-    """Most target tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +71,6 @@ class LineCoder:
     """Most target tokens, by default twice the source's and 10."""
 
     def lines(self, texts: Sequence[str]) -> list[SourceLine]:
-        """Encode lines of text."""
         most, lines = self.positions or LONGEST_SOURCE, []
         for text, whole in zip(texts, self.source.encode(texts), strict=True):
             cut = len(whole) > most
@@ -105,52 +100,43 @@ def target_limit(src_len: int, max_len: int | None, positions: int | None) -> in
 
 
 def replace_unknown(target: Sequence[str | int], source: Sequence[str]) -> tuple[str, int]:
-    """Return the translation's text, and how many unknown tokens were replaced.
+    """Return the translation's text, and how many unknown tokens were replaced by the source word that they attend to.
 
-    An unknown token that is a whole word becomes the attended source word, without punctuation around it; one that is a part
-    of a word becomes the attended piece. Neighbouring unknown tokens that attend to the same word or piece give it once; those
-    that attend to several give one each, even if these are equal. Whole words are separated by blanks. If the attention points
-    to the end of the source, `UNKNOWN` stays.
+    Neighbouring unknown tokens that attend to the same word give it once. A blank separates a word from letters beside it. If
+    the attention points to the end of the source, `UNKNOWN` stays.
 
     Args:
         target: the piece of each known token, and the attended source position of each unknown one.
         source: pieces, without the end mark.
     """
-    runs = [(is_unknown, list(run)) for is_unknown, run in groupby(target, lambda piece: isinstance(piece, int))]
-    parts, replaced = list[str](), 0
-    for at, (is_unknown, run) in enumerate(runs):
-        if not is_unknown:
-            parts += map(str, run)
-            continue
-        before = str(runs[at - 1][1][-1]) if at else ""
-        after = str(runs[at + 1][1][0]) if at + 1 < len(runs) else ""
-        whole_words = not (before[-1:].isalnum() or after[:1].isalnum())
-        substitutes = [_substitute(source, int(place), whole_words) for place in run]
-        replaced += sum(begin is not None for begin, _ in substitutes)
-        earlier = [None, *(begin for begin, _ in substitutes)]
-        texts = [text for (begin, text), last in zip(substitutes, earlier, strict=False) if begin is None or begin != last]
-        parts.append((BLANK if whole_words else "").join(texts))
-    return " ".join("".join(parts).replace(BLANK, " ").split()), replaced
+    text, replaced = "", 0
+    before: int | None = None
+    """Begin of the word that the piece before attends to."""
+    after_unknown = False
+    for piece in target:
+        is_unknown = isinstance(piece, int)
+        begin, added = _attended_word(source, piece) if isinstance(piece, int) else (None, piece)
+        replaced += begin is not None
+        if begin is None or begin != before:
+            beside = (is_unknown and after_unknown) or (text[-1:].isalnum() and added[:1].isalnum())
+            text += f" {added}" if beside and (is_unknown or after_unknown) else added
+        before, after_unknown = begin, is_unknown
+    return " ".join(text.replace(BLANK, " ").split()), replaced
 
 
-def _substitute(source: Sequence[str], at: int, whole_word: bool) -> tuple[int | None, str]:
-    """Return the word that contains a piece, or the piece alone, with its begin; None and `UNKNOWN` for the end of the source.
+def _attended_word(source: Sequence[str], at: int) -> tuple[int | None, str]:
+    """Return the word that contains a piece, with its begin; None and `UNKNOWN` for the end of the source.
 
     Punctuation around the word is removed, unless the word is nothing else.
     """
     if at >= len(source):
         return None, UNKNOWN
-    piece = source[at].strip(BLANK)
-    if not whole_word:
-        return at, piece
-    text = "".join(source)
-    begin = sum(map(len, source[:at])) + (len(source[at]) - len(source[at].lstrip(BLANK)) if piece else 0)
-    # A single blank before an unknown piece belongs to the next word.
-    begin = min(begin + (text[begin] == BLANK), len(text) - 1)
-    start = text.rfind(BLANK, 0, begin + 1) + 1
-    word = text[start:].partition(BLANK)[0] if text[begin] != BLANK else ""
+    text, piece = "".join(source), source[at]
+    # Blanks before a piece, or alone, belong to the next word.
+    begin = text.rfind(BLANK, 0, sum(map(len, source[: at + 1])) - len(piece.lstrip(BLANK))) + 1
+    word = text[begin:].partition(BLANK)[0]
     kept = [place for place, character in enumerate(word) if not unicodedata.category(character).startswith("P")]
-    return start, word[kept[0] : kept[-1] + 1] if kept else word
+    return begin, word[kept[0] : kept[-1] + 1] if kept else word
 
 
 def load_subwords(folder: Path) -> tuple[Subwords, Subwords]:

@@ -46,12 +46,10 @@ class HalfLinear(nn.Module):
         return packed
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Apply the layer: float32 [..., in] to float32 [..., out]."""
         output: Tensor = torch.ops.quantized.linear_dynamic_fp16(inputs, self._packed)
         return output
 
     def products(self, inputs: Tensor) -> Tensor:
-        """Apply the layer without its bias."""
         output: Tensor = torch.ops.quantized.linear_dynamic_fp16(inputs, self._packed if self.bias is None else self._bare)
         return output
 
@@ -139,14 +137,12 @@ class Slots:
         """Start without rows, with the room of `source`: rows along `row_dim`."""
         self._model, self._source, self._row_dim = model, source, row_dim
         self._lengths: list[int] = []
-        """Source tokens of each row."""
         self._state: tuple[Tensor, ...] = ()
         """As in `Memory`, of the active rows."""
         self._prepare()
 
     @property
     def rows(self) -> int:
-        """Number of active rows."""
         return len(self._lengths)
 
     def join(self, memory: Memory, sentences: Sequence[int], src_lens: Sequence[int], beam: int) -> None:

@@ -22,7 +22,6 @@ class Tokeniser(Protocol):
     """Converts texts to tokens of a model, and back."""
 
     size: int
-    """Tokens of the vocabulary."""
     eos: int
 
     def encode(self, texts: Iterable[str]) -> list[list[int]]:

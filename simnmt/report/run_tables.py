@@ -39,12 +39,9 @@ def policies_table(result: Run, colours: Mapping[str, int] | None = None) -> Tab
         style = {"outcome": None} if name in bounds else {}
         return change(f"vs {name} %", lambda row: changes.get((row["key"], name)), key=f"change_vs_{name}", **style)
 
-    def colour(row: Row) -> str:
-        return f"policy-{colours[row['policy']]}" if colours else ""
-
     compared = {row["baseline"] for row in result.comparisons}
     columns = [
-        Column("policy", "policy", small="about", colour=colour, words=True),
+        _policy_column(colours, small="about"),
         estimate("total s", "total_latency_s", mark=lambda row: "*" * bool(row.get("unstable"))),
         *_latency_columns(result),
         *_share_columns(rows),
@@ -60,6 +57,16 @@ def policies_table(result: Run, colours: Mapping[str, int] | None = None) -> Tab
         remarks={cell.name: _origin(cell) for cell in result.cells},
         chosen=lambda row: badges.get(row["key"]) == "recommended",
     )
+
+
+def _policy_column(colours: Mapping[str, int] | None, **style: Any) -> Column:
+    return Column(
+        "policy", "policy", colour=lambda row: f"policy-{colours[row['policy']]}" if colours else "", words=True, **style
+    )
+
+
+def _mean_column(**style: Any) -> Column:
+    return latency("mean ms", "mean_latency_s", outcome=lambda row: "unstable" if row.get("unstable") else "", **style)
 
 
 def _policies_facts(result: Run) -> Row:
@@ -93,9 +100,7 @@ def _latency_columns(result: Run) -> list[Column]:
     keys = [key.removesuffix("_latency_s") for key in first if re.fullmatch(r"p\d{2,3}_latency_s", key)]
     objectives = [record["objective"] for record in result.recommendations]
     asked = [key for key in keys if key not in ALWAYS or key in objectives]
-    columns = [
-        latency("mean ms", "mean_latency_s", small=_below_mean, outcome=lambda row: "unstable" if row.get("unstable") else "")
-    ]
+    columns = [_mean_column(small=_below_mean)]
     for name in dict.fromkeys(("p50", "p95", "p99", *asked)):
         key = f"{name}_latency_s"
         columns.append(latency(f"{name[:3]}.{name[3:]}".rstrip(".") + " ms", key, small=partial(_predicted, key)))
@@ -170,16 +175,13 @@ def parts_tables(result: Run, world: CellName, colours: Mapping[str, int] | None
         met = kept.get(Place.of(row))
         return "" if met is None else "kept" if met else "missed"
 
-    def colour(row: Row) -> str:
-        return f"policy-{colours[row['policy']]}" if colours else ""
-
     for key, title in PARTS.items():
         rows = [row for cell, of_cell in cells.items() for row in of_cell if cell != world and divided_by(cell, world) == key]
         if not rows:
             continue
         columns = [
-            Column("policy", "policy", colour=colour, words=True),
-            latency("mean ms", "mean_latency_s", outcome=lambda row: "unstable" if row.get("unstable") else ""),
+            _policy_column(colours),
+            _mean_column(),
             *(latency(f"{name} ms", f"{name}_latency_s") for name in ("p50", "p95", "p99")),
             share("offloaded %", "offloaded_share"),
             latency("waiting ms", "mean_queue_s"),

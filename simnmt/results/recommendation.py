@@ -8,23 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil, inf
-from operator import itemgetter
+from math import inf
 
 from simnmt.results.metrics import Assessment, Objective, Requirement, objective_metric
 from simnmt.results.places import ALL, CellName, Place, by_cell
 from simnmt.results.statistics import Estimate, change_percent, interval_columns, is_tie, over_replications
-from simnmt.results.summary import Row, Runs, known, objective_name
+from simnmt.results.summary import Row, Runs, known
 
 TRIVIAL_SPREAD = 0.05
 """Relative spread between the worst and the best deployable policy below which the choice is nearly trivial."""
 WORTHLESS_GAIN = 0.01
 """Relative gain over the best fixed policy below which routing each request is not worthwhile, even if the gain is no
 chance."""
-MOST_REPLICATIONS = 100
-"""Number at which a run stops adding replications, even if its intervals are wide."""
-FEWEST_REPLICATIONS = 5
-"""Fewer replications estimate their spread too badly to conclude that they suffice."""
 LEAST_TAIL = 20
 """Requests beyond a quantile from which 95 % intervals of its change hold the truth 92 times of 100 or more.
 
@@ -224,45 +219,6 @@ def by_objective(rows: Sequence[Row], recommendations: Sequence[Row]) -> list[Ro
         return bool(row.get("unstable")), row.get("lost_share") or 0.0, inf if value is None else value
 
     return [row for of_cell in by_cell(rows).values() for row in sorted(of_cell, key=rank)]
-
-
-def _widest(rows: Sequence[Row], objective: Objective) -> tuple[float, Row | None]:
-    """Return the stable row whose interval of the objective reaches the furthest from its mean, and how far, relative to it."""
-
-    def half_width(row: Row) -> float:
-        key = objective_metric(objective).column
-        value, low, high = row.get(key), row.get(f"{key}_low"), row.get(f"{key}_high")
-        return inf if not value or low is None or high is None else max(float(high / value - 1.0), float(1.0 - low / value))
-
-    stable = ((half_width(row), row) for row in rows if not row.get("unstable"))
-    return max(stable, key=itemgetter(0), default=(0.0, None))
-
-
-def next_replications(rows: Sequence[Row], objective: Objective, wanted: float) -> int:
-    """Return how many replications to run next so that all intervals of the objective become as narrow as `wanted`.
-
-    The present number is returned if those of all stable rows are so already, or if it is the most. It is at most doubled,
-    since few replications estimate their spread badly.
-    """
-    count: int = rows[0]["replications"]
-    if count < FEWEST_REPLICATIONS:
-        return FEWEST_REPLICATIONS
-    widest, _ = _widest(rows, objective)
-    if widest <= wanted or count >= MOST_REPLICATIONS:
-        return count
-    return min(ceil(count * min((widest / wanted) ** 2, 2.0)), MOST_REPLICATIONS)
-
-
-def describe_precision(rows: Sequence[Row], objective: Objective, wanted: float) -> str:
-    """Describe how wide the intervals of the objective are after how many replications, beside what was wanted."""
-    half, widest = _widest(rows, objective)
-    replications, name = f"{rows[0]['replications']} replications", objective_name(objective)
-    if widest is None:
-        return f"{replications}: no policy is stable, so none has a {name}"
-    return (
-        f"{replications} {'suffice' if half <= wanted else 'do not suffice'} for intervals within {100.0 * wanted:g} % of the "
-        f"{name}: the widest reaches {100.0 * half:.2g} % from it ({widest['policy']} for {CellName.of(widest)})"
-    )
 
 
 def reliable_requests(objective: Objective) -> int:

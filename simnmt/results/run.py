@@ -221,11 +221,9 @@ class Run:
     warnings: list[str] = field(default_factory=list)
     """Suspicious input, such as languages in the wrong order or a doubtful profile; also among the notes.
 
-    This and the next four are not part of a run directory."""
+    This and the next three are not part of a run directory."""
     scope: list[str] = field(default_factory=list)
     """Notes on what the run covers, which the console prints too; also among the notes."""
-    precision: str = ""
-    """Whether the replications sufficed for the precision asked for; empty if none was."""
     engines: dict[str, str] = field(default_factory=dict)
     """The engine of the world by policy."""
     engine_reasons: dict[str, str] = field(default_factory=dict)

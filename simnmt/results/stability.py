@@ -160,19 +160,6 @@ def is_overloaded(row: Row, device: str) -> bool:
     return row.get(device + _LOAD) is not None
 
 
-def mark_unstable(comparisons: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
-    """Add `unstable` to each comparison: the side without a mean (`policy`, `baseline` or `both`), or None.
-
-    A change against such a side depends on how long the run lasts.
-    """
-    without_mean = {Place.of(row) for row in rows if row.get("unstable")}
-    marked = []
-    for pair in comparisons:
-        sides = [side for side in ("policy", "baseline") if Place.of(pair, pair[side]) in without_mean]
-        marked.append(pair | {"unstable": "both" if len(sides) == 2 else sides[0] if sides else None})
-    return marked
-
-
 @dataclass(frozen=True, slots=True)
 class DeviceTimeline:
     """Means over spans of time, not samples of them, so that nothing short is missed; shape (devices, spans).

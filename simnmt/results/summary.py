@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite, isnan
 from typing import Any, Literal
@@ -285,20 +285,28 @@ def rows(runs: Runs, requests: int, *, metrics: Sequence[Metric] = (), oracle: s
     return table
 
 
-def comparisons(runs: Runs, baselines: Iterable[str]) -> list[Row]:
+def comparisons(runs: Runs, baselines: Sequence[str], rows: Sequence[Row] = ()) -> list[Row]:
     """Return each policy against each baseline, paired by replication: percent change of total latency, negative is faster.
 
-    The change is the ratio of the two totals shown in the rows, and its interval covers that ratio.
+    The change is the ratio of the two totals shown in the rows, and its interval covers that ratio. `unstable` names the side
+    without a mean (`policy`, `baseline` or `both`), or is None: a change against such a side depends on how long the run lasts.
+    `rows`: of the summary, judged for stability.
     """
     totals_s = {place: [known(numbers["total_latency_s"]) for numbers in replications] for place, replications in runs.items()}
-    baselines, table = list(baselines), list[Row]()
+    without_mean, table = {Place.of(row) for row in rows if row.get("unstable")}, list[Row]()
     for place, ours in totals_s.items():
-        for baseline in baselines:
-            if baseline != place.policy:
-                theirs = totals_s[place._replace(policy=baseline)]
-                change = change_percent(ours, theirs)
-                effect = judge_change(change, ours == theirs)
-                table.append({**place._asdict(), "baseline": baseline, **change_columns(change), "effect": effect})
+        for against in (place._replace(policy=baseline) for baseline in baselines if baseline != place.policy):
+            change = change_percent(ours, totals_s[against])
+            sides = [side for side, of_side in (("policy", place), ("baseline", against)) if of_side in without_mean]
+            table.append(
+                {
+                    **place._asdict(),
+                    "baseline": against.policy,
+                    **change_columns(change),
+                    "effect": judge_change(change, ours == totals_s[against]),
+                    "unstable": "both" if len(sides) == 2 else sides[0] if sides else None,
+                }
+            )
     return table
 
 

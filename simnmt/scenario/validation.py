@@ -14,7 +14,6 @@ from pydantic_core.core_schema import ErrorType
 
 from simnmt.base.configuration import literal_kind, message_of
 from simnmt.base.extension import UserCode
-from simnmt.base.removed import removed_key_remedy
 from simnmt.base.suggestions import did_you_mean, format_list
 from simnmt.scenario.document import Document, child
 from simnmt.scenario.errors import Location, ScenarioError, describe_value
@@ -100,8 +99,6 @@ def _error(
     written = document.mark(location)[0].text
     got = written if written and not isinstance(value, str) and value is not None else describe_value(value)
     choices = re.findall(r"'([^']*)'", context.get("expected") or context.get("expected_tags") or "")
-    if remedy := removed_key_remedy(location, value):
-        return document.error(location, "removed", remedy=remedy, key=kind == "extra_forbidden")
     if kind == "extra_forbidden":
         given = document.value(location[:-1]).keys()
         forms = [_fields(form) for form in _forms_at(model, document, location[:-1], code)]
@@ -112,7 +109,7 @@ def _error(
         return document.error(location, "unknown key", remedy=did_you_mean(location[-1], nearest, known), key=True)
     if kind == "union_tag_not_found" and context["discriminator"] == "'kind'":
         kinds = [literal_kind(form) for form in _forms_at(model, document, location, code) if _fields(form)]
-        remedy = _meant_name(document, location) or f"one of {format_list(filter(None, kinds), ',')}"
+        remedy: str | None = _meant_name(document, location) or f"one of {format_list(filter(None, kinds), ',')}"
         return document.error((*location, "kind"), "missing key", remedy=remedy)
     if kind == "missing":
         return document.error(location, "missing key", remedy=_meant_name(document, location[:-1]))

@@ -34,15 +34,14 @@ class EncoderConfiguration:
     Raises `ValueError` for heads that do not divide the sizes, and for tokens beyond the vocabulary.
     """
 
-    kind: Literal["elastic", "bert", "roberta", "camembert", "distilbert"]
-    """`elastic` is trained by simnmt; the other kinds belong to `transformers`."""
+    kind: Literal["elastic", "bert"]
+    """`elastic` is trained by simnmt, `bert` by `transformers`."""
     layers: Positive
     heads: Positive
     width: Positive
     ffn: Positive
     vocabulary: Positive
     positions: Positive
-    """Most tokens of a text."""
     classes: Annotated[int, Field(ge=2)]
     norm: Literal["pre", "post"] = "post"
     """`pre`: a layer normalises its input; `post`: a layer normalises its output."""
@@ -50,13 +49,11 @@ class EncoderConfiguration:
     norm_epsilon: Annotated[float, Field(gt=0.0)] = 1e-12
     pooling: Literal["first", "mean"] = "first"
     """Input of the classifier: the vector of the first token, or the mean over all tokens."""
-    head_activation: Literal["tanh", "relu"] | None = "tanh"
-    """Activation of the dense layer before the classifier; None if there is no such layer."""
+    head: bool = True
+    """Whether a dense layer with tanh comes before the classifier."""
     padding_token: TokenId = 0
     separator_token: TokenId | None = None
     """Tokens after the first of these are of the second type; None if the model knows no types."""
-    position_offset: TokenId = 0
-    """Number of the first token's position; not counted among `positions`."""
 
     def __post_init__(self) -> None:
         _ = self.geometry
@@ -66,7 +63,6 @@ class EncoderConfiguration:
 
     @property
     def geometry(self) -> ShardGeometry:
-        """Sizes of the layers that are cut into shards."""
         return ShardGeometry(layers=self.layers, heads=self.heads, width=self.width, ffn=self.ffn)
 
     def matrix_shape(self, name: str) -> tuple[int, int]:
@@ -86,11 +82,8 @@ class EncoderWeights:
     configuration: EncoderConfiguration
     resident: Mapping[str, Tensor]
     layer: Callable[[int], LayerWeights]
-    """Returns the matrices of a layer, counted from 0."""
     origin: str = ""
-    """Name of the model."""
     random: bool = False
-    """True for untrained weights."""
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Contents of the tokenizer's files by name; empty if the encoder accepts only token ids."""
     label_names: tuple[str, ...] = ()
@@ -98,7 +91,6 @@ class EncoderWeights:
 
     @property
     def geometry(self) -> ShardGeometry:
-        """Sizes of the layers that are cut into shards."""
         return self.configuration.geometry
 
     @cached_property
@@ -156,11 +148,11 @@ def _shapes(configuration: EncoderConfiguration) -> Iterator[tuple[str, Shape]]:
     """Yield name and shape of every resident tensor."""
     width = configuration.width
     yield "embeddings.word", (configuration.vocabulary, width)
-    yield "embeddings.position", (configuration.positions + configuration.position_offset, width)
+    yield "embeddings.position", (configuration.positions, width)
     if configuration.separator_token is not None:
         yield "embeddings.type", (2, width)
     yield from _dense("embeddings.norm" if configuration.norm == "post" else "final_norm", width)
-    if configuration.head_activation is not None:
+    if configuration.head:
         yield from _dense("head", width, width)
     yield from _dense("classifier", configuration.classes, width)
     for layer in range(configuration.layers):
@@ -176,9 +168,6 @@ def _dense(name: str, out: int, *read: int) -> Iterator[tuple[str, Shape]]:
     yield f"{name}.bias", (out,)
 
 
-_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": functional.gelu, "relu": functional.relu, "tanh": torch.tanh}
-
-
 class ElasticEncoder:
     """A classifier with its resident tensors in memory; a buffer provides the matrices of each layer.
 
@@ -191,7 +180,7 @@ class ElasticEncoder:
         self.configuration = configuration
         self.geometry = configuration.geometry
         self._resident = resident
-        self._activation = _ACTIVATIONS[configuration.activation]
+        self._activation = functional.gelu if configuration.activation == "gelu" else functional.relu
         self.drop_outputs: Callable[[Tensor], Tensor] = lambda output: output
         """Dropout of what attention and feed-forward networks add; training sets it."""
         self.drop_vectors: Callable[[Tensor], Tensor] = lambda vectors: vectors
@@ -200,8 +189,7 @@ class ElasticEncoder:
     def embed(self, token_ids: Tensor, mask: Tensor) -> Tensor:
         """Return the input of the first layer, [b, l, d]; `token_ids`, `mask` [b, l]: True at tokens, which come first."""
         configuration, resident = self.configuration, self._resident
-        begin = configuration.position_offset
-        positions = resident["embeddings.position"][begin : begin + token_ids.shape[1]]
+        positions = resident["embeddings.position"][: token_ids.shape[1]]
         hidden = functional.embedding(token_ids, resident["embeddings.word"]) + positions
         if configuration.separator_token is not None:
             # Tokens after the first separator are of the second type; padding too, which has no effect.
@@ -253,8 +241,8 @@ class ElasticEncoder:
         else:
             weight = mask.to(hidden.dtype)[:, :, None]
             pooled = (hidden * weight).sum(1) / weight.sum(1).clamp(min=1.0)
-        if configuration.head_activation is not None:
-            pooled = _ACTIVATIONS[configuration.head_activation](self._linear(pooled, "head"))
+        if configuration.head:
+            pooled = self._linear(pooled, "head").tanh()
         return self._linear(self.drop_vectors(pooled), "classifier")
 
     def _normed(self, hidden: Tensor, name: str) -> Tensor:

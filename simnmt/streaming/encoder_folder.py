@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -30,9 +29,9 @@ from simnmt.streaming.texts import PIECES_FILE, TOKENIZER_FILE, Pieces
 ENCODER_FILE = "encoder.json"
 VERSION = 1
 PRESET = "bert-base"
-_VOCABULARIES = (TOKENIZER_FILE, "vocab.txt", "vocab.json", "sentencepiece.bpe.model")
+_VOCABULARIES = (TOKENIZER_FILE, "vocab.txt")
 _AGAIN = "train again, or copy the folder again"
-_CLASSIFIER = "name a folder of a fine-tuned BERT, RoBERTa, CamemBERT or DistilBERT classifier"
+_CLASSIFIER = "name a folder of a fine-tuned BERT classifier"
 
 
 def load_encoder(model: str | os.PathLike[str]) -> EncoderWeights:
@@ -107,27 +106,23 @@ def random_weights(configuration: EncoderConfiguration, origin: str) -> EncoderW
     return EncoderWeights(configuration, resident, layer, origin=origin, random=True)
 
 
-_RENAMED = tuple(
-    (re.compile(theirs), ours)
-    for theirs, ours in (
-        (r"^(bert|roberta|distilbert)\.(encoder\.layer|transformer\.layer)\.", "layers."),
-        (r"^(bert|roberta|distilbert)\.embeddings\.", "embeddings."),
-        (r"\.(word|position)_embeddings\.weight$", r".\1"),
-        (r"\.token_type_embeddings\.weight$", ".type"),
-        (r"^embeddings\.LayerNorm", "embeddings.norm"),
-        (r"\.attention\.(self\.query|q_lin)\.", ".q."),
-        (r"\.attention\.(self\.key|k_lin)\.", ".k."),
-        (r"\.attention\.(self\.value|v_lin)\.", ".v."),
-        (r"\.attention\.(output\.dense|out_lin)\.", ".o."),
-        (r"\.(attention\.output\.LayerNorm|sa_layer_norm)\.", ".norm_attention."),
-        (r"\.(intermediate\.dense|ffn\.lin1)\.", ".ffn_in."),
-        (r"\.(output\.dense|ffn\.lin2)\.", ".ffn_out."),
-        (r"\.(output\.LayerNorm|output_layer_norm)\.", ".norm_ffn."),
-        (r"^(bert\.pooler\.dense|pre_classifier|classifier\.dense)\.", "head."),
-        (r"^classifier\.out_proj\.", "classifier."),
-    )
+_RENAMED = (
+    ("bert.encoder.layer.", "layers."),
+    ("bert.embeddings.", "embeddings."),
+    ("_embeddings.weight", ""),
+    ("embeddings.token_type", "embeddings.type"),
+    ("embeddings.LayerNorm", "embeddings.norm"),
+    ("attention.self.query", "q"),
+    ("attention.self.key", "k"),
+    ("attention.self.value", "v"),
+    ("attention.output.dense", "o"),
+    ("attention.output.LayerNorm", "norm_attention"),
+    ("intermediate.dense", "ffn_in"),
+    ("output.dense", "ffn_out"),
+    ("output.LayerNorm", "norm_ffn"),
+    ("bert.pooler.dense", "head"),
 )
-"""Names in `transformers` of BERT, RoBERTa, CamemBERT and DistilBERT, and ours, replaced in this order."""
+"""Parts of the names in `transformers`, and ours, replaced in this order."""
 
 
 def _load_hugging_face(path: Path) -> EncoderWeights:
@@ -171,42 +166,36 @@ def _load_hugging_face(path: Path) -> EncoderWeights:
     tensors = {}
     for name, tensor in model.state_dict().items():
         for theirs, ours in _RENAMED:
-            name = theirs.sub(ours, name)
+            name = name.replace(theirs, ours)
         if not name.endswith("_ids"):  # numbers of positions and types, kept as buffers
             tensors[name] = tensor.detach().float().contiguous()
-    if (types := tensors.pop("embeddings.type", None)) is not None:
-        if configuration.separator_token is None:  # all tokens are of the first type
-            tensors["embeddings.position"] = tensors["embeddings.position"] + types[0]
-        else:
-            tensors["embeddings.type"] = types[:2]
+    types = tensors.pop("embeddings.type")
+    if configuration.separator_token is None:  # all tokens are of the first type
+        tensors["embeddings.position"] = tensors["embeddings.position"] + types[0]
+    else:
+        tensors["embeddings.type"] = types[:2]
     check_encoder_tensors(configuration, tensors, path, matrices=True)
     return _encoder_of(configuration, tensors, os.fspath(path), files=files, label_names=names)
 
 
 def _configuration_of(config: Any, separator: int | None) -> EncoderConfiguration:
     """Return our form of a configuration of `transformers`; raises `StreamingError`, and `ValueError` for a field."""
-    kind = config.model_type
-    distil, roberta = kind == "distilbert", kind in ("roberta", "camembert")
-    if kind != "bert" and not distil and not roberta:
-        raise StreamingError(f"holds a model of type {kind}")
-    if getattr(config, "is_decoder", False) or getattr(config, "position_embedding_type", None) not in (None, "absolute"):
-        raise StreamingError("a decoder, or positions that are not absolute")
-    padding = config.pad_token_id or 0
-    offset = padding + 1 if roberta else 0
+    if config.model_type != "bert" or config.is_decoder:
+        raise StreamingError(f"holds a model of type {config.model_type}, or a decoder")
+    if getattr(config, "position_embedding_type", None) not in (None, "absolute"):
+        raise StreamingError("positions that are not absolute")
     fields = {
-        "kind": kind,
+        "kind": "bert",
         "layers": config.num_hidden_layers,
         "heads": config.num_attention_heads,
         "width": config.hidden_size,
-        "ffn": config.hidden_dim if distil else config.intermediate_size,
+        "ffn": config.intermediate_size,
         "vocabulary": config.vocab_size,
-        "positions": config.max_position_embeddings - offset,
+        "positions": config.max_position_embeddings,
         "classes": config.num_labels,
-        "activation": config.activation if distil else config.hidden_act,
-        "norm_epsilon": 1e-12 if distil else config.layer_norm_eps,
-        "head_activation": "relu" if distil else "tanh",
-        "padding_token": padding,
-        "separator_token": separator if kind == "bert" and config.type_vocab_size > 1 else None,
-        "position_offset": offset,
+        "activation": config.hidden_act,
+        "norm_epsilon": config.layer_norm_eps,
+        "padding_token": config.pad_token_id or 0,
+        "separator_token": separator if config.type_vocab_size > 1 else None,
     }
     return checked_dataclass(EncoderConfiguration, fields)

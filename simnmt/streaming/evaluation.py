@@ -34,11 +34,9 @@ class Evaluation:
     predicted: NDArray[np.int64]
     correct: NDArray[np.bool_]
     log_likelihood: NDArray[np.float64]
-    """Natural log of the probability of the right class."""
 
     @property
     def accuracy(self) -> float:
-        """Share of right answers."""
         return float(self.correct.mean())
 
     def agreement(self, other: Evaluation) -> float:

@@ -107,7 +107,6 @@ class PreloadBuffer:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all held records."""
         return sum(size_of(packed) for packed in self._held.values())
 
     def get(self, shard: Shard, bits: int) -> PackedWeights | None:
@@ -144,7 +143,6 @@ class LayerRun(NamedTuple):
     io_end_s: float
     bytes_read: int
     begin_s: float
-    """Begin of unpacking."""
     wait_s: float
     """The stall: how long the processor waited for the shards."""
     unpack_s: float
@@ -157,7 +155,6 @@ class Execution:
     """Measured times and logits of one execution of a plan."""
 
     logits: Tensor
-    """[batch, classes]"""
     layers: list[LayerRun]
     embed_s: float
     """Seconds of computing before the first layer."""
@@ -168,7 +165,6 @@ class Execution:
     """True if no page of the store's file was in memory before."""
 
     def total(self, name: str) -> Any:
-        """Return the sum of a quantity over all layers."""
         return sum(getattr(layer, name) for layer in self.layers)
 
     @property
@@ -178,7 +174,6 @@ class Execution:
         return Timeline(load_begin, load_end, begin, begin + (unpack + forward), stall, self.head_s, self.embed_s)
 
     def as_json(self) -> dict[str, Any]:
-        """Return all measured values except the logits."""
         layers = [layer._asdict() for layer in self.layers]
         sums = {"stall_s": self.total("wait_s"), "bytes_read": self.total("bytes_read"), "layers": layers}
         return {name: getattr(self, name) for name in ("latency_s", "embed_s", "head_s", "cold")} | sums
@@ -332,18 +327,15 @@ class EngagementSettings:
     preload_bytes: int
     """Capacity of the buffer between engagements."""
     length: int
-    """Padded tokens of the plans."""
     cache_bytes: int | None = None
     """Capacity of the buffer during the engagement; None for `preload_bytes`."""
     cold: bool = False
-    """True if the first turn finds an empty buffer."""
     pace_bytes_per_s: float | None = None
     threads: int = 1
     fills_deadline: bool = False
 
     @property
     def capacity_bytes(self) -> int:
-        """Capacity of the buffer during the engagement."""
         return max(self.preload_bytes, self.cache_bytes or 0)
 
 
@@ -359,7 +351,6 @@ class Turn:
     """Predicted with the true contents of the buffer."""
     execution: Execution
     kept_bytes: int
-    """Bytes in the buffer after the turn."""
 
 
 def run_engagement(

@@ -33,17 +33,14 @@ FULL = 32
 
 
 class LayerWeights(NamedTuple):
-    """The six weight matrices of one layer, float32; rows are outputs, as in torch."""
+    """The weight matrices of one layer, float32 [outputs, inputs]: four of width d, and those of the F neurons."""
 
     q: Tensor
     k: Tensor
     v: Tensor
     o: Tensor
-    """q, k, v and o: [d, d]."""
     ffn_in: Tensor
-    """[F, d]"""
     ffn_out: Tensor
-    """[d, F]"""
 
 
 def segment_rows(geometry: ShardGeometry) -> dict[str, int]:

@@ -32,7 +32,7 @@ from simnmt.streaming.errors import StoreError
 from simnmt.streaming.shards import FULL, GaussianFit, aligned_bytes, decode, layer_shards, quantise, record_size, segment_rows
 from simnmt.streaming.texts import PIECES_FILE, TOKENIZER_FILE, HuggingFaceTokenizer, Pieces
 
-VERSION = 3
+VERSION = 4
 INDEX, SHARDS, RESIDENT, BESIDE = "store.json", "shards.bin", "resident.safetensors", "beside"
 MOST_INDEX_BYTES = 256 << 20
 AGAIN = "shard the model again with simnmt sti shard"
@@ -50,7 +50,6 @@ class Record(NamedTuple):
     size: int
     outliers: int
     crc32: int
-    """Checksum of all bytes of the record."""
     squared_error: float
     """Sum of the squared rounding errors of all weights."""
 
@@ -62,7 +61,6 @@ class LayerIndex:
     fit: GaussianFit
     """Gaussian fit of the original weights (STI-03)."""
     outliers: tuple[Count, ...]
-    """Outliers of each slice."""
     crc32: tuple[tuple[Count, ...], ...]
     """Checksum of each record, by bits and slice."""
     squared_error: tuple[tuple[float, ...], ...]
@@ -77,19 +75,15 @@ class Index:
 
     version: Annotated[int, Field(ge=VERSION, le=VERSION)]
     fingerprint: str
-    """SHA-256 of the model: `EncoderWeights.fingerprint`."""
     configuration: EncoderConfiguration
     origin: str
-    """Name of the model."""
     random: bool
-    """True if the weights are random."""
     label_names: tuple[str, ...]
     """Names of the classes, in their order; empty if they have no names."""
     bits: tuple[int, ...]
     layers: tuple[LayerIndex, ...]
     resident_sha256: str
     beside: Mapping[Annotated[str, Field(pattern=r"^[\w.-]+$")], str]
-    """SHA-256 of the files in the folder `beside`."""
 
     @property
     def records(self) -> list[Record]:

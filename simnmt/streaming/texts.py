@@ -37,12 +37,10 @@ class Task:
 
     path: str
     texts: tuple[Text, ...]
-    """Pairs if the file has two columns of text."""
     labels: NDArray[np.int64]
     """Class of each example, an index into `label_names`."""
     label_names: tuple[str, ...]
     sha256: str
-    """Digest of the file."""
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -129,7 +127,6 @@ class Pieces:
         except RuntimeError:
             raise StreamingError("no sentencepiece model", path=PIECES_FILE, remedy="train or shard the model again") from None
         self.files: Mapping[str, bytes] = {PIECES_FILE: model}
-        """Contents of its files by name."""
         self.size: int = self._pieces.get_piece_size()
 
     def encode(self, texts: Sequence[Text], length: int) -> list[list[int]]:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -55,17 +55,12 @@ class ElasticRecipe:
     width: Positive = 96
     ffn: Positive = 192
     vocab: Annotated[int, Field(ge=8)] = 4000
-    """Most subwords."""
     positions: Annotated[int, Field(ge=2)] = 64
-    """Most tokens of a text; longer ones are cut."""
-    pooling: Literal["mean", "first"] = "mean"
-    """Mean over all tokens, or vector of the first token."""
     epochs: AboveZero | None = 7.0
     """Tuned on SST-2, where the dev accuracy rose no further; 18 epochs give the same test accuracy."""
     minutes: AboveZero | None = None
     """Minutes of training over all sessions; replaces `epochs`."""
     batch_tokens: Positive = 700
-    """Most tokens of a batch, with padding."""
     rate: AboveZero = 7e-4
     """Greatest learning rate; reached after the share `warmup`, then falls to 0 as half a cosine."""
     embedding_rate: AboveZero = 5.0
@@ -77,7 +72,6 @@ class ElasticRecipe:
     word_dropout: Share = 0.1
     """Share of tokens replaced by the unknown token."""
     smoothing: Share = 0.1
-    """Probability spread over all classes."""
     decay: Share = 0.01
     averaging: Share = 0.998
     """Decay of the running mean of the weights, which training keeps."""
@@ -155,7 +149,6 @@ class ElasticClassifier(nn.Module):
         return self._encoder.logits(hidden, mask)
 
     def exported(self) -> EncoderWeights:
-        """Return a copy of the weights."""
         resident = {name.replace("/", "."): tensor.detach().clone() for name, tensor in self.resident.items()}
         layers = []
         for layer in range(self.configuration.layers):
@@ -230,7 +223,6 @@ class ElasticLearner(Learner):
         return whole + 0.5 * (part + taught)
 
     def stepped(self, step: int) -> None:
-        """Move the running mean of the weights."""
         keep = min(self.recipe.averaging, (1 + step) / (10 + step))
         for mean, now in zip(self.mean.parameters(), self.model.parameters(), strict=True):
             mean.lerp_(now, 1.0 - keep)
@@ -288,8 +280,8 @@ def train_encoder(
             classes=len(task.label_names),
             norm="pre",
             norm_epsilon=1e-5,
-            pooling=recipe.pooling,
-            head_activation=None,
+            pooling="mean",
+            head=False,
         )
         tokens, judged_tokens = (pieces.encode(examples.texts, recipe.positions) for examples in (task, judged))
         learner = ElasticLearner(configuration, recipe, where, task, tokens, None if dev is None else (dev, judged_tokens))

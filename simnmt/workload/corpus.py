@@ -31,7 +31,7 @@ from simnmt.workload.text_lines import TextLines
 def text_pairs(files: Sequence[Path], keys: tuple[str, str] | None, *, kept: bool = False) -> Iterator[tuple[str, str]]:
     """Yield (source, target) of each pair in two text files, in one file of two columns, or in JSON Lines under `keys`.
 
-    `kept`: whether the caller keeps the lines in memory. Raises `CorpusError` if the files cannot be read or do not pair.
+    `kept`: as of `TextLines`. Raises `CorpusError` if the files cannot be read or do not pair.
     """
     lines = [TextLines(file, kept=kept) for file in files]
     if len(files) == 2:
@@ -64,8 +64,7 @@ def _of_columns(lines: TextLines) -> Iterator[tuple[str, str]]:
 def json_pairs(lines: TextLines, src_key: str, tgt_key: str) -> Iterator[tuple[str, str]]:
     """Yield (source, target) of each row, one JSON object per line; blank lines and other keys are ignored.
 
-    The keys are looked up in the object under `translation`, if the row has one as in the rows of Hugging Face, else in the
-    row. Raises `CorpusError` with the line for a line that is no JSON object, and for a key without a text.
+    The keys may stand under `translation`, as in the rows of Hugging Face. Raises `CorpusError` for a line without two texts.
     """
     for line in lines:
         if not line.strip():
@@ -92,8 +91,7 @@ def json_pairs(lines: TextLines, src_key: str, tgt_key: str) -> Iterator[tuple[s
 MAX_WORDS = 200
 """Most words of a side, by default."""
 MAX_RATIO, RATIO_COUNTS_ABOVE = 3.0, 5
-"""Greatest ratio of the longer to the shorter side for `cnmt`, and the words of the longer side above which it counts: correct
-short phrases differ more."""
+"""Greatest ratio of the sides for `cnmt`, and the words of the longer one above which it counts: short phrases differ more."""
 WARNED_SHARE = 0.05
 """Share of dropped pairs above which a user is warned."""
 _PER_WORD = {"word": 1, "mixed": 1, "char": 5}
@@ -118,10 +116,7 @@ FilterName = Literal["cnmt", "none", "ratio"]
 
 
 def filter_named(name: str) -> str | RatioFilter:
-    """Return the filter of a name; `ratio:max_ratio=1.5,max_len=80` sets the parameters of `ratio`.
-
-    Raises `CorpusError` for an unknown name or parameter, and for a parameter out of bounds.
-    """
+    """Return the filter of a name; `ratio:max_ratio=1.5,max_len=80` sets parameters. Raises `CorpusError`."""
     kind, _, given = name.partition(":")
     if name in ("cnmt", "none"):
         return name

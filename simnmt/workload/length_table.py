@@ -140,8 +140,7 @@ class LengthTable:
         """Return the table in other units, with `src` and `tgt` of their tokens per token of this table on average.
 
         Each pair's lengths are multiplied and split between the whole numbers below and above, so that the total of each side
-        is kept to within half a token, without random draws. No length falls below 1. The result lacks the spread of sentences
-        that have the same number of words and different numbers of pieces. `source` records the conversion.
+        is kept to within half a token, without random draws. No length falls below 1. `source` records the conversion.
         """
         text = self.counting("none")  # only tokens of text are multiplied, not the end of the sentence
         src_low, src_up = _split(text.src_len, src, text.count)

@@ -204,10 +204,7 @@ Factors = Annotated[
 
 
 class Fertility(Configuration):
-    """Mean tokens of the device profiles' unit per token of the workload's unit.
-
-    Profiles with several units need a number for each: `src: {subword: 1.3, char: 4.8}`.
-    """
+    """Mean tokens of the device profiles' unit, or of each such unit by name, per token of the workload's unit."""
 
     src: Factors | None = None
     """Fertility of the source side; left out if both units are the same."""

@@ -16,14 +16,13 @@ import pytest
 from simnmt.calibrate import parts as parts_room
 from simnmt.calibrate.calibration import measure
 from simnmt.calibrate.energy import EnergyMeter
-from simnmt.calibrate.fits import fit_grid
 from simnmt.calibrate.harness import rounds
 from simnmt.calibrate.parts import Bench
 from simnmt.calibrate.parts import energy as energy_part
 from simnmt.calibrate.parts import model_memory as memory_part
 from simnmt.calibrate.parts.corrections import fit_padding, fit_sources, padding_cases, source_cases
 from simnmt.calibrate.parts.step import fit as fit_steps
-from simnmt.calibrate.parts.step import gap_overheads
+from simnmt.calibrate.parts.step import fit_grid, gap_overheads
 from simnmt.calibrate.settings import Settings
 from simnmt.nmt.checkpoint import save_checkpoint
 from simnmt.nmt.engine import load_engine

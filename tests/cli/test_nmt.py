@@ -51,7 +51,7 @@ def test_a_training_says_what_came_of_it_and_goes_on_when_told_again(here: Path,
     first = train("--steps", "4", "--out", "told")
     assert (first.status, first.err) == (0, "")
     assert first.out.startswith("trained on 260 pairs: 4 steps, ")
-    assert "on 20 held-out pairs, greedy: BLEU " in first.out and "BLEU nrefs:1|case:mixed|" in first.out
+    assert "\non 20 held-out pairs, beam 1: perplexity " in first.out
     assert first.out.endswith("\nmodel: told\n")
     more = json.loads(train("--steps", "6", "--out", "told", "--beam", "2", "--json").out)
     assert (more["training"]["steps"], more["training"]["sessions"], more["result"]["beam"]) == (6, 2, 2)

@@ -12,7 +12,7 @@ import pytest
 import simnmt
 from simnmt.cli.scenarios import format_answer
 from simnmt.experiment import capacity
-from simnmt.experiment.trial import probability_met
+from simnmt.experiment.certainty import probability_met
 from simnmt.report.study_pages import render_plan
 from simnmt.scenario.errors import ScenarioError
 from tests.campaigns.harness import deep
@@ -151,6 +151,8 @@ def test_the_least_number_of_boxes_is_that_of_theory(shared: dict[str, Any]) -> 
     plan = simnmt.plan(shared, "mean_ms<=22", rate=200.0)
     assert len(plan.candidates) == 6 and plan.choice.choice == {"devices.cloud.count": 3}
     assert plan.choice.servers == 3 and plan.runner_up.servers == 4 and plan.is_sure
+    with pytest.raises(simnmt.InputError):
+        simnmt.plan(shared, "mean_ms<=22", rate=1e8)  # at once, since no device can have so many boxes
     assert plan.scenario.slo == {"mean_ms": 22.0}, "so a run of the choice is judged by the same level"
 
 
@@ -281,8 +283,3 @@ def test_a_key_that_no_deployment_has_is_refused_with_its_text(text: str) -> Non
 def test_a_wrong_argument_of_python_is_refused(slip: dict[str, Any]) -> None:
     with pytest.raises(simnmt.InputError, match=next(iter(slip))):
         least(**slip)
-
-
-def test_a_rate_for_more_boxes_than_a_device_can_have_is_refused_at_once(shared: dict[str, Any]) -> None:
-    with pytest.raises(simnmt.InputError):
-        simnmt.plan(shared, "mean_ms<=18", rate=1e8)

@@ -32,13 +32,13 @@ def poisson(rate_rps: float, **others: Any) -> dict[str, Any]:
     return workload({"kind": "poisson", "rate_rps": rate_rps}, **others)
 
 
-def replay(scenario: dict[str, Any], url: str, requests: int, replications: int = 1, **settings: Any) -> simnmt.api.Run:
+def replay(scenario: dict[str, Any], url: str, requests: int, replications: int = 1, **settings: Any) -> simnmt.Run:
     out = settings.pop("out", None)
     overrides = ["fit.inferences=0", f"requests={requests}", f"replications={replications}"]
     return simnmt.api.replay(simnmt.Scenario(scenario, overrides), ReplaySettings(url, **settings), out=out)
 
 
-def columns(result: simnmt.api.Run) -> dict[str, Any]:
+def columns(result: simnmt.Run) -> dict[str, Any]:
     (cell,) = result.cells
     (log,) = cell.logs.values()
     return dict(log)

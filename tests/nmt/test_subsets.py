@@ -27,7 +27,6 @@ from simnmt.nmt.search import BeamSearch, GreedySearch, Search
 from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet, save_clusters
 from simnmt.nmt.vocabulary.restricted_vocabulary import (
-    ClusteredColumns,
     RestrictedVocabulary,
     SubsetAccount,
     clustered,
@@ -67,7 +66,7 @@ class Scattered(SubsetOutput):
     """As the paper has it: products among all columns, minus infinity elsewhere, then softmax and search."""
 
     def project(self, hidden: Tensor, best: int) -> Best:
-        columns = self._subset.columns(hidden)
+        columns = self.columns(hidden)
         products = gathered_products(self._weight, hidden, columns)
         logits = scatter(products, columns, self._model.vocab, self._model.bias)
         self._banned.ban(logits)
@@ -193,32 +192,33 @@ def test_greedy_search_differs_from_dense_exactly_in_sentences_with_a_miss(narro
     alone = sources(GRU, LENGTHS * 4, seed=6)[0]
     dense, audited, account = dense_and_audited(clustered(narrow), alone)
     missed = [0] * len(alone)
-    for (sentence,), misses in zip(account.keys, account.missed, strict=True):
-        missed[sentence] += misses
+    for step in account.steps:
+        missed[step.keys[0]] += step.missed
     same = [one.tokens == other.tokens for one, other in zip(dense.hypotheses, audited.hypotheses, strict=True)]
     assert same == [not misses for misses in missed]
     assert 0 < sum(same) < len(alone)
-    assert account.miss_rate == sum(missed) / sum(account.rows)
+    assert account.miss_rate == sum(missed) / len(account.steps)
 
 
-def test_the_account_records_the_union_of_the_active_sentences(narrow: ClusterSet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_account_records_the_union_of_the_active_sentences(narrow: ClusterSet) -> None:
     """FVP-06: against a union by hand, step by step; sentences that are done are left out, and columns then shrink."""
-    alone, seen = sources(GRU, [3, 6, 12], seed=6)[0], list[set[int]]()
-    columns = ClusteredColumns.columns
+    alone, seen, part = sources(GRU, [3, 6, 12], seed=6)[0], list[set[int]](), clustered(narrow)
+    assert part.by_context is not None
 
-    def watched(self: ClusteredColumns, hidden: torch.Tensor) -> torch.Tensor:
+    def watched(hidden: torch.Tensor) -> torch.Tensor:
         apart = ((hidden[:, None, :] - narrow.centroids.points).double() ** 2).sum(dim=2)
         seen.append({token for cluster in apart.argmin(dim=1).tolist() for token in narrow.sets.of(cluster).tolist()})
-        active = columns(self, hidden)
+        active = part.by_context(hidden)
         assert active.tolist() == sorted(seen[-1])
         return active
 
-    monkeypatch.setattr(ClusteredColumns, "columns", watched)
-    account = decode(lively("gru"), alone, mini(3), output=Output(vocabulary=clustered(narrow)), max_len=30).subset
+    output = Output(vocabulary=replace(part, by_context=watched))
+    account = decode(lively("gru"), alone, mini(3), output=output, max_len=30).subset
     assert account is not None
-    assert account.columns == [len(union) for union in seen]
+    assert [step.columns for step in account.steps] == [len(union) for union in seen]
     assert account.share.tolist() == [len(union) / VOCAB for union in seen]
-    assert account.rows == [len(keys) for keys in account.keys] and account.rows[0] == 3 and account.rows[-1] == 1
+    rows = [step.rows for step in account.steps]
+    assert rows == [len(step.keys) for step in account.steps] and (rows[0], rows[-1]) == (3, 1)
 
 
 @pytest.fixture

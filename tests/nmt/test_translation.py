@@ -102,14 +102,13 @@ SOURCE = ["▁Mon", "sieur", "▁", "K", "owalski", ",", "▁et", "▁", "☃", 
         (["▁", 2], "Kowalski", 1),  # a bare blank opens its word
         (["▁", 3, 4], "Kowalski", 2),  # neighbours of one word give it once
         (["▁", 4, "▁", 4], "Kowalski Kowalski", 2),  # separate tokens give it twice
-        (["▁snow", 8, "▁ball"], "snow☃ ball", 1),  # inside a word the piece is copied
-        (["▁", 8, "ball"], "☃ball", 1),  # before a word too
+        (["▁snow", 8, "▁ball"], "snow☃ ball", 1),  # a sign is no letter
         (["▁the", "▁", 10, "▁end"], "the ⁇ end", 0),  # the end of the source replaces nothing
         ([8], "☃", 1),  # alone
         (["▁", 5], "Kowalski", 1),  # punctuation belongs to its word
         (["▁", 0, 3], "Monsieur Kowalski", 2),  # neighbours of two words have a blank between them
         (["▁(", 3, 10, 0, ")"], "(Kowalski ⁇ Monsieur)", 2),  # and none towards punctuation
-        (["▁snow", 3, 0, "▁ball"], "snowKMon ball", 2),  # inside a word there is none
+        (["▁snow", 3, 0, "ball"], "snow Kowalski Monsieur ball", 2),  # nor does one join letters beside it
     ],
 )
 def test_sharp_01_an_unknown_token_becomes_the_word_attended_to(pieces: list[str | int], text: str, replaced: int) -> None:

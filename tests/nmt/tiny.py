@@ -29,7 +29,6 @@ from simnmt.nmt.step_model import pad
 VOCAB = 50
 BILSTM = RecurrentArchitecture(kind="bilstm", layers=2, hidden=16, embedding=12, src_vocab=VOCAB, tgt_vocab=VOCAB)
 GRU = RecurrentArchitecture(kind="gru", layers=1, hidden=16, embedding=12, src_vocab=VOCAB, tgt_vocab=VOCAB)
-BLIND = RecurrentArchitecture(kind="gru", layers=1, hidden=16, embedding=12, src_vocab=VOCAB, tgt_vocab=VOCAB, attention="none")
 MARIAN = TransformerArchitecture(
     kind="transformer",
     encoder_layers=2,
@@ -60,7 +59,6 @@ SHARP = AttentionalArchitecture(
 ARCHITECTURES: dict[str, Architecture] = {
     "bilstm": BILSTM,
     "gru": GRU,
-    "blind": BLIND,
     "marian": MARIAN,
     "own tokens": OWN_TOKENS,
     "sharp": SHARP,

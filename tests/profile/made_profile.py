@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from simnmt.calibrate.fits import fit_grid
+from simnmt.calibrate.parts.step import fit_grid
 from simnmt.profile.blocks import EncoderBlock, StepBlock
 from simnmt.profile.cost import CostTable
 from simnmt.profile.execution_fit import cell_samples, fit_execution

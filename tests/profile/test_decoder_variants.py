@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from simnmt.profile.blocks import ProfileError
@@ -14,11 +12,8 @@ from simnmt.profile.profile_variant import as_calibrated, with_decoder
 from tests.profile.made_decoder import (
     BATCHES,
     BEAMS_BY_FUSED,
-    BOTH,
     EVERYTHING,
     FUSED,
-    INT16,
-    MERGED,
     PLAIN,
     decoder_block,
     profile,
@@ -127,18 +122,6 @@ def test_frequent_words_that_are_not_named_are_those_measured_where_there_is_one
         with_decoder(of_500_candidates(), frequent)
     with pytest.raises(ProfileError):
         with_decoder(of_500_candidates(few), DecoderSettings(embeddings="frequent", frequent_words=3_000))
-
-
-REFUSED: dict[str, tuple[dict[str, Any] | None, DecoderSettings]] = {
-    "no block": (None, FUSED),
-    "a beam that was not measured": (decoder_block(), DecoderSettings(beam=3, fused=True)),
-    "another number of kept embeddings": (
-        decoder_block([PLAIN, DecoderSettings(embeddings="frequent")]),
-        DecoderSettings(embeddings="frequent", frequent_words=500),
-    ),
-    "a combination whose options were measured alone": (decoder_block([PLAIN, INT16, MERGED]), BOTH),
-    "batches alone": (decoder_block(batches=(8, 32)), FUSED),
-}
 
 
 @pytest.mark.parametrize(

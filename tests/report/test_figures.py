@@ -11,7 +11,6 @@ import pytest
 
 from simnmt.report.charts import pack
 from simnmt.report.figures import (
-    MOST_SITES,
     PLANE_REQUESTS,
     RTT_POINTS,
     SPANS,
@@ -26,7 +25,7 @@ from simnmt.results.live_log import OUTCOMES
 from simnmt.results.requests import RequestLog
 from simnmt.results.summary import Device
 
-from .conftest import HOSTILE, make_mix, view_of, with_log
+from .conftest import view_of, with_log
 
 
 def named(chart: Any) -> dict[str, Any]:
@@ -46,24 +45,6 @@ def test_a_handful_of_requests_is_enough(result: Any, requests: int) -> None:
     cell = result.cells[0]
     few = replace(cell, logs={name: RequestLog(log.columns, slice(requests)) for name, log in cell.logs.items()})
     assert pack(run_panels(replace(result, cells=[few]), few))
-
-
-def test_the_sites_of_a_mix_are_points_with_whiskers_for_each_policy_and_the_slowest_are_shown() -> None:
-    def drawn(mix: Any) -> Any:
-        return {panel.name: panel for panel in run_panels(mix, mix.cells[0])}["sites"].chart
-
-    mix = make_mix(requests=300)
-    row = next(row for row in mix.summary_rows if row["site"] == "berlin" and row["policy"] == "cnmt")
-    mark = named(drawn(mix))["cnmt"]
-    assert (mark.x[0], mark.low[0], mark.high[0]) == pytest.approx(
-        [1e3 * row[f"p95_latency_s{end}"] for end in ("", "_low", "_high")]
-    )
-    assert [round(place) for place in mark.y] == [0, 1] and HOSTILE not in str(drawn(mix).figure())
-    row["unstable"] = "cloud: load 1.30"
-    assert len(named(drawn(mix))["cnmt"].x) == 1 and "cnmt" in drawn(mix).reading
-    many = make_mix(tuple(f"site-{number}" for number in range(MOST_SITES + 9)), requests=300)
-    next(row for row in many.summary_rows if row["site"] == f"site-{MOST_SITES + 8}")["p95_latency_s"] *= 2.0
-    assert len(drawn(many).marks[0].x) == MOST_SITES and "site-38" in drawn(many).y.ticks.values()
 
 
 def test_parts_are_milliseconds_of_the_rows_and_only_of_policies_with_a_row(result: Any) -> None:

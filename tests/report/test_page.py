@@ -63,7 +63,7 @@ def test_the_page_of_a_mix_shows_all_requests_and_then_its_sites_and_its_workloa
     assert of_sites.count("<tr data-row=") == of_workloads.count("<tr data-row=") == 2 * 5
     assert of_sites.count(">kept<") == of_sites.count(">missed<") == 5
     assert page.split('data-table="policies"')[1].split("</table>")[0].count("<tr data-row=") == 5
-    assert re.findall(r'data-figure="([^"]+)"', page) == ["latency", "parts", "sites"], "neither one line nor one plane is all"
+    assert re.findall(r'data-figure="([^"]+)"', page) == ["latency", "parts"], "neither one line nor one plane is all"
     named = re.findall(r"<dt>(Lengths|RTT|Devices) of (.*?)</dt>", page)
     assert [kind for kind, _ in named] == ["Lengths"] * 2 + ["RTT"] * 2 + ["Devices"] * 4
     assert ("RTT", "n at berlin") in named and ("Devices", "news at berlin") in named

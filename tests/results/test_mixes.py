@@ -130,7 +130,6 @@ def test_a_mix_is_written_and_read_again_with_its_sites_and_workloads(tmp_path: 
     assert titles[:2] == ["RTT of today at berlin", "RTT of today at branches, the first of 2"]
     assert "Devices of de-en at rome" in titles and "Devices of fr-en at rome" not in titles
     assert not [row for row in loaded.fits if row["site"] == "rome"], "it has no device of its own"
-    assert loaded.figure("sites").data[0].name == "edge"
 
 
 def test_runs_are_unpaired_if_the_rate_of_a_workload_gives_another_one_more_requests() -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from simnmt.base.removed import removed_key_remedy
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.document import apply_overrides, parse_document
 from simnmt.scenario.errors import ScenarioError
@@ -98,26 +97,6 @@ def test_a_slip_is_answered_by_the_known_names(text: str, remedy: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         open_source({**WHOLE, **parse_document(text).data})
     assert remedy in caught.value.lines[0]
-
-
-@pytest.mark.parametrize(
-    ("text", "place", "value"),
-    [
-        ("workloads: {w: {lengths: {request_log: x.csv}}}", "workloads.w.lengths", {"request_log": "x.csv"}),
-        (f"workloads: {{w: {{lengths: {{{LENGTHS}, expect_ratio: 1}}}}}}", "workloads.w.lengths.expect_ratio", 1),
-        (f"workloads: {{w: {{lengths: {{{LENGTHS}, filter: paracrawl}}}}}}", "workloads.w.lengths.filter", "paracrawl"),
-        ("policies: {cnmt: {transfer_estimate: probing}}", "policies.cnmt.transfer_estimate", "probing"),
-        ("networks: {n: {rtt: x, loss: {}}}", "networks.n.loss", {}),
-        ("late_answers: {timeout_ms: 9, hedge_after_ms: 5}", "late_answers.hedge_after_ms", 5),
-        ("carbon_intensity: 380", "carbon_intensity", 380),
-        ("load_sweeps: {}", "load_sweeps", {}),
-        ("policies: {cnmt: {minimises: energy}}", "policies.cnmt.minimises", "energy"),
-    ],
-)
-def test_a_removed_key_is_refused_with_what_replaces_it(text: str, place: str, value: object) -> None:
-    (line,) = faults(text)
-    remedy = removed_key_remedy(place.split("."), value)
-    assert f": {place}: removed (" in line and remedy is not None and remedy in line
 
 
 def test_faults_stand_in_the_order_of_the_file_and_ten_are_shown() -> None:

@@ -71,6 +71,7 @@ def test_a_site_has_its_parts_and_those_of_the_scenario(scenario: ScenarioConfig
     assert berlin.devices == scenario.devices
     assert [branch.devices["gateway"].workers, branch.devices["server"]] == [2, scenario.devices["server"]]
     assert not berlin.sites
+    assert [scenario.nodes_of("de-en"), scenario.nodes_of("fr-en")] == [30 + 20 + 3 * 20, 5 + 3 * 5]
 
 
 def test_a_site_without_a_first_device_sends_everything_to_the_device_behind(scenario: ScenarioConfiguration) -> None:
@@ -91,11 +92,6 @@ def test_each_of_a_count_of_sites_draws_its_line_by_the_seed(scenario: ScenarioC
     assert not {*drawn_ms("seed=2")} & {*means_ms}
     wider_ms = drawn_ms("sites.branches.networks.today.rtt_mean_ms.scale=80")
     assert wider_ms == pytest.approx([2 * mean_ms for mean_ms in means_ms])
-
-
-def test_the_end_nodes_of_all_sites_are_counted(scenario: ScenarioConfiguration) -> None:
-    assert scenario.nodes_of("de-en") == 30 + 20 + 3 * 20
-    assert scenario.nodes_of("fr-en") == 5 + 3 * 5
 
 
 def test_the_first_device_and_networks_may_stand_at_the_sites_alone(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def made_weights(layers: int = 3, heads: int = 4, width: int = 16, ffn: int = 32
     """A pre-norm classifier of two classes with random weights, the mean over its tokens classified."""
     options = {"vocabulary": 50, "positions": 40, "classes": 2, "norm": "pre", "activation": "relu", "pooling": "mean"}
     configuration = EncoderConfiguration(
-        kind="elastic", layers=layers, heads=heads, width=width, ffn=ffn, head_activation=None, **(options | told)
+        kind="elastic", layers=layers, heads=heads, width=width, ffn=ffn, head=False, **(options | told)
     )
     drawn = torch.Generator().manual_seed(seed)
     resident = random_resident(configuration, drawn)

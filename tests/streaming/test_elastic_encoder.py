@@ -20,7 +20,7 @@ LAYERS, SLICES = 3, 4
 def made(pooling: Literal["mean", "first"] = "mean") -> ElasticClassifier:
     """A model of ours whose every number is random, biases and norms too."""
     told = EncoderConfiguration(
-        "elastic", LAYERS, SLICES, 32, 64, 50, 16, 3, norm="pre", norm_epsilon=1e-5, pooling=pooling, head_activation=None
+        "elastic", LAYERS, SLICES, 32, 64, 50, 16, 3, norm="pre", norm_epsilon=1e-5, pooling=pooling, head=False
     )
     with torch.random.fork_rng([]):
         torch.manual_seed(7)

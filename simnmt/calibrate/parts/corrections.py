@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from simnmt.calibrate.fits import fit_overhead
 from simnmt.calibrate.harness import Case, counted, nothing
 from simnmt.calibrate.parts import STEP_SRC_LEN, Bench, Blocks, Cases, Part
+from simnmt.calibrate.parts.step import fit_overhead
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.nmt.engine import Work
 from simnmt.policies import CNmt

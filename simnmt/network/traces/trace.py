@@ -91,15 +91,9 @@ def mend(
 ) -> Trace:
     """Return the trace of samples in any order: sorted, one sample per time, the value before a lost sample held over it.
 
-    Lost samples before the first that arrived are dropped and counted. Each repair becomes a remark; times are rounded to
-    microseconds. Raises `TraceError` if no sample arrived.
-
-    Args:
-        quantity, kind, source, lost_before: as in `Trace`.
-        time_s: shape (samples,), on the tool's own clock; finite.
-        value: shape (samples,), seconds or bit/s; NaN where the sample was lost.
-        remarks: those of the reader.
-        path: the file, for an error.
+    `time_s`, on the tool's clock, and `value`, NaN for a lost sample, have the shape (samples,). Lost samples before the first
+    that arrived are dropped and counted. Each repair follows the `remarks` of the reader; times are rounded to microseconds.
+    Raises `TraceError`, with the path, if no sample arrived.
     """
     notes = list(remarks)
     least, most = (1e-9, RttSeries.most) if quantity == "rtt" else (1.0, BandwidthSeries.most)
@@ -161,14 +155,9 @@ def resample(trace: Trace, duration_s: float, seed: int, block_s: float | None =
     """Draw a trace of random blocks of another: the stationary block bootstrap of Politis and Romano (1994).
 
     A block is continued at the start of the trace where the trace ends. Quantiles, losses and the dependence of neighbours
-    within a block are those of the trace; changes slower than a block are not. Traces of one length and one seed are drawn
-    from the same places.
-
-    Args:
-        trace: a trace, whose samples are taken to be evenly spaced.
-        duration_s: length of the drawn trace.
-        seed: seed of the random numbers.
-        block_s: mean length of a block, geometrically distributed; None: a twentieth of the trace.
+    within a block are those of the trace, whose samples are taken to be evenly spaced; changes slower than a block are not.
+    Traces of one length and one seed are drawn from the same places. The length of a block is geometrically distributed, with
+    the mean `block_s`; None: a twentieth of the trace.
     """
     step_s = trace.duration_s / len(trace.value)
     samples = duration_s / step_s

@@ -230,15 +230,11 @@ def score(translator: Translator, heldout: Sequence[Pair], progress: Callable[[f
 def format_summary(account: Mapping[str, Any], out: Path) -> str:
     """Format the training.json of a training: its duration, and the quality of its model, which is in `out`."""
     data, done, result = account["data"], account["training"], account["result"]
-    manner = "greedy" if result["beam"] == 1 else f"beam {result['beam']}"
     lines = [
         f"trained on {data['train']:,} pairs: {done['steps']:,} steps, {done['examples'] / data['train']:.2f} epochs, "
         f"{done['seconds']:,.0f} s",
-        f"best after {result['step']:,} steps: perplexity {result['dev_perplexity']:.2f} on {data['dev']:,} pairs",
-        f"on {result['pairs']:,} held-out pairs, {manner}: BLEU {result['bleu']:.1f}, chrF {result['chrf']:.1f} "
-        f"({result['sentences_per_s']:,.0f} sentences/s)",
-        f"  BLEU {result['bleu_signature']}",
-        f"  chrF {result['chrf_signature']}",
+        f"on {result['pairs']:,} held-out pairs, beam {result['beam']}: perplexity {result['dev_perplexity']:.2f}, "
+        f"BLEU {result['bleu']:.1f}, chrF {result['chrf']:.1f} ({result['sentences_per_s']:,.0f} sentences/s)",
         *(f"  {sample['source']} => {sample['translation']}" for sample in result["samples"][:3]),
         f"model: {out}",
     ]

@@ -28,7 +28,6 @@ class BundleFile(NamedTuple):
     """The content of a bundle's file."""
 
     kind: str
-    """clusters or candidates."""
     note: dict[str, Any]
     """Facts beside the tensors, as JSON: the `fingerprint` of the model, and others that depend on the kind."""
     tensors: dict[str, Tensor]
@@ -69,7 +68,6 @@ def read_bundle(
 
 
 def _sha256(kind: str, note: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    """Return the digest of all content."""
     digest = hashlib.sha256(json.dumps([VERSION, kind, note], sort_keys=True).encode())
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()

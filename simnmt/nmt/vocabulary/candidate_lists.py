@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from simnmt.nmt.translation import Translator
 
 KIND = "candidates"
-"""The kind of these bundles."""
 CANDIDATES = 20
 """Default number of target tokens per source token (SHARP-02)."""
 _ARRAYS = ("starts", "columns", "always")
@@ -41,7 +40,6 @@ class CandidateLists:
     always: NDArray[np.int32]
     """Target tokens that are candidates of every sentence, ascending: end mark, unknown, and further requested ones."""
     vocab: int
-    """Target tokens of the vocabulary."""
     pairs: int | None = None
     """Sentence pairs from which the lists were learnt; None if they were not learnt."""
 

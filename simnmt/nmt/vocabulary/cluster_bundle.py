@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from simnmt.nmt.translation import Translator
 
 KIND = "clusters"
-"""The kind of these bundles."""
 
 
 def active_sets(labels: Tensor, top: Tensor, clusters: int, always: Iterable[int], *, vocab: int) -> ColumnSets:

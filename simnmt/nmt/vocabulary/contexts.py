@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,7 +39,6 @@ class Contexts:
     top: Tensor
     """int32 [n, K]: the likeliest tokens, the best first, of equals the lowest; without padding, which is never chosen."""
     sentence: Tensor
-    """int32 [n]: the index of the source."""
     emitted: Tensor
     """int32, ascending: the tokens that decoding wrote, the end included."""
     sentences: int
@@ -120,8 +118,6 @@ def collect(
     return Contexts(hidden, tokens, sentence, torch.tensor(emitted, dtype=torch.int32), len(sources), beam)
 
 
-ROUNDS = 20
-"""Most rounds in which all empty clusters are started again; two or three are usual."""
 _PIECE, _ROWS = 1 << 24, 1 << 14
 """Most scores of points with centroids in memory, and most points of which differences are in memory."""
 
@@ -148,51 +144,27 @@ class Clustering:
 def cluster(contexts: Contexts | Tensor, clusters: int, *, seed: int, iterations: int = ITERATIONS) -> Clustering:
     """Cluster contexts by k-means in Euclidean distance, from `clusters` contexts drawn at random with `seed` (FVP-03).
 
-    scikit-learn runs on one thread, since with more threads its sums depend on their timing. An empty cluster starts again at
-    the context farthest from its centroid. The same seed gives the same clusters. Raises `NmtError` for fewer different
-    contexts than clusters.
+    scikit-learn runs on one thread, since with more threads its sums depend on their timing: the same seed gives the same
+    clusters. It starts an empty cluster again at a far context; one that is empty at the end is left out. Raises `NmtError`
+    for fewer contexts than clusters.
     """
     points = contexts if isinstance(contexts, Tensor) else contexts.hidden
     if len(points) < clusters:
-        raise _too_few(clusters)
-    centroids, labels = _without_empty(points, _by_sklearn(points, clusters, seed, iterations))
-    inertia = float(_distances(points, centroids, labels).double().sum())
+        what = f"too few contexts for {clusters:,} clusters"
+        raise NmtError(what, remedy="give more text, or ask for fewer clusters")
+    kmeans = need("sklearn.cluster").KMeans(
+        clusters, init="random", n_init=1, max_iter=iterations, tol=0.0, random_state=seed, copy_x=True
+    )
+    with need("threadpoolctl").threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", need("sklearn.exceptions").ConvergenceWarning)  # fewer different points than clusters
+        centroids = torch.from_numpy(kmeans.fit(points.numpy()).cluster_centers_)
+    used, labels = torch.unique(assign(points, Centroids.of(centroids)), return_inverse=True)
+    centroids = centroids[used]
+    parts = zip(torch.split(points, _ROWS), torch.split(labels, _ROWS), strict=True)
+    inertia = sum(float((part - centroids[nearest]).square().sum(dtype=torch.float64)) for part, nearest in parts)
     return Clustering(centroids, labels, inertia, iterations, seed)
 
 
 def assign(points: Tensor, centroids: Centroids) -> Tensor:
     """Return the nearest centroid of each point, int64 [n], with a bounded number of scores in memory (FVP-05)."""
     return torch.cat([centroids.nearest(part) for part in torch.split(points, max(1, _PIECE // len(centroids)))])
-
-
-def _by_sklearn(points: Tensor, clusters: int, seed: int, iterations: int) -> Tensor:
-    kmeans = need("sklearn.cluster").KMeans(
-        clusters, init="random", n_init=1, max_iter=iterations, tol=0.0, random_state=seed, copy_x=True
-    )
-    with need("threadpoolctl").threadpool_limits(1), warnings.catch_warnings():
-        # It warns of empty clusters, which are started again below.
-        warnings.simplefilter("ignore", need("sklearn.exceptions").ConvergenceWarning)
-        centers: Any = kmeans.fit(points.numpy()).cluster_centers_
-    return torch.from_numpy(centers)
-
-
-def _without_empty(points: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the centroids with empty clusters started again at the farthest points, and the labels of all points."""
-    for _ in range(ROUNDS):
-        labels = assign(points, Centroids.of(centroids))
-        empty = (torch.bincount(labels, minlength=len(centroids)) == 0).nonzero()[:, 0]
-        if not len(empty):
-            return centroids, labels
-        farthest = _distances(points, centroids, labels).topk(len(empty)).indices
-        centroids = centroids.index_copy(0, empty, points[farthest])
-    raise _too_few(len(centroids))
-
-
-def _distances(points: Tensor, centroids: Tensor, labels: Tensor) -> Tensor:
-    """Return the squared distance of each point from its centroid, float32 [n]."""
-    parts = zip(torch.split(points, _ROWS), torch.split(labels, _ROWS), strict=True)
-    return torch.cat([(part - centroids[nearest]).square().sum(1) for part, nearest in parts])
-
-
-def _too_few(clusters: int) -> NmtError:
-    return NmtError(f"too few different contexts for {clusters:,} clusters", remedy="give more text, or ask for fewer clusters")

@@ -1,7 +1,7 @@
-"""A restricted vocabulary of a decoder: how its active columns are chosen, multiplied and counted.
+"""A restricted vocabulary of a decoder: how its active columns are chosen and counted.
 
 The columns of a step come from the clusters of its rows (FVP-05, FVP-06) or from the candidate lists of its sentences
-(SHARP-02); `load_vocabulary` reads either kind from a bundle file. The account holds active columns and misses by step.
+(SHARP-02); `load_vocabulary` reads either kind from a bundle file.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from statistics import fmean
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -29,141 +28,63 @@ if TYPE_CHECKING:
     from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet
 
 
+class SubsetStep(NamedTuple):
+    """One step of a decoder with a part of the vocabulary; seconds are 0 without a clock."""
+
+    keys: tuple[int, ...]
+    rows: int
+    columns: int
+    missed: int
+    """Rows whose likeliest token was not active, in an audited run (FVP-08)."""
+    choose_s: float
+    """Seconds for choosing clusters and their union, or for joining lists."""
+    product_s: float
+    search_s: float
+    """Seconds for bias, softmax and the best of each row."""
+
+
 @dataclass(slots=True)
 class SubsetAccount:
-    """Active columns of each step of a decoder; it may collect the steps of several runs, one after the other.
+    """The steps of a decoder; it may collect those of several runs, one after the other."""
 
-    The lists have an element per step; those of seconds if there is a clock, and `missed` in an audited run.
-    """
-
-    clock: Callable[[], float] | None = None
-    """Times the stages of each step; None: they are not timed. On a GPU one that waits for it."""
+    clock: Callable[[], float] = lambda: 0.0
+    """Times the stages of each step; on a GPU one that waits for it."""
     vocab: int = 0
-    """Target tokens of the model."""
-    rows: list[int] = field(default_factory=list)
-    """Sentences x beam."""
-    keys: list[tuple[int, ...]] = field(default_factory=list)
-    """Keys, with which they joined, of the active sentences."""
-    columns: list[int] = field(default_factory=list)
-    """Active columns."""
-    missed: list[int] = field(default_factory=list)
-    """Rows whose likeliest token was not active (FVP-08)."""
-    assign_s: list[float] = field(default_factory=list)
-    """Seconds for choosing clusters and their union, or for joining lists."""
-    product_s: list[float] = field(default_factory=list)
-    search_s: list[float] = field(default_factory=list)
-    """Seconds for bias, softmax and the best of each row."""
-    _active: tuple[int, ...] = ()
-    """Keys of the active sentences, by slot."""
+    steps: list[SubsetStep] = field(default_factory=list)
 
     @property
     def share(self) -> NDArray[np.float64]:
         """Active share of the vocabulary in each step, shape (steps,)."""
-        return np.asarray(self.columns, np.float64) / max(self.vocab, 1)
+        return np.array([step.columns for step in self.steps]) / max(self.vocab, 1)
 
     @property
     def sentence_share(self) -> dict[int, float]:
         """Mean active share of the vocabulary over the steps of each sentence, by its key."""
         shares: dict[int, list[float]] = {}
-        for keys, share in zip(self.keys, self.share.tolist(), strict=True):
-            for key in keys:
+        for step, share in zip(self.steps, self.share.tolist(), strict=True):
+            for key in step.keys:
                 shares.setdefault(key, []).append(share)
-        return {key: fmean(of_sentence) for key, of_sentence in shares.items()}
+        return {key: fmean(values) for key, values in shares.items()}
 
     @property
     def miss_rate(self) -> float:
         """Share of the rows of an audited run whose likeliest token was not active (FVP-08); 0 without an audit."""
-        return sum(self.missed) / sum(self.rows) if self.missed else 0.0
-
-    def join(self, keys: Sequence[int]) -> None:
-        self._active += tuple(keys)
-
-    def leave(self, order: Sequence[int]) -> None:
-        """Keep the sentences `order`: new slot i is old slot `order[i]`."""
-        self._active = tuple(self._active[slot] for slot in order)
-
-    def step(self, rows: int, columns: int, missed: int | None, moments_s: Sequence[float]) -> None:
-        """Record a step; `missed`: None without an audit; `moments_s`: begin and end of the three stages by the clock."""
-        self.rows.append(rows)
-        self.keys.append(self._active)
-        self.columns.append(columns)
-        if missed is not None:
-            self.missed.append(missed)
-        if self.clock is not None:
-            for stage, (begin_s, end_s) in zip(
-                (self.assign_s, self.product_s, self.search_s), pairwise(moments_s), strict=True
-            ):
-                stage.append(end_s - begin_s)
+        return sum(step.missed for step in self.steps) / max(sum(step.rows for step in self.steps), 1)
 
 
 @dataclass(frozen=True, slots=True)
 class RestrictedVocabulary:
-    """The `vocabulary` of a decoder: how active columns are chosen, multiplied and searched.
-
-    `clustered` and `listed` make one with default options; `dataclasses.replace` changes them.
-    """
+    """The `vocabulary` of a decoder; `clustered` and `listed` make one, and `dataclasses.replace` changes its options."""
 
     label: str
-    """Its name in messages."""
     kind: Literal["clustered", "candidates"]
-    begin: Callable[[], ClusteredColumns | ListedColumns]
-    """Makes the choice of columns of a new decoder, without sentences."""
+    by_context: Callable[[Tensor], Tensor] | None = None
+    """Returns the active columns of all rows together, int32, ascending, from the body's output, [rows, width] (FVP-06)."""
+    by_source: Callable[[Sequence[int]], NDArray[np.int32]] | None = None
+    """Returns the active columns of a sentence from its source tokens; a step has those of all its sentences."""
     audit: bool = False
     """Whether to make the dense products too, and count the rows whose likeliest token is not active (FVP-08)."""
     account: SubsetAccount | None = None
-    """Records every step."""
-
-
-class ClusteredColumns:
-    """Active columns by the clusters of a step's contexts, whatever the sentences."""
-
-    def __init__(self, centroids: Centroids, sets: ColumnSets) -> None:
-        self._centroids, self._sets = centroids, sets
-
-    def columns(self, hidden: Tensor) -> Tensor:
-        """Return the active columns of all rows together, int32, ascending, on the model's device (FVP-06).
-
-        `hidden`: the body's output, [rows, width]. Raises `NmtError` for a context that is not a number.
-        """
-        try:
-            chosen = self._centroids.nearest(hidden)
-        except KernelError as error:
-            raise NmtError(f"the model's outputs are no numbers to find a cluster for: {error}") from None
-        return self._sets.union(chosen)
-
-    def join(self, sources: Sequence[Sequence[int]]) -> None:
-        pass
-
-    def leave(self, order: Sequence[int]) -> None:
-        pass
-
-
-class ListedColumns:
-    """Active columns by candidate lists, which change only when sentences join or leave; see `ClusteredColumns`."""
-
-    def __init__(self, lists: CandidateLists) -> None:
-        self._lists = lists
-        self._candidates: list[NDArray[np.int32]] = []
-        """The candidates of each sentence."""
-        self._active: Tensor | None = None
-        """The active columns of the present sentences, once they were asked for."""
-
-    def columns(self, hidden: Tensor) -> Tensor:
-        if self._active is None:
-            candidates = self._candidates
-            union = candidates[0] if len(candidates) == 1 else np.unique(np.concatenate(candidates))
-            self._active = torch.tensor(union, dtype=torch.int32, device=hidden.device)
-        return self._active
-
-    def join(self, sources: Sequence[Sequence[int]]) -> None:
-        """Append sentences with these source tokens."""
-        self._candidates += [self._lists.of(source) for source in sources]
-        self._active = None
-
-    def leave(self, order: Sequence[int]) -> None:
-        """Keep the sentences `order`: new slot i is old slot `order[i]`."""
-        self._candidates = [self._candidates[slot] for slot in order]
-        self._active = None
 
 
 def clustered(clusters: ClusterSet, *, device: torch.device | str = "cpu") -> RestrictedVocabulary:
@@ -175,12 +96,19 @@ def clustered(clusters: ClusterSet, *, device: torch.device | str = "cpu") -> Re
         centroids = Centroids.of(points)
     if sets.columns.device != points.device:
         sets = ColumnSets(sets.starts, sets.columns.to(points.device), sets.vocab)
-    return RestrictedVocabulary(clusters.label, "clustered", lambda: ClusteredColumns(centroids, sets))
+
+    def columns(hidden: Tensor) -> Tensor:
+        try:
+            return sets.union(centroids.nearest(hidden))
+        except KernelError as error:
+            raise NmtError(f"the model's outputs are no numbers to find a cluster for: {error}") from None
+
+    return RestrictedVocabulary(clusters.label, "clustered", by_context=columns)
 
 
 def listed(lists: CandidateLists) -> RestrictedVocabulary:
     """Return the vocabulary of the candidates of all active sentences."""
-    return RestrictedVocabulary("candidates", "candidates", lambda: ListedColumns(lists))
+    return RestrictedVocabulary("candidates", "candidates", by_source=lists.of)
 
 
 def load_vocabulary(path: str | os.PathLike[str], model: StepModel) -> RestrictedVocabulary:

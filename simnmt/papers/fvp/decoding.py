@@ -12,7 +12,6 @@ from functools import partial
 from itertools import chain
 from math import ceil
 from pathlib import Path
-from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -177,16 +176,11 @@ def time_methods(
     written: dict[tuple[int, str], Sequence[Hypothesis]] = {}
 
     def run(place: int, name: str) -> dict[str, float]:
-        output, account = methods[name], SubsetAccount(clock=perf_counter)
-        if output.vocabulary is not None:
-            output = replace(output, vocabulary=replace(output.vocabulary, account=account))
         laps = Laps()
-        done = decode(translator, pieces[place], beam, batch, replace(output, lap=laps))
+        done = decode(translator, pieces[place], beam, batch, replace(methods[name], lap=laps))
         written[place, name] = done.hypotheses
         seconds = laps.seconds
         layer_s = sum(seconds[part] for part in ("project", "softmax", "search", "fused_product", "fused"))
-        if output.vocabulary is not None:
-            layer_s = sum(account.assign_s) + sum(account.product_s) + sum(account.search_s)
         tokens = sum(len(hypothesis.tokens) + 1 for hypothesis in done.hypotheses)
         numbers = {"total_s": done.total_s, "body_s": seconds["body"], "layer_s": layer_s}
         return numbers | {"steps": len(done.active), "tokens": tokens}

@@ -64,9 +64,7 @@ class PlannedCompute:
     """
 
     layers: int
-    """Layers of the encoder."""
     lengths: tuple[int, ...]
-    """Padded source tokens, ascending."""
     layer_s: tuple[float, ...]
     """Seconds of one encoder layer, by padded length."""
     decoder_layers: int = 0
@@ -128,13 +126,11 @@ class StreamedState:
     kept_bytes: int = 0
     """Bytes in the buffer after the request, during the engagement."""
     streamed_bytes: int = 0
-    """Bytes read for the request."""
     ahead_s: float = 0.0
     """Part of the first load that precedes all computing: the embeddings of a cold start."""
 
     @property
     def read_s(self) -> float:
-        """Seconds that the disk is busy."""
         return sum(self.load_s)
 
     def from_read_s(

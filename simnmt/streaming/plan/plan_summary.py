@@ -36,7 +36,6 @@ class PlannedRun:
     memory: Memory
 
     def as_json(self) -> dict[str, Any]:
-        """Return the three as plain numbers, in seconds and bytes."""
         return {"plan": self.plan.as_json(), "timeline": self.timeline.as_json(), "memory": asdict(self.memory)}
 
 
@@ -105,10 +104,8 @@ class PlanSummary:
     contestants: dict[str, PlannedRun | None]
     """By name, STI itself first; empty without a comparison."""
     remarks: list[str]
-    """Notes for the reader, one sentence each."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the summary as plain numbers, in seconds and bytes."""
         nothing = dict.fromkeys(("plan", "timeline", "memory"))
         rivals = [{"name": name, **(run.as_json() if run else nothing)} for name, run in self.contestants.items()]
         return {**self.run.as_json(), "layers": self.layers, "comparison": rivals, "remarks": self.remarks}

@@ -42,17 +42,12 @@ class StreamingPlan:
     """A submodel with the bits of each shard, the conditions it was planned for, and its predicted latency."""
 
     layers: int
-    """Bottom layers of the encoder."""
     slices_per_layer: int
     bits: Mapping[Shard, int]
-    """Bits of every planned shard, in layer order."""
     preloaded: frozenset[Shard]
-    """Shards in memory before the execution begins."""
     deadline_s: float
     preload_bytes: int
-    """Capacity of the preload buffer."""
     length: int
-    """Padded source tokens."""
     latency_s: float
     stall_s: float
     """Both predicted; the latter: seconds that the processor waits for loads."""
@@ -81,7 +76,6 @@ class StreamingPlan:
         return tuple(shard for shard in self.bits if shard[0] == layer)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the plan as plain numbers."""
         shards = [
             {"layer": layer, "slice": piece, "bits": bits, "preloaded": (layer, piece) in self.preloaded}
             for (layer, piece), bits in self.bits.items()

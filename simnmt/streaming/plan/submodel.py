@@ -27,14 +27,11 @@ class Submodel:
     """The bottom layers of a model, and the same number of slices of each."""
 
     layers: int
-    """Layers of the encoder."""
     slices_per_layer: int
     shards: tuple[Shard, ...]
     """In layer order, and in slice order within a layer."""
     length: int
-    """Padded source tokens."""
     steps: float
-    """Decoder steps."""
     work: Work
 
 

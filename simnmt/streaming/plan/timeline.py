@@ -35,7 +35,6 @@ class Work:
 
 
 MOMENTS = ("load_begin", "load_end", "compute_begin", "compute_end", "stall")
-"""Columns of a timeline."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,16 +53,13 @@ class Timeline:
 
     @property
     def latency_s(self) -> float:
-        """Seconds from the begin to the end of all computing."""
         return float(self.compute_end[-1]) + self.after_s
 
     @property
     def stall_s(self) -> float:
-        """Seconds that the processor waited for loads, over all layers."""
         return float(self.stall.sum())
 
     def as_json(self) -> dict[str, Any]:
-        """Return the columns as lists, and the sums."""
         columns = {f"{name}_s": getattr(self, name).tolist() for name in MOMENTS}
         sums = {name: getattr(self, name) for name in ("before_s", "after_s", "latency_s")}
         return columns | sums | {"total_stall_s": self.stall_s}
@@ -74,7 +70,6 @@ class Timeline:
 
 
 TimelineFunction = Callable[[ArrayLike, Work], Timeline]
-"""`timeline` or `load_then_run`."""
 
 
 def timeline(load_s: ArrayLike, work: Work) -> Timeline:

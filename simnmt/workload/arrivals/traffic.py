@@ -49,9 +49,9 @@ _OTHERS = frozenset([*TEXTS, *HASHES, *PAIRS, *sum(LANGUAGES, ()), *(name for na
 
 @dataclass(frozen=True, slots=True)
 class WindowRate:
-    """Rates of windows of one width: the busiest one, wherever it begins, and quantiles of whole windows in a row.
+    """Rate of the busiest window of one width, which begins at `peak_s`, and quantiles of those one after another.
 
-    A quantile that needs more windows than the log has is None. `peak_s` counts from the first row on.
+    A quantile that needs more windows than the log has is None.
     """
 
     window_s: float
