@@ -119,23 +119,15 @@ def measure(bench: Bench, journal: Journal | None) -> pd.DataFrame | None:
 
 
 def _measure_group(number: int, group: list[Part], bench: Bench, journal: Journal | None) -> pd.DataFrame | None:
-    """Measure and fit parts together; return their rows if they were measured beside reference work."""
     cases = {(part.name, name): case for part in group for name, case in part.cases(bench).items()}
     if not cases:
         return None
     name = " and ".join(part.name for part in group)
     bench.listener.say(f"{name} ...")
-    frame = rounds(
-        cases,
-        max(part.rounds(bench) for part in group),
-        min(part.within_s for part in group),
-        bench.reference if group[0].beside_reference else None,
-        journal,
-        name=name,
-        shuffle=bench.settings.seed,
-        again=not group[0].apart(bench.settings),
-        listener=bench.listener,
-    )
+    n, within_s = max(part.rounds(bench) for part in group), min(part.within_s for part in group)
+    reference = bench.reference if group[0].beside_reference else None
+    options: dict[str, Any] = {"shuffle": bench.settings.seed, "listener": bench.listener}
+    frame = rounds(cases, n, within_s, reference, journal, name=name, again=not group[0].apart(bench.settings), **options)
     for part in group:
         rows = frame[[part_name == part.name for part_name, _ in frame["case"]]]
         if len(rows):

@@ -161,14 +161,8 @@ def engine_block(account: EngineAccount, beam: int) -> EngineBlock:
 
 
 def _details(account: EngineAccount, box: BoxDescription) -> str:
-    """Return the properties of the box that a repeat of the measurement needs."""
+    memory_gib = None if box.memory_bytes is None else box.memory_bytes / 2**30
+    counts = {"{} logical CPUs": box.logical_cores, "a quota of {} CPUs": box.cpu_quota, "{:.0f} GiB memory": memory_gib}
     facts = [box.board, box.cpu_model, box.jetson, " ".join(box.simd), box.virtualisation, box.system]
-    if box.logical_cores:
-        facts.append(f"{box.logical_cores} logical CPUs")
-    if box.cpu_quota:
-        facts.append(f"a quota of {box.cpu_quota} CPUs")
-    if box.memory_bytes:
-        facts.append(f"{box.memory_bytes / 2**30:.0f} GiB memory")
-    if box.governor:
-        facts.append(f"governor {box.governor}")
+    facts += [text.format(count) for text, count in (counts | {"governor {}": box.governor}).items() if count]
     return "; ".join(filter(None, [*facts, *(f"{name} {version}" for name, version in account.versions.items())]))

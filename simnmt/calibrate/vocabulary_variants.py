@@ -124,7 +124,6 @@ class TextDecoding:
         ]
 
     def _decode(self, kind: str, full: DecoderVariant, *, audit: bool = False) -> BatchedRun:
-        """Decode the text with the part of this kind; finished sentences are replaced at once."""
         clock, batch, part = clock_of(self.model.device), full.batch, self.parts.get(kind)
         if part is not None:
             part = replace(part, account=SubsetAccount(clock), audit=audit)

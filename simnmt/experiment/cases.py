@@ -94,8 +94,13 @@ class UsedTarget(NamedTuple):
     """As a site with this target sees it."""
     case: Case
     target: Target
-    label: str
-    """Name of its device, with the site if only that has it."""
+    site: str = ""
+    """The site that states its device; empty if the scenario does."""
+
+    @property
+    def label(self) -> str:
+        """Name of its device, with the site if only that has it."""
+        return f"{self.target.device} at {self.site}" if self.site else self.target.device
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +129,14 @@ class RunPlan:
     def used_targets(self) -> list[UsedTarget]:
         """What each workload meets, in the order of the scenario; a device that a site states is named with the site."""
         if not self.sites:
-            cases = self.cases.values()
-            return [UsedTarget(self.scenario, case, target, target.device) for case in cases for target in case.targets]
+            return [UsedTarget(self.scenario, case, target) for case in self.cases.values() for target in case.targets]
         used: dict[tuple[str, str], UsedTarget] = {}
         for site in self.sites:
             stated = self.scenario.sites[site.name].devices
             for case in site.cases.values():
                 for target in case.targets if site.has_device else case.targets[1:]:
-                    label = f"{target.device} at {site.name}" if target.device in stated else target.device
-                    used.setdefault((case.name, label), UsedTarget(site.scenario, case, target, label))
+                    use = UsedTarget(site.scenario, case, target, site.name if target.device in stated else "")
+                    used.setdefault((case.name, use.label), use)
         return list(used.values())
 
 

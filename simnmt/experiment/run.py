@@ -12,7 +12,7 @@ from simnmt.experiment.draws import Learnt
 from simnmt.experiment.notes import describe_scope, fits, notes, warnings
 from simnmt.experiment.processes import answers_of, worthwhile_processes
 from simnmt.experiment.targets import Target
-from simnmt.experiment.units import UnitResult, devices, devices_of, expected_s, run_unit
+from simnmt.experiment.units import UnitResult, devices_of, expected_s, run_unit
 from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.results.metrics import Requirement
 from simnmt.results.places import ALL, CellName, Place, by_world
@@ -250,9 +250,9 @@ def _fits(plan: RunPlan, first: Sequence[tuple[Unit, UnitResult]]) -> Iterator[R
         for part in unit.parts:
             known = seen.setdefault(part.case.name, set())
             if id(part.case) not in known:
-                of_lengths, own, *behind = fits(part.case, result.learnts[part.site_name, part.case.name])
-                of_site = [own | {"site": part.site_name if known else ALL}] if part.has_own_device else []
-                yield from of_site if known else [of_lengths, *of_site, *behind]
+                lengths, first_plane, *planes = fits(part.case, result.learnts[part.site_name, part.case.name])
+                at_site = [first_plane | {"site": part.site_name if known else ALL}] if part.has_own_device else []
+                yield from at_site if known else [lengths, *at_site, *planes]
             known.add(id(part.case))
 
 
@@ -315,7 +315,7 @@ def cell_of(unit: Unit, result: UnitResult) -> Cell:
 
 def _cell_of_inputs(unit: Unit, learnt: Learnt, site: str, workload: str) -> Cell:
     """Return what a unit reads and believes, as a cell without requests."""
-    scenario, case, own = unit.scenario, unit.case, slice(0 if unit.has_own_device else 1, None)
+    scenario, case, used = unit.scenario, unit.case, slice(0 if unit.has_own_device else 1, None)
     # The line of the first C-NMT policy; the fitted one if there is none.
     cnmt = next((policy for policy in scenario.policies.values() if isinstance(policy, CNmtPolicy)), CNmtPolicy(kind="cnmt"))
     line = cnmt.line(learnt.knowledge([]).lengths)
@@ -326,14 +326,14 @@ def _cell_of_inputs(unit: Unit, learnt: Learnt, site: str, workload: str) -> Cel
         network=unit.network,
         logs={},
         lengths=case.table,
-        devices=tuple(devices(scenario, case.name)[own]),
+        devices=tuple(devices_of(unit, unit.groups[0])[used]),
         series=unit.links.link.rtt,
         regression_slope=line.slope,
         regression_offset=line.offset,
-        planes=tuple(planes[own]),
-        profile_kinds=tuple(target.kind for target in case.targets[own]),
-        profile_names=tuple(map(_profile_name, case.targets[own])),
-        profile_warnings=tuple(target.doubts for target in case.targets[own]),
+        planes=tuple(planes[used]),
+        profile_kinds=tuple(target.kind for target in case.targets[used]),
+        profile_names=tuple(map(_profile_name, case.targets[used])),
+        profile_warnings=tuple(target.doubts for target in case.targets[used]),
     )
 
 

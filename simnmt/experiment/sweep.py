@@ -33,7 +33,8 @@ from pydantic import Field
 from simnmt.base import VERSION, files
 from simnmt.base.configuration import checked_dataclass, input_files
 from simnmt.base.errors import InputError, SimnmtError, describe_error
-from simnmt.experiment.inputs import InputCache, check_criteria, read_inputs
+from simnmt.experiment.criteria import check_criteria
+from simnmt.experiment.inputs import InputCache, read_inputs
 from simnmt.experiment.processes import Answers, answers_of, run_here, run_in_processes, worthwhile_processes
 from simnmt.experiment.run import Progress, goal_of, in_order, places_of, roles_of, summarise, units_of
 from simnmt.experiment.units import expected_s, run_unit

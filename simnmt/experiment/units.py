@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from math import inf, isnan
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -50,35 +50,24 @@ from simnmt.world.inputs import World
 from simnmt.world.structures import library
 
 
-def devices(scenario: ScenarioConfiguration, workload: str) -> list[Device]:
-    """Return the devices that a workload meets, in the targets' order."""
-    return [
-        Device(
-            name,
-            scenario.count_of(name, workload),
-            part.workers,
-            None if part.batching is None else part.batching.size,
-            part.sti is not None,
-            part.loads_models,
-        )
-        for name, part in scenario.devices.items()
-    ]
-
-
 def devices_of(unit: Unit, group: Group) -> list[Device]:
-    """Return the devices that the requests of a group meet; the first ones are those of its sites."""
-    first, *others = devices(unit.scenario, unit.case.name)
-    # Every group has the same columns.
-    loads = any(part.scenario.devices[first.name].loads_models for part in unit.parts)
-    servers, workers = max(group.boxes.stop - group.boxes.start, 1), group.workers or first.workers
-    first = replace(first, servers=servers, workers=workers, loads=loads)
-    return [replace(device, load_s=_load_s(unit, number)) for number, device in enumerate([first, *others])]
-
-
-def _load_s(unit: Unit, number: int) -> tuple[float, ...]:
-    """Return the seconds in which a target loads the model of each part; 0 for a model that is never loaded."""
-    models = [part.case.targets[number].model for part in unit.parts]
-    return tuple(0.0 if model is None or model.stays else model.load_s for model in models)
+    """Return the devices that the requests of a group meet, in the targets' order; the first ones are those of its sites."""
+    shown = list[Device]()
+    for number, (name, device) in enumerate(unit.scenario.devices.items()):
+        models = [part.case.targets[number].model for part in unit.parts]
+        shown.append(
+            Device(
+                name,
+                unit.scenario.count_of(name, unit.case.name) if number else max(group.boxes.stop - group.boxes.start, 1),
+                device.workers if number else group.workers or device.workers,
+                None if device.batching is None else device.batching.size,
+                device.sti is not None,
+                # Every group has the same columns.
+                any(part.scenario.devices[name].loads_models for part in unit.parts),
+                tuple(0.0 if model is None or model.stays else model.load_s for model in models),
+            )
+        )
+    return shown
 
 
 def _models(unit: Unit, number: int, cases: Sequence[Case | None]) -> Models:
@@ -372,11 +361,10 @@ class UnitWorld:
         if not groups:
             yield whole, numbers_of_all
             return
-        shares = self._work_shares(log, batches)
-        measured = [(whole, numbers_of_all)] + [
-            (group, self._measured(group, self._drawn.rows_of(group.parts), columns, trail, regret_s, batches))
-            for group in groups
-        ]
+        measured = [(whole, numbers_of_all)]
+        for group in groups:
+            rows = self._drawn.rows_of(group.parts)
+            measured.append((group, self._measured(group, rows, columns, trail, regret_s, batches)))
         first, busiest = unit.first_device, f"{unit.first_device}_busiest_load"
         if len({group.workers for group in groups if group.site != ALL and group.workers is not None}) > 1:
             # Each box has the workers of its site.
@@ -384,9 +372,7 @@ class UnitWorld:
                 load for group, numbers in measured if group.site != ALL and (load := numbers[busiest]) is not None
             )
         for group, numbers in measured:
-            for number, device in enumerate(unit.scenario.devices):
-                share = float(shares[number, list(group.parts)].sum())
-                numbers[f"{device}_work_share"] = None if isnan(share) else share
+            for device in unit.scenario.devices:
                 if device != first or group.site == ALL:
                     # The devices are loaded by all requests, but for the first ones of a site.
                     numbers |= {name: numbers_of_all[name] for name in (f"{device}_load", f"{device}_busiest_load")}
@@ -413,17 +399,6 @@ class UnitWorld:
             seconds += tokens / tokens.sum() * saturated_s(decoding, src_len, tgt_len, self._unit.engine)
         return seconds
 
-    def _work_shares(self, log: RequestLog, batches: Sequence[BatchedWork | None]) -> NDArray[np.float64]:
-        """Return the share of each part in the work of each target, shape (targets, parts); NaN without any work."""
-        work = []
-        for number in range(len(self._unit.case.targets)):
-            batched, there = batches[number] if batches else None, log["target"] == number
-            executed_s = np.bincount(log["part"][there], log["t_exe_s"][there], minlength=len(self._unit.parts))
-            work.append(executed_s if batched is None else batched.saturated_s)
-        with np.errstate(invalid="ignore"):
-            shares: NDArray[np.float64] = np.array(work) / np.sum(work, axis=1, keepdims=True)
-        return shares
-
     def _measured(
         self,
         group: Group,
@@ -433,15 +408,7 @@ class UnitWorld:
         regret_s: NDArray[np.float32] | None,
         batches: Sequence[BatchedWork | None],
     ) -> Numbers:
-        """Return the numbers of the requests of a group.
-
-        Args:
-            group: whose requests they are.
-            rows: their numbers in the order of issue; None: all.
-            columns, trail: what the run of the policy left.
-            regret_s: by how much longer each request takes than on the best device; None if unknown.
-            batches: by target, what was executed in batches.
-        """
+        """Return the numbers of the requests of a group; `rows`: their numbers in the order of issue, None for all."""
         unit, cut = self._unit, self._unit.scenario.warm_up_requests
         counted = slice(cut, unit.scenario.requests) if rows is None else rows[rows >= cut]
         count = unit.scenario.requests if rows is None else len(rows)

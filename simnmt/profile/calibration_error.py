@@ -126,7 +126,6 @@ class CalibrationDraws:
         return profile.model_copy(update=update)
 
     def _refit(self, cells: Cells, *, keep_disturbed: bool = False) -> PlaneOfMeans:
-        """Refit the plane to repeats, as the profile's was."""
         fit = self.profile.execution.fit
         quantile = fit.quantile or LEAST
         return fit_plane_of_means(cells, fit.mode or "full_grid", quantile, self._fitted, keep_disturbed=keep_disturbed)

@@ -64,27 +64,22 @@ def profile_doubts(profile: DeviceProfile, cost_models: Sequence[str] = COST_MOD
 
     `beam`: beam of the search, if a variant of the profile's decoder is chosen; None for the profile's beam.
     """
-    values = [_of_sessions(profile), _of_execution(profile), _of_batches(profile), _of_header(profile, beam)]
-    values += [_of_loads(profile.model_memory, profile.engine)]
-    doubts = _doubts(*values, *([] if profile.sti is None else [_of_streaming(profile.sti)]))
-    return [doubt for doubt in doubts if set(doubt.cost_models) & set(cost_models)]
-
-
-@cache
-def _rules() -> dict[str, dict[str, Any]]:
-    return tomllib.loads((Path(__file__).parent / "doubts.toml").read_text(encoding="utf-8"))
-
-
-def _doubts(*values: Iterator[Value]) -> list[Doubt]:
+    parts = [_of_sessions(profile), _of_execution(profile), _of_batches(profile), _of_header(profile, beam)]
+    parts += [_of_loads(profile.model_memory, profile.engine), _of_streaming(profile.sti)]
     doubts = []
-    for name, value, facts in itertools.chain(*values):
+    for name, value, facts in itertools.chain(*parts):
         rule = _rules()[name]
         if value > rule.get("above", 0.0):
             facts = {"percent": 100 * value} | facts
             source, text, effect = (rule.get(part, "").format(**facts) for part in ("source", "text", "effect"))
             models: Any = facts.get("models") or rule.get("concerns") or [source]
             doubts.append(Doubt(source, tuple(models), text, effect))
-    return doubts
+    return [doubt for doubt in doubts if set(doubt.cost_models) & set(cost_models)]
+
+
+@cache
+def _rules() -> dict[str, dict[str, Any]]:
+    return tomllib.loads((Path(__file__).parent / "doubts.toml").read_text(encoding="utf-8"))
 
 
 def heldout_errors(profile: DeviceProfile) -> dict[str, float | None]:
@@ -100,7 +95,6 @@ def heldout_errors(profile: DeviceProfile) -> dict[str, float | None]:
 
 
 def _of_sessions(profile: DeviceProfile) -> Iterator[Value]:
-    """Return busy boxes, cells that stayed disturbed, and large drifts, in which repeats may hide worse."""
     for state, models in _sessions(profile):
         measuring = format_list(models)
         message = busy_message(state.others_cpus, f"measuring {measuring}")
@@ -129,7 +123,6 @@ def _sessions(profile: DeviceProfile) -> list[tuple[Conditions, list[str]]]:
 
 
 def _of_execution(profile: DeviceProfile) -> Iterator[Value]:
-    """Return medians that were fitted, a mean far above them or the least, disturbed executions, and the greater error."""
     fit = profile.execution.fit
     if profile.execution.kind == "measured":
         level, usual = fit.level or 1.0, "medians" if fit.quantile else "undisturbed time"
@@ -147,7 +140,6 @@ def _error(block: str, error: float | None, erring: str, times: str = "") -> Val
 
 
 def _of_batches(profile: DeviceProfile) -> Iterator[Value]:
-    """Return held-out errors of the other blocks, and parts that contradict the plane or each other."""
     errors = heldout_errors(profile)
     yield from (_error(name, errors[name], erring) for name, erring in ERRING.items())
     apart = alone_vs_plane(profile) or 0.0
@@ -155,7 +147,6 @@ def _of_batches(profile: DeviceProfile) -> Iterator[Value]:
 
 
 def _of_header(profile: DeviceProfile, beam: int | None) -> Iterator[Value]:
-    """Return steps of a beam that are not charged, weights that 16-bit products clip, and what a service hides."""
     engine, endpoint = profile.engine, profile.endpoint
     calibrated = 1 if engine is None else engine.beam
     # Only the steps of the calibrated beam are charged.
@@ -175,7 +166,9 @@ def _of_header(profile: DeviceProfile, beam: int | None) -> Iterator[Value]:
         yield from (("recorded", 1.0, {"message": message}) for message in endpoint.doubts)
 
 
-def _of_streaming(block: StiBlock) -> Iterator[Value]:
+def _of_streaming(block: StiBlock | None) -> Iterator[Value]:
+    if block is None:
+        return
     r2, ranks = block.io.r2, block.importance
     yield _error("sti", block.compute.heldout_error, "computing times of submodels", " on whole submodels")
     if block.kind == "measured":
@@ -186,7 +179,6 @@ def _of_streaming(block: StiBlock) -> Iterator[Value]:
 
 
 def _of_loads(block: MemoryBlock | None, engine: EngineBlock | None) -> Iterator[Value]:
-    """Return loads that read no file, and loads that differ."""
     if block is None:
         return
     yield "drawn_weights", engine is not None and engine.weights == "random", {}

@@ -72,13 +72,8 @@ class Lengths(Configuration):
         """
 
 
-@lru_cache(maxsize=8)
-def _read_shipped_table(path: Path) -> LengthTable:
-    """Return a shipped table, which does not change: a sweep reads it for every point (20 ms each)."""
-    return read_table(path)
-
-
 _TABLE_FILE = InputFile("traces/lengths")
+_read_shipped_table = lru_cache(maxsize=8)(read_table)  # which does not change: a sweep reads it for every point (20 ms)
 
 
 class TableFile(Lengths):

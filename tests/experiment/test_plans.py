@@ -12,7 +12,7 @@ import pytest
 import simnmt
 from simnmt.cli.scenarios import format_answer
 from simnmt.experiment import capacity
-from simnmt.experiment.trial import probability_met
+from simnmt.experiment.certainty import probability_met
 from simnmt.report.study_pages import render_plan
 from simnmt.scenario.errors import ScenarioError
 from tests.campaigns.harness import deep

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from simnmt.network.configuration import NetworkConfiguration, load_network
 from simnmt.network.outages import ALWAYS_UP, DownTimes, ListedOutages, drawn_spans, outage_spans
-from simnmt.network.series import RttSeries, TraceError, constant_rtt
+from simnmt.network.series import RttSeries, TraceError
 
 
 def series(times: list[float], rtts: list[float]) -> RttSeries:
@@ -84,11 +84,6 @@ def test_scaling_reaches_the_mean_and_keeps_the_shape(given_columns, mean_s: flo
     assert scaled.rtt_s / scaled.rtt_s[0] == pytest.approx(subject.rtt_s / subject.rtt_s[0])
     assert scaled.source.startswith("by hand; every RTT times")
     assert (scaled.kind, scaled.lost, scaled.duration_s) == (subject.kind, subject.lost, subject.duration_s)
-
-
-def test_a_constant_network_is_the_same_at_all_times() -> None:
-    always = constant_rtt(0.05)
-    assert (always.kind, always.duration_s, always.mean_s, always.at_one(-7.3)) == ("constant", 1.0, 0.05, 0.05)
 
 
 def test_a_series_survives_pickling_and_cannot_be_written_to() -> None:

@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.profile.cost import LognormalResidual, Plane, ResidualQuantiles
-from simnmt.profile.execution_fit import bounded_least_squares, cell_samples, fit_execution, fit_plane, fit_relative_plane
+from simnmt.profile.execution_fit import (
+    Cells,
+    bounded_least_squares,
+    cell_samples,
+    fit_execution,
+    fit_plane,
+    fit_relative_plane,
+)
 
 PLANE = Plane(0.0004, 0.003, 0.005)
 SRC, TGT = (axis.ravel() for axis in np.meshgrid([1, 5, 10, 20, 40, 80], [1, 5, 10, 20, 40, 80]))
@@ -79,7 +86,7 @@ def repeated(repeats: int, relative_sd: float, seed: int = 1) -> tuple[np.ndarra
 @pytest.mark.parametrize("offset", [0.005, 0.0, -0.0001])
 def test_an_exact_plane_is_found_and_no_cell_left_out_is_missed(offset: float) -> None:
     time_s = 0.0004 * SRC + 0.003 * TGT + offset
-    plane, error = fit_relative_plane(SRC, TGT, time_s)
+    plane, error = fit_relative_plane(Cells(SRC, TGT, time_s))
     assert coefficients(plane) == pytest.approx((0.0004, 0.003, offset), abs=1e-12)
     assert error == pytest.approx(0.0, abs=1e-10)
     every = fit_execution(SRC, TGT, time_s, mode="every_repeat").fit
@@ -117,7 +124,7 @@ def test_unsteady_steps_are_fitted_by_their_medians() -> None:
     time_s = np.where(cached, 0.5, 1.0) * quiet_s
     fitted = fit_execution(src, tgt, time_s, mode="full_grid")
     assert fitted.fit.quantile == 0.5 and fitted.fit.heldout_how == "median times of cells left out in turn"
-    least = fit_relative_plane(src, tgt, time_s)[1]
+    least = fit_relative_plane(Cells(src, tgt, time_s))[1]
     assert least is not None and fitted.fit.heldout_error < 0.8 * least
     assert fitted.plane.seconds(src, tgt).mean() == pytest.approx(time_s.mean(), rel=0.05), "the plane is of the mean of all"
 

@@ -237,14 +237,6 @@ def test_turns_that_reach_over_many_blocks_of_engagements_come_in_their_place() 
     assert np.all(np.diff(issued_s) >= 0.0)
 
 
-def test_engagements_may_begin_by_a_log() -> None:
-    keys = {"kind": "engagements", "begin": {"kind": "recorded", "file": "times.csv"}, "think_time": {"mean_s": 2}}
-    configuration = arrivals.validate_python(keys)
-    assert list(input_files(configuration, FOLDER).values()) == [FOLDER / "times.csv"]
-    assert with_absolute_paths(configuration, FOLDER).begin.file == str(FOLDER / "times.csv")
-    assert "recorded trace" in configuration.process(FOLDER).account
-
-
 # --- a user's process ---
 
 
