@@ -96,7 +96,6 @@ class EngineOptions:
 
 
 def _is_of_pair(model: str) -> bool:
-    """Return whether a model is given with its languages, as `de-en=PATH`."""
     return _PAIR.fullmatch(model) is not None and not Path(model).exists()
 
 
@@ -206,7 +205,7 @@ def server(
             engine = EngineProcess(EngineSettings(**settings, device=served))
         if isinstance(engine, ModelEngines):
             (source, target), *others = (pair.split("-") for pair in engine.models)
-            front = replace(front, source=source, target=target, more_pairs=tuple((one, other) for one, other in others))
+            front = replace(front, source=source, target=target, more_pairs=[*map(tuple, others)])
         with service.open_log() as log:
             serve(LiveServer(engine, front, access, limits, expected_hash=expected, log=log, on_error=note), as_json)
 
@@ -288,12 +287,11 @@ class ReplayChanges(Changes):
 def replay(
     changes: ReplayChanges,
     scenario: Annotated[str, argument("SCENARIO|RUN_DIR", "The workload, its arrivals, and the devices of the service.")],
-    gateway: Annotated[str, option("URL", "The gateway; or a server, which stands for one device.")],
+    gateway: Annotated[str, option("URL", "The gateway.")],
     token_file: Annotated[Path | None, option("FILE", f"Token that the service asks for; else that of ${TOKEN}.")] = None,
     ca_file: CaFile = None,
     workload: Workload = None,
     text: Annotated[Path | None, option("FILE", "Send its lines in turn, not texts of the workload's lengths.")] = None,
-    device: Annotated[str | None, option("NAME", "Device that a server stands for. [default: by its engine]")] = None,
     source: Source = "de",
     target: Target = "en",
     timeout: Annotated[float, time_option("Time within which a request must be answered. [default: 60s]")] = 60.0,
@@ -311,7 +309,7 @@ def replay(
     from simnmt.service.http_server import read_token
 
     token, texts = read_token(token_file, TOKEN), None if text is None else read_texts(text)
-    settings = ReplaySettings(gateway, token, ca_file, source, target, texts, workload, device, timeout, connections)
+    settings = ReplaySettings(gateway, token, ca_file, source, target, texts, workload, timeout, connections)
     with progress_bar() as bar, prints_of_users():
         result = simnmt.api.replay(
             simnmt.api.Scenario(scenario, changes.values, allow_code=changes.allow_code),

@@ -24,6 +24,7 @@ from simnmt.experiment.trial import (
     deployable_placements,
     describe_level,
 )
+from simnmt.results.places import ALL
 from simnmt.results.statistics import Estimate, over_replications
 from simnmt.results.summary import Row
 
@@ -186,7 +187,8 @@ def _capacity(placement: Placement, roots: Sequence[float], trials: Sequence[Tri
     low = None if rate.low is None else rate.low * (1.0 - TOLERANCE)
     high = None if rate.high is None else rate.high * (1.0 + TOLERANCE)
     factor = rate.mean / placement.rate_rps if placement.plan.is_mixed else None
-    return Capacity(*placement.place, rate.mean, factor, low, high, roots, outcome)
+    place = ALL, placement.workload, placement.network, placement.policy
+    return Capacity(*place, rate.mean, factor, low, high, roots, outcome)
 
 
 def find_root(placement: Placement, replication: int, start_rps: float) -> tuple[float, list[Trial]]:

@@ -67,11 +67,6 @@ class SiteBoxes:
     price_per_hour: float | None
     """Price of the boxes at all sites of the name; None if the scenario states no price."""
 
-    @property
-    def count(self) -> int:
-        """Boxes at all of the sites."""
-        return self.sites * sum(self.boxes.values())
-
     def __str__(self) -> str:
         boxes = " and ".join(f"{count} {device}" for device, count in self.boxes.items()) or "none"
         return f"{self.sites} x {boxes}" if self.sites > 1 else boxes
@@ -186,11 +181,6 @@ class DeploymentPlan:
         """Whether the choice keeps the level with the probability asked for."""
         return self.choice is not None and self.choice.probability >= self.certainty
 
-    @property
-    def simulated(self) -> list[Candidate]:
-        """The candidates that were simulated."""
-        return [candidate for candidate in self.candidates if candidate.trials]
-
     def value(self, candidate: Candidate) -> float:
         """Return the number of a candidate that is to be least, in its SI unit."""
         if self.minimised == "servers":
@@ -210,7 +200,9 @@ class DeploymentPlan:
         value, by_site = self.value(candidate), candidate.boxes_by_site
         row = {name: getattr(candidate, name) for name in ("choice", "policy", "servers", "boxes")}
         if by_site:
-            row["boxes_by_site"] = {name: asdict(boxes) | {"count": boxes.count} for name, boxes in by_site.items()}
+            row["boxes_by_site"] = {
+                name: asdict(part) | {"count": part.sites * sum(part.boxes.values())} for name, part in by_site.items()
+            }
         row["objective"] = value if isfinite(value) else None
         row["certainty"] = None if candidate.certainty is None else asdict(candidate.certainty)
         return row | candidate.outcome.document()

@@ -21,7 +21,7 @@ from simnmt.experiment.run import level_at
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import SATURATION_SAMPLE, devices_of, run_unit, saturated_s
 from simnmt.results.metrics import Requirement
-from simnmt.results.places import ALL, Place
+from simnmt.results.places import ALL
 from simnmt.results.stability import JudgedLoad, judged_load
 from simnmt.results.summary import PARTS, Device, Numbers, Row, known
 from simnmt.scenario.configuration import ScenarioConfiguration
@@ -133,11 +133,6 @@ class Placement:
     policy: str
     boxes: Mapping[str, tuple[Target, ...]] | None = None
     """By workload, the targets as they truly are, if they differ from those that the policy knows."""
-
-    @property
-    def place(self) -> Place:
-        """The place of its results."""
-        return Place(ALL, self.workload, self.network, self.policy)
 
     @property
     def cases(self) -> list[Case]:

@@ -103,9 +103,9 @@ def holds_models(plan: RunPlan, device: str) -> bool:
 def model_engines(
     plan: RunPlan, device: str, folder: Path, models: Mapping[str, str], any_model: bool, **options: Any
 ) -> ModelEngines:
-    """Return the engines of a device of several models, one for each workload; the workloads have names of languages.
+    """Return the engines of a device of several models, one for each workload; see `engine_settings`.
 
-    `models`: trained weights, by workload; the other arguments are those of `engine_settings`. Raises `InputError`.
+    `models`: trained weights, by workload. Raises `InputError`, also for a workload whose name is not that of two languages.
     """
     engines, hashes, size_bytes = dict[str, EngineSettings](), dict[str, str](), dict[Hashable, int]()
     if unknown := [workload for workload in models if workload not in plan.cases]:

@@ -87,11 +87,6 @@ class EngineSettings:
     loader: Callable[[EngineSettings], ServedModel] | None = None
     """Loads the model in the process, which imports the function by its name; None: `load_model`."""
 
-    @property
-    def languages(self) -> Languages:
-        """What a model of Hugging Face translates from and to."""
-        return Languages(self.src_lang, self.tgt_lang)
-
 
 @dataclass(slots=True)
 class Result:
@@ -135,13 +130,14 @@ def _languages(settings: EngineSettings) -> Languages | None:
 
     Raises `NmtError` for a model of several languages in another backend, which translates into no chosen one.
     """
+    languages = Languages(settings.src_lang, settings.tgt_lang)
     if not _is_of_hugging_face(settings.model):
-        if settings.languages.given:
+        if languages.given:
             what = f"languages are for models of Hugging Face, not for {settings.model}"
             raise NmtError(what, remedy="leave --src-lang and --tgt-lang out")
         return None
     if settings.backend == "torch":
-        return settings.languages
+        return languages
     if read_pretrained_architecture(model_path(settings.model)).multilingual:
         what = f"{settings.backend} serves no model of several languages: it begins a target with none of them"
         raise NmtError(what, remedy="give --backend torch")
@@ -198,7 +194,7 @@ class TextCodec:
         self.has_subwords = True
         """False if the model has random weights, and translations mean nothing."""
         if _is_of_hugging_face(settings.model):
-            source = target = tokenizer = open_tokenizer(folder, architecture, settings.languages)
+            source = target = tokenizer = open_tokenizer(folder, architecture, Languages(settings.src_lang, settings.tgt_lang))
             most -= tokenizer.after_start
         elif (folder / SOURCE_TOKENIZER).is_file():
             source, target = load_subwords(folder)
@@ -226,11 +222,6 @@ class TextCodec:
 def send(connection: Connection, *message: Any) -> None:
     """Send a message; the connection's own pickler takes twice as long."""
     connection.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
-
-
-def receive(connection: Connection) -> Any:
-    """Return the next message. Raises `EOFError` or `OSError` at the end of the connection."""
-    return pickle.loads(connection.recv_bytes())
 
 
 def serve_engine(settings: EngineSettings, connection: Connection) -> None:

@@ -22,7 +22,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from simnmt.base.errors import SimnmtError
-from simnmt.live.engine import ONE_MODEL, EngineSettings, Result, TextCodec, receive, serve_engine
+from simnmt.live.engine import ONE_MODEL, EngineSettings, Result, TextCodec, serve_engine
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.profile.origin import EngineBlock
@@ -218,7 +218,7 @@ class EngineProcess:
     def _receive(self, connection: Connection) -> None:
         """Take a message of the process, or its end."""
         try:
-            kind, *content = receive(connection)
+            kind, *content = pickle.loads(connection.recv_bytes())
         except (EOFError, OSError):
             self._lose()
             return

@@ -6,7 +6,7 @@ import asyncio
 import collections
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any, TextIO
@@ -43,11 +43,11 @@ class FrontSettings:
     """Time within which a request must be answered, unless it states a shorter one; then status 504."""
     forced_lengths: bool = False
     """Whether requests may state the number of target tokens, for validation."""
-    more_pairs: tuple[tuple[str, str], ...] = ()
+    more_pairs: Sequence[tuple[str, ...]] = ()
     """Further source and target languages."""
 
     @property
-    def pairs(self) -> tuple[tuple[str, str], ...]:
+    def pairs(self) -> tuple[tuple[str, ...], ...]:
         """The source and target languages of all that is translated."""
         return (self.source, self.target), *self.more_pairs
 
@@ -56,12 +56,7 @@ def served_hash(health: Mapping[str, Any], source: str, target: str) -> str:
     """Return the hash of the engine that translates two languages, as a service's `/health` states it; empty if it does not."""
     hashes = health.get("engine_hashes")
     by_pair = hashes if isinstance(hashes, Mapping) else {}
-    return str(by_pair.get(pair_name(source, target)) or health.get("engine_hash", ""))
-
-
-def pair_name(source: str, target: str) -> str:
-    """Return the name of the model of two languages: `de-en`."""
-    return f"{source}-{target}"
+    return str(by_pair.get(f"{source}-{target}") or health.get("engine_hash", ""))
 
 
 @dataclass(slots=True)
@@ -171,7 +166,7 @@ class LiveService(ABC):
             self.outcomes["refused"] += count
             raise ServiceError(429, f"{self.waiting} sentences are under way; try again later", retry_after_s=1.0)
         deadline_s = ingress_s + min(settings.deadline_s, asked.deadline_s or inf)
-        forced, model = asked.forced_lens or (None,) * count, pair_name(source, asked.target)
+        forced, model = asked.forced_lens or (None,) * count, f"{source}-{asked.target}"
         trips = [
             Trip(self._number + position, text, forced_len, ingress_s, deadline_s, asked.number, model)
             for position, (text, forced_len) in enumerate(zip(asked.texts, forced, strict=True))

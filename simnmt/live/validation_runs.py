@@ -278,10 +278,10 @@ async def _live_run(
     requests, gateways, boxes = replayed_requests(unit), gateways_of(unit), boxes_of(unit)
     has_models = any(isinstance(engine, ModelEngines) for engine in engines)
     # Only models are told apart by languages.
-    pairs = [_languages(gateway.case.name) if has_models else ("de", "en") for gateway in gateways]
+    pairs = [tuple((gateway.case.name if has_models else "de-en").split("-")) for gateway in gateways]
     front = FrontSettings(forced_lengths=True, deadline_s=120.0, waiting=100_000)
     (source, target), *more_pairs = dict.fromkeys(pairs)
-    behind = replace(front, source=source, target=target, more_pairs=tuple(more_pairs))
+    behind = replace(front, source=source, target=target, more_pairs=more_pairs)
     paths = [folder / f"{number}.jsonl" for number in range(len(boxes))]
     async with AsyncExitStack() as stack:
         options: list[dict[str, Any]] = [
@@ -316,11 +316,6 @@ async def _live_run(
     handover_s, turnaround_s = zip(*gaps_s, strict=True)
     decides_again = all(_decides_again(gateway, policy, log) for gateway, log in zip(gateways, logs, strict=False))
     return LiveRun(unit, policy, requests, load, handover_s, turnaround_s, references_s, decides_again)
-
-
-def _languages(workload: str) -> tuple[str, str]:
-    source, _, target = workload.partition("-")
-    return source, target
 
 
 def _decides_again(unit: Unit, policy: str, log: LiveLog) -> bool:

@@ -369,7 +369,8 @@ def candidates_table(plan: DeploymentPlan) -> Table:
             _format_values(candidate.outcome),
             outcome(candidate),
         )
-        for candidate in plan.simulated
+        for candidate in plan.candidates
+        if candidate.trials
     ]
     boxes = ("boxes at sites", "boxes behind") if plan.scenario.sites else ()
     heads = ("deployment", plan.minimised, *boxes, "requirements", "level")

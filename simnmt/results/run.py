@@ -38,9 +38,7 @@ class LiveMeasurement:
     """Where and how a live replay measured."""
 
     url: str
-    """Of the service, without a token."""
-    service: str
-    """`gateway` or `server`."""
+    """Of the gateway, without a token."""
     begun: str
     """Date and time of the first request, UTC, ISO 8601."""
     ended: str

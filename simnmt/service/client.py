@@ -57,13 +57,6 @@ class DelayedTransport:
 
     A message takes half of the round trip of the moment and its body's bits over the bandwidth, as in the simulation. Messages
     do not wait for each other; headers, handshakes and losses take no time.
-
-    Example:
-        >>> from simnmt.network.link import Link
-        >>> from simnmt.network.series import constant_rtt
-        >>> transport = DelayedTransport([Hop((Link(constant_rtt(0.05), 1e6, 1e6),), (0.0,))])
-        >>> transport.way_s(500, 0), transport.way_s(1_000, 1)
-        (0.029, 0.033)
     """
 
     def __init__(self, hops: Sequence[Hop]) -> None:
@@ -272,7 +265,7 @@ _ERROR_KEYS = ("error", "message", "detail", "details", "text")
 
 
 def _stated_error(answer: object, token: str) -> str:
-    """Return a service's own error in an answer, without the token that it may repeat; empty for an answer without one."""
+    """Return the error that a service states in an answer, without the token that it may repeat; empty without one."""
     while isinstance(answer, dict) and (key := next((key for key in _ERROR_KEYS if answer.get(key)), None)):
         answer = answer[key]
     return _without(token, answer if isinstance(answer, str) else json.dumps(answer) if answer else "")

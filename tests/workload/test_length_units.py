@@ -202,6 +202,13 @@ def test_a_mismatch_needs_a_stated_fertility_and_a_match_none(
         convert_units(TABLE, fertility, *units)
 
 
+def test_one_number_for_profiles_of_several_units_is_refused() -> None:
+    for stated in (Fertility(src={"subword": 1.5}), Fertility(src=2), Fertility()):
+        stated.check("src", "word", ["word", "subword"])
+    with pytest.raises(CorpusError):
+        Fertility(src=2).check("src", "word", ["subword", "char"])
+
+
 def test_the_end_of_the_sentence_is_added_once_and_not_scaled() -> None:
     both = TABLE.counting("both")
     assert (both.src_len.tolist(), both.tgt_len.tolist()) == ([5, 11], [6, 21])

@@ -108,8 +108,9 @@ class CountingProcess:
         """Return the number of whole windows from the first row on, those that are not empty, and the requests in each."""
         windows = int(self.ticks / width * (1.0 + 1e-12))
         index = (self.tick / width + 1e-9).astype(np.int64)  # 0.3 / 0.1 is below 3
-        index, count = np.unique(index[: np.searchsorted(index, windows)], return_counts=True)
-        return windows, index, count.astype(np.float64)
+        index = index[: np.searchsorted(index, windows)]
+        begins = np.flatnonzero(np.diff(index, prepend=-1))
+        return windows, index[begins], np.diff(begins, append=len(index)).astype(np.float64)
 
     def peak(self, width: float) -> tuple[float, float]:
         """Return the most requests in a window, wherever it begins, and its begin in ticks."""
