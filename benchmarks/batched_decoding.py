@@ -43,9 +43,8 @@ from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import read_profile
 from simnmt.profile.profile_variant import with_decoder
-from simnmt.workload.lengths import EUROPARL, OPENSUBTITLES, LognormalLengths
+from simnmt.workload.lengths import MIXES, LognormalLengths
 
-MIXES: dict[str, LognormalLengths] = {"opensubtitles": OPENSUBTITLES, "europarl": EUROPARL}
 BATCHERS: dict[str, Callable[[int], Batching]] = {
     "mini": mini,
     "maxi": maxi,

@@ -22,7 +22,7 @@ from unittest import mock
 import numpy as np
 
 from benchmarks.policy_cases import QUESTIONS, Case, poisson
-from simnmt.experiment import units as unit_module
+from simnmt.experiment import draws
 from simnmt.experiment.draws import Learnt, learn
 from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.units import Unit, run_unit
@@ -126,7 +126,7 @@ def believing(planes_off: Sequence[float]) -> AbstractContextManager[Any]:
         ]
         return replace(learnt, planes=tuple(planes))
 
-    return mock.patch.object(unit_module, "learn", wrongly)
+    return mock.patch.object(draws, "learn", wrongly)
 
 
 def _scenario(case: Case, workloads: dict[str, Any], requests: int, replications: int) -> dict[str, Any]:

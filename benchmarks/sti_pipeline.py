@@ -40,7 +40,7 @@ from simnmt.base.files import written_whole
 from simnmt.base.text_tables import format_table
 from simnmt.calibrate.harness import Case, Silent, counted, rounds
 from simnmt.calibrate.settings import StiSettings
-from simnmt.calibrate.streamed_profile import encoder_block
+from simnmt.calibrate.streamed_model import encoder_block
 from simnmt.papers.kit.claims import format_claims, judge
 from simnmt.papers.sti.pipeline import PIPELINE_CLAIMS, OfPipeline, PipelineMeasurement
 from simnmt.profile.streaming_cost import BITS, Shard, StiCost

@@ -18,12 +18,13 @@ from simnmt.base import VERSION as __version__
 logging.getLogger("simnmt").addHandler(logging.NullHandler())
 
 _MODULES = {
-    "simnmt.api": ("Comparison", "Run", "Scenario", "compare", "load", "load_sweep", "plan", "run", "sweep"),
+    "simnmt.api": ("Scenario", "compare", "load", "load_sweep", "plan", "run", "sweep"),
     "simnmt.base.errors": ("InputError",),
     "simnmt.batching.batcher": ("Batcher", "Encode", "Join"),
     "simnmt.network.series": ("BandwidthSeries", "RttSeries"),
     "simnmt.policies.decision": ("DecisionView", "Knowledge", "PolicySettings"),
     "simnmt.profile.device_profile": ("DeviceProfile",),
+    "simnmt.report.notebook": ("Comparison", "Run"),
     "simnmt.workload.length_table": ("LengthTable",),
 }
 """The public names by module: stable by promise (docs/reference/python.md); everything else may change."""
@@ -35,12 +36,13 @@ __all__ = [
 ]  # fmt: skip
 
 if TYPE_CHECKING:
-    from simnmt.api import Comparison, Run, Scenario, compare, load, load_sweep, plan, run, sweep
+    from simnmt.api import Scenario, compare, load, load_sweep, plan, run, sweep
     from simnmt.base.errors import InputError
     from simnmt.batching.batcher import Batcher, Encode, Join
     from simnmt.network.series import BandwidthSeries, RttSeries
     from simnmt.policies.decision import DecisionView, Knowledge, PolicySettings
     from simnmt.profile.device_profile import DeviceProfile
+    from simnmt.report.notebook import Comparison, Run
     from simnmt.workload.length_table import LengthTable
 
 

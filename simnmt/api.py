@@ -1,8 +1,7 @@
-"""The public functions of the library: run, sweep, plan, compare and load, with run directories and figures for a notebook."""
+"""The public functions of the library: run, sweep, plan, compare and load, with run directories."""
 
 from __future__ import annotations
 
-import html
 import os
 import platform
 import sys
@@ -11,7 +10,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from functools import partial
-from importlib import import_module
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -21,13 +19,14 @@ from simnmt.base.configuration import input_files
 from simnmt.base.errors import InputError
 from simnmt.base.packages import library_versions, named_if_missing
 from simnmt.experiment.cases import RunPlan
-from simnmt.experiment.inputs import check_assertion, check_criteria, read_inputs, with_metrics
+from simnmt.experiment.criteria import check_assertion, check_criteria, with_metrics
+from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.run import Progress, run_plan
+from simnmt.report.notebook import Comparison, Run, notebook_progress
 from simnmt.results import comparison
 from simnmt.results import run as results
 from simnmt.results import run_directory as files
 from simnmt.results.metrics import Assertion
-from simnmt.results.places import CellName
 from simnmt.results.requests import Engine
 from simnmt.scenario.document import Override, overrides_of_call, read_document
 from simnmt.scenario.source import Source, open_source
@@ -36,13 +35,11 @@ from simnmt.scenario.yaml_text import write_document
 
 if TYPE_CHECKING:
     import pandas as pd
-    from plotly.graph_objects import Figure
 
     from simnmt.experiment.capacity import Capacities
     from simnmt.experiment.deployment import DeploymentPlan, Minimised
     from simnmt.experiment.sweep import SweepResult
     from simnmt.live.replay import ReplaySettings
-    from simnmt.report.charts import Chart
     from simnmt.workload.arrivals.traffic import Peak
 
 
@@ -86,102 +83,6 @@ class Scenario:
         return self.source.resolved_text
 
 
-class Run(results.Run):
-    """A finished run, just made or loaded: `rows` and `requests` as tables, `best()`, verdicts, and figures for a notebook.
-
-    Example:
-        >>> result = simnmt.run("@quickstart", requests=1000)  # doctest: +SKIP
-        >>> result.rows[["network", "policy", "mean_latency_s"]]  # doctest: +SKIP
-        >>> simnmt.load("results/quickstart-20260701-101500").figure("latency").show()  # doctest: +SKIP
-    """
-
-    @property
-    def verdicts(self) -> list[dict[str, str]]:
-        """For each place: what to deploy (`sentence`), how far it is from the oracle (`gap`), and why (`reason`)."""
-        from simnmt.report.words import verdicts
-
-        return verdicts(self)
-
-    def document(self) -> dict[str, Any]:
-        """Return the content of summary.json."""
-        return super().document() | {"verdicts": self.verdicts}
-
-    def __repr__(self) -> str:
-        """Return the verdicts, not the 150 kilobytes of numbers; `rows`, `differences` and `requests` hold these."""
-        return "\n".join([f"Run({self.name!r}, seed {self.seed})", *(verdict["sentence"] for verdict in self.verdicts)])
-
-    def _repr_html_(self) -> str:
-        """Return the verdicts over the rows as HTML for a notebook; names are escaped."""
-        sentences = "".join(f"<p>{html.escape(verdict['sentence'])}</p>" for verdict in self.verdicts)
-        return sentences + self.rows.to_html(index=False, float_format="{:.4g}".format)
-
-    @named_if_missing()
-    def figure(self, name: str, *, workload: str | None = None, network: str | None = None, **options: str) -> Figure:
-        """Return a figure of the page as a plotly figure, with the same data; a loaded run has all but `rtt` and `plane`.
-
-        Args:
-            name: such as `latency`, `parts` or `plane`; an unknown name lists the figures of this run.
-            workload, network: the place shown; None: the first one that fits.
-            options: the values of the figure's choices, such as `y="beyond"`; left out, those that the page shows first.
-
-        Raises `InputError` for a name, a place or an option that does not exist.
-
-        Example:
-            >>> result = simnmt.run("@quickstart", requests=1000)  # doctest: +SKIP
-            >>> result.figure("latency", network="cp2", y="beyond").show()  # doctest: +SKIP
-        """
-        from simnmt.report.page import NOT_RECORDED, run_panels
-
-        cells = [cell for cell in self.drawn_cells if cell.name.matches(workload, network)]
-        if not cells:
-            known = ", ".join(str(cell.name) for cell in self.drawn_cells)
-            raise InputError(f"figure {name}: no results of that workload and network", remedy=f"this run has: {known}")
-        panels = {panel.name: panel for panel in run_panels(self, cells[0])}
-        if name not in panels:
-            what = "a run directory does not hold its data" if name in NOT_RECORDED else "no such figure"
-            raise InputError(f"figure {name}: {what}", remedy=f"the figures of this run are: {', '.join(sorted(panels))}")
-        choices = {control.name: [option for option, _ in control.options] for control in panels[name].controls}
-        for key, value in options.items():
-            if value not in choices.get(key, ()):
-                known = "; ".join(f"{control} = {', '.join(values)}" for control, values in choices.items()) or "none"
-                raise InputError(f"figure {name}: no choice {key} = {value!r}", remedy=f"the choices are: {known}")
-        shown = {control.name: control.shown for control in panels[name].controls} | options
-        return _plotly_figure(panels[name].draw(*shown.values()))
-
-
-class Comparison(comparison.Comparison):
-    """Finished runs beside the first of them, with the figure of the changes for a notebook.
-
-    Example:
-        >>> simnmt.compare("near", "far").figure(network="cp1").show()  # doctest: +SKIP
-    """
-
-    @named_if_missing()
-    def figure(self, *, workload: str | None = None, network: str | None = None) -> Figure:
-        """Return the change of the mean latency by policy, percent, with 95 % intervals, as a plotly figure.
-
-        `workload`, `network`: the place shown; None: the first one that fits. Raises `InputError` for a place that the runs do
-        not have in common.
-        """
-        from simnmt.report.study_pages import change_chart
-
-        rows = [row for row in self.changes if CellName.of(row).matches(workload, network)]
-        if not rows:
-            known = ", ".join(dict.fromkeys(str(CellName.of(row)) for row in self.changes)) or "nothing"
-            what = "figure: no changes on that workload and network"
-            raise InputError(what, remedy=f"the runs have in common: {known}")
-        shown = [row for row in rows if CellName.of(row) == CellName.of(rows[0])]
-        return _plotly_figure(change_chart(shown, self.names[1:]))
-
-
-def _plotly_figure(chart: Chart) -> Figure:
-    from plotly.graph_objects import Figure
-
-    from simnmt.report.charts import light_palette
-
-    return Figure(chart.figure(light_palette()))
-
-
 @named_if_missing()
 def load(directory: str | os.PathLike[str]) -> Run:
     """Return a finished run from its directory. Raises `InputError` for a folder that is no run directory.
@@ -214,21 +115,6 @@ def compare(*runs: Run | str | os.PathLike[str]) -> Comparison:
     return Comparison(**vars(comparison.compare_runs(loaded)))
 
 
-def notebook_progress() -> Progress | None:
-    """Return a function that shows a progress bar in a notebook; None elsewhere."""
-    ipython: Any = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
-    if type(shell).__name__ != "ZMQInteractiveShell":
-        return None
-    display: Any = import_module("IPython.display")
-
-    def bar(done: float, total: int) -> Any:
-        return display.HTML(f'<progress value="{done:.3f}" max="{total}"></progress> {int(done)} of {total} units')
-
-    shown = display.display(bar(0, 1), display_id=True)
-    return lambda done, total: shown.update(bar(done, total))
-
-
 def check_jobs(jobs: int | None) -> None:
     """Raise `InputError` for what is no number of processes; None stands for as many as save time."""
     if jobs is not None and (isinstance(jobs, bool) or not isinstance(jobs, Integral) or jobs < 1):
@@ -259,7 +145,6 @@ def run(
     seed: int | None = None,
     jobs: int | None = 1,
     progress: Progress | None = None,
-    until_precision: float | None = None,
     profile_uncertainty: int | None = None,
     engine: Engine | None = None,
     assertions: Iterable[str] = (),
@@ -280,8 +165,6 @@ def run(
         jobs: processes; None: as many as save time, at most one per processor. Unless it is 1, a script must call this below
             `if __name__ == "__main__":`.
         progress: called with the number of finished units and of all units; None: a bar in a notebook.
-        until_precision: add replications, 100 at most, until the 95 % interval of every policy's objective reaches no further
-            than this share of it, such as 0.02.
         engine: of the world; None: the compiled one for policies that it covers. Both give the same bytes.
         assertions: requirements such as `"p95_ms<=300"` that the caller will give to `Run.assess`, checked before the run.
         allow_code: whether modules and files that the scenario names may run, such as `kind: "package.module:MyPolicy"`.
@@ -296,8 +179,6 @@ def run(
     check_jobs(jobs)
     if engine not in (None, *get_args(Engine)):
         raise InputError(f"engine: unknown engine {engine!r}", remedy=f"give {' or '.join(get_args(Engine))}")
-    if until_precision is not None and not (isinstance(until_precision, Real) and 0.0 < until_precision < 1.0):
-        raise InputError(f"until_precision: {until_precision!r} is no share above 0 and below 1", remedy="give 0.02 for 2 %")
     numbers = {"requests": requests, "replications": replications, "seed": seed, "profile_uncertainty": profile_uncertainty}
     source = open_scenario(scenario, overrides, allow_code=allow_code, **numbers).source
     asserted = [Assertion.parse(text, source.scenario.policies) for text in assertions]
@@ -308,7 +189,7 @@ def run(
         for assertion in asserted:
             check_assertion(plan, assertion)
         shown = progress or notebook_progress()
-        return run_plan(plan, jobs=jobs, progress=shown, until_precision=until_precision, engine=engine)
+        return run_plan(plan, jobs=jobs, progress=shown, engine=engine)
 
     return _measured(source, measure, out, under, force)
 
@@ -365,7 +246,7 @@ def _measured(
             (folder / files.RESOLVED).write_text(write_document(result.scenario), encoding="utf-8")
             files.write_json(folder / files.SUMMARY, result.document())
             files.write_rows(folder / files.TABLE, result.summary_rows)
-            files.write_requests(folder / files.REQUESTS, result.cells)
+            files.write_requests(folder / results.REQUESTS, result.cells)
             (folder / files.PAGE).write_text(render(result), encoding="utf-8")
             outputs = {path.name: files.sha256(path) for path in sorted(folder.iterdir())}
             files.write_json(folder / files.MANIFEST, _manifest(result, source, started, outputs))
@@ -435,7 +316,7 @@ def plan(
     """
     from simnmt.experiment.capacity import find_capacities
     from simnmt.experiment.deployment import find_deployment
-    from simnmt.experiment.trial import opener, parse_level
+    from simnmt.experiment.trial import opener
     from simnmt.workload.arrivals.traffic import Peak
 
     check_jobs(jobs)
@@ -453,13 +334,12 @@ def plan(
             raise InputError(what, remedy=f"give no {name}")
     numbers = {"requests": requests, "replications": replications, "seed": seed}
     opened = open_scenario(scenario, overrides, allow_code=allow_code, **numbers)
-    level = parse_level([slo] if isinstance(slo, str) else slo, opened.source)
-    open_plan = opener(opened.source, level, allow_code=opened.allow_code)
+    open_plan = opener(opened.source, [slo] if isinstance(slo, str) else slo, allow_code=opened.allow_code)
     if rate is None:
         precision = 0.02 if precision is None else precision
-        return find_capacities(open_plan, level, precision=precision, jobs=jobs or os.cpu_count() or 1, progress=progress)
+        return find_capacities(open_plan, precision=precision, jobs=jobs or os.cpu_count() or 1, progress=progress)
     certainty, minimised = 0.95 if certainty is None else certainty, minimise or "servers"
-    answer = find_deployment(keys, open_plan, level, rate_rps=rate, minimised=minimised, certainty=certainty, progress=progress)
+    answer = find_deployment(keys, open_plan, rate_rps=rate, minimised=minimised, certainty=certainty, progress=progress)
     if peak is None:
         return answer
     is_poisson = any(workload.arrivals.kind == "poisson" for workload in opened.source.scenario.workloads.values())
@@ -479,7 +359,6 @@ def sweep(
     replications: int | None = None,
     seed: int | None = None,
     jobs: int | None = None,
-    cluster: str | None = None,
     progress: Progress | None = None,
     engine: Engine | None = None,
     allow_code: bool = False,
@@ -492,26 +371,22 @@ def sweep(
         grid: swept keys, such as `"devices.cloud.count=1,2,4"` or `"workloads.de-en.arrivals.rate_rps=5:20:4"`.
         out, under: the folder to write; without `out` a new one in `under`.
         overrides, requests, replications, seed, jobs, engine, allow_code: as of `run`, the same at all points.
-        cluster: the address of a Dask scheduler, on this machine or with TLS (docs/reference/sweep.md#run-it-on-a-cluster).
         progress: called with the number of finished points and of all points.
         announce: called with a line on the folder before the first point.
 
-    Raises `InputError` for any fault of the input, before anything runs; `SimnmtError` for a cluster that is lost.
+    Raises `InputError` for any fault of the input, before anything runs.
 
     Example:
         >>> result = simnmt.sweep("@open-loop", grid=["devices.cloud.workers=1,2"], jobs=1)  # doctest: +SKIP
         >>> result.table.keys  # doctest: +SKIP
         ('devices.cloud.workers',)
     """
-    from simnmt.experiment.processes import check_address
     from simnmt.experiment.sweep import is_sweep_folder, read_sweep_folder, run_points, run_sweep
     from simnmt.report.page_template import write_page
     from simnmt.report.study_pages import render_sweep
     from simnmt.results.sweep_table import PAGE
 
     check_jobs(jobs)
-    if cluster is not None:
-        check_address(cluster)
     options = overrides_of_call(overrides, requests=requests, replications=replications, seed=seed)
     goes_on = is_sweep_folder(Path(given))
     if goes_on:
@@ -529,7 +404,7 @@ def sweep(
     else:
         place = files.reserved(Path(under), f"{source.scenario.name}-sweep")
     with place as folder:
-        execute = partial(run_points, jobs=jobs, engine=engine, cluster=cluster)
+        execute = partial(run_points, jobs=jobs, engine=engine)
         progress = progress or notebook_progress()
         result = run_sweep(keys, options, source, folder, execute, progress, announce=announce, allow_code=allow_code)
         write_page(folder / PAGE, render_sweep(result.table))

@@ -149,7 +149,6 @@ def test_every_public_name_has_an_example_that_prints_what_it_says(name: str) ->
         {"out": "full"},
         {"out": "full", "force": True},
         {"jobs": 1.5},
-        {"until_precision": "0.01"},
     ],
 )
 def test_a_message_names_no_option_of_the_command_line(

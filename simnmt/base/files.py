@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from simnmt.base.errors import STANDARD, InputError, SimnmtError
+from simnmt.base.errors import STANDARD, InputError
 
 _LOG = logging.getLogger("simnmt.base")
 
@@ -86,19 +86,6 @@ def release_standard_output() -> None:
         _output, sys.stdout = None, _output
 
 
-def _write_to_standard_output(content: bytes) -> None:
-    stream = sys.stdout if _output is None else _output
-    try:
-        stream.flush()
-        stream.buffer.write(content)
-        stream.flush()
-    except BrokenPipeError:  # the reader has what it wanted
-        with suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-    except OSError as error:
-        raise SimnmtError(f"standard output cannot be written: {error.strerror}") from None
-
-
 def refuse_other_content(head: bytes, path: str | os.PathLike[str], error: type[InputError] = InputError) -> None:
     """Raise `error` if the first bytes of a file show a pointer of Git LFS or packed data in place of the file."""
     for start, what, remedy in _OTHER_CONTENTS:
@@ -113,25 +100,17 @@ def check_model_folder(folder: Path) -> None:
             refuse_other_content(path.read_bytes(), path)
 
 
-def _is_a_directory(path: str | os.PathLike[str]) -> OSError:
-    return IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
-
-
-def _status(path: str | os.PathLike[str], *, follow_symlinks: bool = True) -> os.stat_result:
-    try:
-        return Path(path).stat(follow_symlinks=follow_symlinks)
-    except ValueError:  # a NUL in the name
-        raise OSError(errno.EINVAL, "no such name can exist", repr(os.fspath(path))) from None
-
-
 def check_regular(path: str | os.PathLike[str], most_bytes: int, *, pipes: bool = False) -> None:
     """Raise `OSError` unless `path` is a regular file of at most `most_bytes` bytes; `pipes`: a FIFO is accepted too.
 
     `OSError.strerror` is a message for the user. Call it before the file is opened: opening a FIFO waits for a writer.
     """
-    status = _status(path)
+    try:
+        status = Path(path).stat()
+    except ValueError:  # a NUL in the name
+        raise OSError(errno.EINVAL, "no such name can exist", repr(os.fspath(path))) from None
     if stat.S_ISDIR(status.st_mode):
-        raise _is_a_directory(path)
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
     if not stat.S_ISREG(status.st_mode) and not (pipes and stat.S_ISFIFO(status.st_mode)):
         what = "a pipe" if stat.S_ISFIFO(status.st_mode) else "a device"
         raise OSError(errno.EINVAL, f"{what}, not a file", os.fspath(path))
@@ -145,25 +124,17 @@ def read_bounded(path: str | os.PathLike[str], most_bytes: int = MOST_DOCUMENT_B
     Raises `OSError` as `check_regular` and `standard_input` do, and `InputError` as `refuse_other_content` does.
     """
     if is_standard(path):
-        content = _read_at_most(standard_input(), most_bytes + 1)
+        content = standard_input().read(most_bytes + 1)
     else:
         check_regular(path, most_bytes, pipes=pipes)
         with Path(path).open("rb") as file:
-            content = _read_at_most(file, most_bytes + 1)
+            # A read with a limit allocates it at once, so only for a pipe, whose length is unknown.
+            content = file.read(most_bytes + 1 if pipes else -1)
     if len(content) > most_bytes:
         raise OSError(errno.EOVERFLOW, f"more than {most_bytes:,} bytes", os.fspath(path))
     refuse_other_content(content, path)
     _LOG.debug("read %s: %d bytes", path, len(content))
     return content
-
-
-def _read_at_most(stream: BinaryIO, most_bytes: int) -> bytes:
-    # In parts: `read` allocates the size that it is asked for at once.
-    parts: list[bytes] = []
-    while most_bytes > 0 and (part := stream.read(min(most_bytes, 1 << 20))):
-        parts.append(part)
-        most_bytes -= len(part)
-    return b"".join(parts)
 
 
 def free_name(folder: Path) -> Path:
@@ -204,40 +175,35 @@ def made_folder(folder: Path) -> Iterator[list[Path]]:
 
 
 @contextmanager
-def written_whole(path: str | os.PathLike[str], *, new: bool = False) -> Iterator[Path]:
+def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a path to write to, which becomes `path` at the end; after a failure it is removed and `path` is unchanged.
 
-    A link is replaced, not the file that it leads to. `new`: raise `FileExistsError` if something exists at `path`, before the
-    work or at its end. For `-`, the content is written to standard output at the end. Raises `OSError`, also if a folder or
-    device is at `path`.
+    A link is replaced, not the file that it leads to. For `-`, the content is written to standard output at the end. Raises
+    `OSError`, also if a folder or device is at `path`.
     """
     if is_standard(path):
         with tempfile.TemporaryDirectory(prefix="simnmt-") as temporary:
             partial = Path(temporary) / "content"
             yield partial
-            _write_to_standard_output(partial.read_bytes())
+            stream = sys.stdout if _output is None else _output
+            try:
+                stream.flush()
+                stream.buffer.write(partial.read_bytes())
+                stream.flush()
+            except BrokenPipeError:  # the reader has what it wanted
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         return
     target = Path(path)
-
-    def check_new() -> None:
-        with suppress(FileNotFoundError):
-            _status(target, follow_symlinks=False)
-            if new:
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
-
-    check_new()
-    if target.is_dir():
-        raise _is_a_directory(target)
-    # Renamed over, a device would become a file of that name; /dev/stdout leads to a regular file if it is redirected.
-    if (target.exists() and not target.is_file()) or target.absolute().parent == Path("/dev"):
-        raise OSError(errno.EINVAL, "not a regular file", str(target))
+    with suppress(FileNotFoundError):
+        check_regular(target, sys.maxsize)  # renamed over, a device would become a file of that name
+    if target.absolute().parent == Path("/dev"):  # /dev/stdout leads to a regular file if it is redirected
+        raise OSError(errno.EINVAL, "a device, not a file", str(target))
     try:
         # Beside the target, so that the rename stays within one file system. In a folder, so that the temporary files of the
         # library that writes are removed with it.
         with partial_folder(target.parent) as folder:
             partial = folder / "content"
             yield partial
-            check_new()
             partial.replace(target)
     except OSError as error:
         if error.errno in NO_ROOM:

@@ -1,4 +1,7 @@
-"""Continuous laws of scipy.stats that a scenario names: of numbers that are never negative and have a mean."""
+"""Continuous laws of scipy.stats that a scenario names: of numbers that are never negative and have a mean.
+
+A `DrawnNumber` states its scale. Gaps and think times are scaled to a mean, so that they state `parameters` of the shape alone.
+"""
 
 from __future__ import annotations
 

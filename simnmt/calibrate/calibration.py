@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -13,19 +12,17 @@ from typing import Any
 import pandas as pd
 
 from simnmt.base import VERSION
-from simnmt.base.configuration import end_tokens
-from simnmt.base.shipped_files import find
 from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.box import BoxDescription, describe
 from simnmt.calibrate.harness import Listener, Silent, rounds
-from simnmt.calibrate.journal import STATE, Journal, journal_path
+from simnmt.calibrate.journal import Journal, journal_path
 from simnmt.calibrate.parts import Bench, Part, groups
 from simnmt.calibrate.processor_use import pinned
 from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.nmt.engine import Engine, EngineAccount, load_engine
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import profile_doubts
-from simnmt.profile.origin import Conditions, LengthUnit
+from simnmt.profile.origin import LengthUnit, Provenance
 from simnmt.profile.profile_file import read_profile, write_profile
 
 TOOL = f"simnmt calibrate, simnmt {VERSION}"
@@ -71,8 +68,8 @@ def calibrate(
     if not settings.whole and not path.exists():
         remedy = "add execution to --part, or give as --out a profile to complete"
         raise CalibrationError("a profile needs the part execution", remedy=remedy)
-    before = None if settings.whole else read_profile(path)
-    drawn, threads = _drawn(settings), None
+    older = None if settings.whole else read_profile(path)
+    threads = None
     if settings.device == "cpu":
         threads = settings.threads or box.usable_cores
         check_threads(threads, box)
@@ -81,31 +78,29 @@ def calibrate(
         account, on_cpu = engine.account, engine.account.device == "cpu"
         if on_cpu and (cpu_name := box.board or box.cpu_model):
             account = replace(account, device_name=cpu_name)  # engines do not know the name of an Arm processor
-        if before is not None:
-            _refuse_other(before, account, settings, path)
+        if older is not None:
+            _refuse_other(older, account, settings, path)
         _check_text(account, settings)
-        bench = Bench(settings, engine, listener, drawn)
-        with kept_journal(path, _header(settings, account, box, drawn), listener, replaces=replaces_journal) as journal:
-            sessions = kept_sessions(journal, box)
+        bench = Bench(settings, engine, listener)
+        with kept_journal(path, _header(settings, account, box), listener, replaces=replaces_journal) as journal:
+            before = profile_assembly.state(box)
             frame = measure(bench, journal)
-            after = profile_assembly.state(describe())
-            conditions = profile_assembly.conditions_block(sessions, after, frame, cpus, settings.gap_s)
-            named: dict[str, Any] = {"device_name": device_name, "tool": TOOL}
-            if before is None:
+            conditions = profile_assembly.conditions_block(
+                before, profile_assembly.state(describe()), frame, cpus, settings.gap_s
+            )
+            if older is None:
                 src_unit, tgt_unit = settings.units
+                header = {
+                    "length_unit": LengthUnit(src=src_unit, tgt=tgt_unit, end_of_sentence="both"),
+                    "provenance": Provenance(source=_source(settings, account), date=profile_assembly.now(), tool=TOOL),
+                    "conditions": conditions,
+                }
                 profile = profile_assembly.new_profile(
-                    path.stem,
-                    settings.model,
-                    account,
-                    box,
-                    LengthUnit(src=src_unit, tgt=tgt_unit, end_of_sentence="both"),
-                    {**bench.blocks, "conditions": conditions},
-                    source=_source(settings, account),
-                    beam=settings.beam,
-                    **named,
+                    path.stem, account, box, header | bench.blocks, device_name=device_name, beam=settings.beam
                 )
             else:
-                profile = profile_assembly.completed(before, bench.blocks, conditions, settings.parts, name=None, **named)
+                named = {} if device_name is None else {"device": older.device.model_copy(update={"name": device_name})}
+                profile = profile_assembly.completed(older, named | bench.blocks, conditions, settings.parts, TOOL)
             if "step" in settings.parts:
                 profile = profile_assembly.with_batches_at_pace(profile)
             write_profile(path, profile)
@@ -124,23 +119,15 @@ def measure(bench: Bench, journal: Journal | None) -> pd.DataFrame | None:
 
 
 def _measure_group(number: int, group: list[Part], bench: Bench, journal: Journal | None) -> pd.DataFrame | None:
-    """Measure and fit parts together; return their rows if they were measured beside reference work."""
     cases = {(part.name, name): case for part in group for name, case in part.cases(bench).items()}
     if not cases:
         return None
     name = " and ".join(part.name for part in group)
     bench.listener.say(f"{name} ...")
-    frame = rounds(
-        cases,
-        max(part.rounds(bench) for part in group),
-        min(part.within_s for part in group),
-        bench.reference if group[0].beside_reference else None,
-        journal,
-        name=name,
-        shuffle=bench.settings.seed,
-        again=not group[0].apart(bench.settings),
-        listener=bench.listener,
-    )
+    n, within_s = max(part.rounds(bench) for part in group), min(part.within_s for part in group)
+    reference = bench.reference if group[0].beside_reference else None
+    options: dict[str, Any] = {"shuffle": bench.settings.seed, "listener": bench.listener}
+    frame = rounds(cases, n, within_s, reference, journal, name=name, again=not group[0].apart(bench.settings), **options)
     for part in group:
         rows = frame[[part_name == part.name for part_name, _ in frame["case"]]]
         if len(rows):
@@ -151,25 +138,18 @@ def _measure_group(number: int, group: list[Part], bench: Bench, journal: Journa
 
 
 def _source(settings: Settings, account: EngineAccount) -> str:
-    how = {
-        "quick": "six corner cells",
-        "full": "full grid",
-        "paper": f"{settings.inferences:,} inferences with the lengths of {settings.lengths}",
-    }[settings.mode]
-    return f"{account.model} on {account.backend} {account.compute_type}, {account.weights} weights; {how}"
+    how = "six corner cells" if settings.mode == "quick" else "full grid"
+    engine = f"{account.model} on {account.backend} {account.compute_type}, {account.weights} weights"
+    return f"measured on the box itself: {engine}; {how}"
 
 
-# The journal.
-
-
-def _header(settings: Settings, account: EngineAccount, box: BoxDescription, drawn: list[tuple[int, int]]) -> dict[str, Any]:
+def _header(settings: Settings, account: EngineAccount, box: BoxDescription) -> dict[str, Any]:
     names = ("machine", "cpu_model", "board", "logical_cores", "usable_cpus")
     return {
         "settings": asdict(settings),
         "box": {name: getattr(box, name) for name in names},
         "engine": profile_assembly.engine_block(account, settings.beam).model_dump(mode="json"),
         "simnmt": VERSION,
-        "drawn": hashlib.sha256(repr(drawn).encode()).hexdigest()[:16],
     }
 
 
@@ -180,24 +160,13 @@ def kept_journal(out: Path, header: Mapping[str, Any], listener: Listener, *, re
         try:
             if journal.remark:
                 listener.say(journal.remark)
-            if journal.measured:
+            if journal.findings:
                 listener.say(f"going on from {journal.path}")
             yield journal
         except BaseException:
-            if journal.measured:
+            if journal.findings:
                 listener.say(f"kept what was measured in {journal.path}; the same command goes on from there")
             raise
-
-
-def kept_sessions(journal: Journal, box: BoxDescription) -> list[Conditions]:
-    """Keep the state of the box before this session; return those before all sessions of the journal."""
-    known = [state for name, state in journal.findings.items() if name.startswith(STATE)]
-    state = profile_assembly.state(box)
-    journal.finding(f"{STATE}{len(known)}", state.model_dump(mode="json", exclude_defaults=True))
-    return [*map(Conditions.model_validate, known), state]
-
-
-# Checks before hours of measuring.
 
 
 def refuse_unwritable(path: Path, option: str) -> None:
@@ -216,14 +185,12 @@ def check_threads(threads: int, box: BoxDescription) -> None:
 def _refuse_other(before: DeviceProfile, account: EngineAccount, settings: Settings, path: Path) -> None:
     """Refuse to complete a profile with measurements of another engine, or with costs per token of other units."""
     theirs = {} if before.engine is None else before.engine.model_dump()
-    ours, unit = profile_assembly.engine_block(account, settings.beam).model_dump(), before.length_unit
-    unlike = ("weights", "clipped_weights", "product_weights")  # times do not depend on weights
-    pairs = [(key, theirs.get(key), value) for key, value in ours.items() if key not in unlike]
-    pairs += [
-        ("source unit", unit.src, settings.src_unit or unit.src),
-        ("target unit", unit.tgt, settings.tgt_unit or unit.tgt),
-    ]
-    for key, one, other in pairs:
+    ours = profile_assembly.engine_block(account, settings.beam).model_dump()
+    # Times do not depend on weights.
+    pairs = {key: (theirs.get(key), ours[key]) for key in ours if "weights" not in key}
+    units = zip((before.length_unit.src, before.length_unit.tgt), (settings.src_unit, settings.tgt_unit), strict=True)
+    pairs |= {f"{side} unit": (unit, given or unit) for side, (unit, given) in zip(("source", "target"), units, strict=True)}
+    for key, (one, other) in pairs.items():
         if one != other:
             what = f"the profile to complete is of {key} {one!r}, this is {other!r}"
             raise CalibrationError(what, path=path, remedy="choose another --out and add execution to --part")
@@ -244,16 +211,3 @@ def _check_text(account: EngineAccount, settings: Settings) -> None:
         from simnmt.calibrate.sharp_agreement import encoded_text
 
         encoded_text(settings.model, Path(settings.text))
-
-
-def _drawn(settings: Settings) -> list[tuple[int, int]]:
-    """Draw the lengths of paper mode."""
-    if settings.mode != "paper" or not settings.whole:
-        return []
-    from simnmt.workload.length_table import read_table
-
-    lengths = settings.lengths
-    table = read_table(find("traces/lengths", lengths) if lengths.startswith("@") else lengths)
-    src_len, tgt_len = table.sample(settings.seed, 0, "calibrate_lengths", settings.inferences)
-    src_end, tgt_end = (1 - counted for counted in end_tokens(table.end_of_sentence))
-    return list(zip((src_len + src_end).tolist(), (tgt_len + tgt_end).tolist(), strict=True))

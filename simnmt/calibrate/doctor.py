@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -38,7 +38,12 @@ def examine() -> tuple[BoxDescription, list[Finding]]:
     box, gpus = describe(), torch_gpus()
     engines = [engine_finding("torch", "models", device) for device in ("cpu", *gpus)]
     engines += [engine_finding("ctranslate2", "ctranslate2", device) for device in ("cpu", "cuda")]
-    findings = [*hardware_findings(box, others_cpus), *dict.fromkeys(engines), gpu_finding(gpus)]
+    if gpus:
+        gpu = Finding("can", "gpu", ", ".join(f"{device}: {name}" for device, name in gpus.items()))
+    else:
+        remedy = "install a torch for CUDA and a driver new enough for it, unset CUDA_VISIBLE_DEVICES: docs/how-to/measure.md"
+        gpu = Finding("cannot", "gpu", "torch sees no NVIDIA GPU", remedy)
+    findings = [*hardware_findings(box, others_cpus), *dict.fromkeys(engines), gpu]
     return box, [*findings, *map(energy_finding, ["cpu", *gpus])]
 
 
@@ -103,14 +108,6 @@ def torch_gpus() -> dict[str, str]:
 
         return {f"cuda:{index}": torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())}
     return {}
-
-
-def gpu_finding(gpus: Mapping[str, str]) -> Finding:
-    """Return the GPUs that torch sees, or how to get one seen."""
-    if gpus:
-        return Finding("can", "gpu", ", ".join(f"{device}: {name}" for device, name in gpus.items()))
-    remedy = "install a torch for CUDA and a driver new enough for it, and unset CUDA_VISIBLE_DEVICES: docs/how-to/measure.md"
-    return Finding("cannot", "gpu", "torch sees no NVIDIA GPU", remedy)
 
 
 def engine_finding(library: str, extra: str, device: str) -> Finding:

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -22,12 +22,12 @@ from simnmt.base.errors import shorten
 from simnmt.base.suggestions import did_you_mean
 from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.box import describe
-from simnmt.calibrate.calibration import TOOL, Calibrated, kept_journal, kept_sessions, refuse_unwritable
+from simnmt.calibrate.calibration import TOOL, Calibrated, kept_journal, refuse_unwritable
 from simnmt.calibrate.harness import Case, Listener, Silent, nothing, rounds
 from simnmt.calibrate.journal import Journal
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.profile.blocks import Execution
-from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.device_profile import SCHEMA_VERSION, DeviceProfile
 from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.execution_fit import cell_samples, fit_execution
 from simnmt.profile.origin import Device, EndpointBlock, LengthUnit, Model, Provenance, ValidRange
@@ -42,24 +42,14 @@ MOST_TOKENS = 2_048
 PROMPT = "Translate the following text from {source} to {target}. Answer with the translation alone.\n\n{text}"
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """The answer to one sentence, by the client's monotonic clock."""
-
-    sent_s: float
-    received_s: float
-    """When the whole answer had come."""
-    text: str
-    thinks: bool = False
-    """Whether the model thought before it translated."""
-    is_cut: bool = False
-    """True if the translation reached the limit of its tokens."""
+Answer = tuple[float, str, dict[str, bool]]
+"""Seconds from the request to the whole answer, the translation, and whether the model `thinks` and the text `is_cut`."""
 
 
 class LibreTranslate(TranslationClient):
     """A service with LibreTranslate's `/translate` and `/languages`, as simnmt's own server and gateway are."""
 
-    echo_name = "GET /languages"
+    echo_path = "/languages"
 
     def __init__(self, url: str, source: str, target: str, model: str | None = None, **connection: Any) -> None:
         super().__init__(url, **connection)
@@ -69,20 +59,16 @@ class LibreTranslate(TranslationClient):
         """Raise `InputError` if the service does not translate what is asked, `ServiceError` if it does not answer the echo."""
         await self.check_languages(*self._pair, self._timeout_s)
 
-    async def echo(self) -> float:
-        """Return the seconds of a request that translates nothing. Raises `ServiceError`."""
-        return (await self.get_body("/languages", self._timeout_s))[1]
-
-    async def ask(self, text: str) -> Reply:
+    async def ask(self, text: str) -> Answer:
         """Return the answer to one sentence. Raises `ServiceError`."""
         exchange = await self.translate(TranslateRequest((text,), False, *self._pair, self._token))
-        return Reply(exchange.sent_s, exchange.received_s, exchange.answer.texts[0])
+        return exchange.received_s - exchange.sent_s, exchange.answer.texts[0], {"thinks": False, "is_cut": False}
 
 
 class Chat(HttpClient):
     """A service with OpenAI's `/v1/chat/completions`, which is prompted to translate."""
 
-    echo_name = "GET /v1/models"
+    echo_path = "/v1/models"
 
     def __init__(self, url: str, source: str, target: str, model: str | None = None, **connection: Any) -> None:
         super().__init__(url.rstrip("/").removesuffix("/v1"), **connection)
@@ -101,11 +87,7 @@ class Chat(HttpClient):
         if self._model not in models:
             raise CalibrationError(f"{self.url} has no model {shorten(self._model)}", remedy=did_you_mean(self._model, models))
 
-    async def echo(self) -> float:
-        """Return the seconds of a request that translates nothing. Raises `ServiceError`."""
-        return (await self.get_body("/v1/models", self._timeout_s))[1]
-
-    async def ask(self, text: str) -> Reply:
+    async def ask(self, text: str) -> Answer:
         """Return the answer to one sentence. Raises `ServiceError`.
 
         If the service refuses an option, it is asked again, and from then on, without that option.
@@ -122,7 +104,7 @@ class Chat(HttpClient):
                 raise
             del self._options[refused]
             return await self.ask(text)
-        received_s = time.monotonic()
+        seconds = time.monotonic() - sent_s
         try:
             content = json.loads(body)
             check_no_error(content, self._token)
@@ -135,7 +117,7 @@ class Chat(HttpClient):
             if body.startswith((b"data:", b"event:", b":")):
                 what = "is a stream of events, although a whole answer was asked for"
             raise ServiceError(502, f"the service's answer {what}") from None
-        return Reply(sent_s, received_s, translation.lstrip() if mark else translation, thinks, is_cut)
+        return seconds, translation.lstrip() if mark else translation, {"thinks": thinks, "is_cut": is_cut}
 
 
 Endpoint = LibreTranslate | Chat
@@ -224,15 +206,29 @@ def calibrate_endpoint(
     facts["sentences"] = hashlib.sha256("\n".join(sentences).encode()).hexdigest()[:16]
     header = {"endpoint": facts, "box": {"cpu_model": box.cpu_model}, "simnmt": VERSION}
     with kept_journal(path, header, listener, replaces=replaces_journal) as journal:
-        sessions, endpoint = kept_sessions(journal, box), settings.connect()
+        before, endpoint = profile_assembly.state(box), settings.connect()
         try:
-            requests = _requests(settings, endpoint, sentences, journal, listener)
+            times = ServiceTimes(_requests(settings, endpoint, sentences, journal, listener))
         except ServiceError as error:
             raise refused(error, settings.url) from None
-        conditions = profile_assembly.conditions_block(sessions, profile_assembly.state(describe()), None, [])
-        device = Device(name=device_name or f"endpoint {urlsplit(settings.url).netloc}")
-        named: dict[str, Any] = {"name": path.stem, "device": device, "conditions": conditions}
-        profile = _profile(settings, ServiceTimes(requests), endpoint.echo_name, named)
+        execution = times.execution()
+        network = f"round trip of {1e3 * times.round_trip_s:.3g} ms taken off" if times.round_trip_s else "network included"
+        source = f"measured through HTTP, {network}: {settings.api} at {settings.url}, sentences of {Path(settings.text).name}"
+        (src_unit, _), (tgt_unit, _) = unit_and_counter(settings.src_unit, "src"), unit_and_counter(settings.tgt_unit, "tgt")
+        ranges = times.counted[["src_len", "tgt_len"]].agg(["min", "max"])
+        profile = DeviceProfile.model_construct(
+            schema_version=SCHEMA_VERSION,
+            name=path.stem,
+            device=Device(name=device_name or f"endpoint {urlsplit(settings.url).netloc}"),
+            model=Model(name=settings.model or settings.api, vocab=VOCAB),
+            length_unit=LengthUnit(src=src_unit, tgt=tgt_unit),
+            valid_range=ValidRange.model_validate(ranges.to_dict("list"), strict=False),
+            execution=execution,
+            endpoint=times.block(settings, f"GET {endpoint.echo_path}", collinear=bool(execution.fit.collinear)),
+            conditions=profile_assembly.conditions_block(before, profile_assembly.state(describe()), None, []),
+            provenance=Provenance(source=source, date=profile_assembly.now(), tool=TOOL),
+        )
+        profile = checked_profile(profile.model_dump(mode="json"))
         write_profile(path, profile)
         journal.remove()
     return Calibrated(profile, tuple(doubt.message for doubt in profile_doubts(profile)))
@@ -278,15 +274,13 @@ def _requests(
             await endpoint.ask(" ".join(sentences[:2]))
 
     async def request(text: str) -> dict[str, float]:
-        echo_s = await endpoint.echo() if echoes else np.nan
-        reply = await endpoint.ask(text)
-        if not reply.text.strip():
+        echo_s = (await endpoint.get_body(endpoint.echo_path, settings.timeout_s))[1] if echoes else np.nan
+        seconds, translation, flags = await endpoint.ask(text)
+        if not translation.strip():
             what = f"{settings.url} answered {shorten(text, 40)!r} with an empty translation"
             remedy = "correct --source, --target or --model: a translation's length is part of the measurement"
             raise CalibrationError(what, remedy=remedy)
-        lengths = {"src_len": count_src(text), "tgt_len": count_tgt(reply.text)}
-        flags = {"thinks": reply.thinks, "is_cut": reply.is_cut}
-        return {"seconds": reply.received_s - reply.sent_s, "echo_s": echo_s, **lengths, **flags}
+        return {"seconds": seconds, "echo_s": echo_s, "src_len": count_src(text), "tgt_len": count_tgt(translation), **flags}
 
     def run(text: str) -> dict[str, float]:
         return loop.run_until_complete(request(text))
@@ -342,55 +336,33 @@ class ServiceTimes:
         samples = cell_samples(src_len, tgt_len, seconds)
         return execution.model_copy(update={"plane": least.times(level), "fit": fit, "samples": samples})
 
-    def doubts(self, *, collinear: bool) -> tuple[str, ...]:
-        """Return the reasons to distrust the figures."""
+    def block(self, settings: EndpointSettings, echo_name: str, *, collinear: bool) -> EndpointBlock:
+        """Return the block `endpoint` of a profile. `collinear`: the lengths do not determine the plane."""
+        requests, echoes_s = self.requests, self.requests["echo_s"].dropna()
+        return EndpointBlock(
+            kind="measured",
+            **{key: getattr(settings, key) for key in ("api", "url", "source", "target")},
+            sentences=requests["case"].nunique(),
+            requests=len(requests),
+            mean_s=float(self.counted.groupby("case")["execution_s"].median().mean()),
+            echo=echo_name if len(echoes_s) else "",
+            echo_s=float(echoes_s.median()) if len(echoes_s) else None,
+            round_trip_s=self.round_trip_s,
+            doubts=tuple(self._doubts(collinear)),
+        )
+
+    def _doubts(self, collinear: bool) -> Iterator[str]:
+        """Yield the reasons to distrust the figures."""
         requests = self.requests
-        cut, long = requests["is_cut"].sum(), (requests["tgt_len"] > 3.0 * requests["src_len"] + 20).sum()
-        doubts = list[str]()
+        answers, cut = len(requests), requests["is_cut"].sum()
+        long = (requests["tgt_len"] > 3.0 * requests["src_len"] + 20).sum()
         if self.remembers:
-            doubts.append(
-                "repeated sentences were answered far faster: the service remembers translations, so that only the first "
-                "request of each sentence counts"
-            )
+            yield "the service remembers translations, so that only the first request of each sentence counts"
         if requests["thinks"].any():
-            remedy = "turn thinking off at the service"
-            doubts.append(f"the model thinks before it translates: a part of the times, not of the lengths ({remedy})")
+            yield "the model thinks before it translates: a part of the times, not of the lengths (turn it off at the service)"
         if cut:
-            doubts.append(f"{cut} of {len(requests)} answers are cut at the limit of {MOST_TOKENS:,} tokens")
+            yield f"{cut} of {answers} answers are cut at the limit of {MOST_TOKENS:,} tokens"
         if long:
-            remedy = "see what the service answers"
-            doubts.append(f"{long} of {len(requests)} answers are implausibly long for a translation ({remedy})")
+            yield f"{long} of {answers} answers are implausibly long for a translation (see what the service answers)"
         if collinear:
-            doubts.append("source and target lengths do not vary independently: their slopes are not known (give other text)")
-        return tuple(doubts)
-
-
-def _profile(settings: EndpointSettings, times: ServiceTimes, echo_name: str, named: dict[str, Any]) -> DeviceProfile:
-    """Return the checked profile; `named`: its name, device and conditions."""
-    src_len, tgt_len = ((int(times.counted[side].min()), int(times.counted[side].max())) for side in ("src_len", "tgt_len"))
-    src_unit, tgt_unit = unit_and_counter(settings.src_unit, "src")[0], unit_and_counter(settings.tgt_unit, "tgt")[0]
-    execution, echoes_s = times.execution(), times.requests["echo_s"].dropna().tolist()
-    network = f"round trip of {1e3 * times.round_trip_s:.3g} ms taken off" if times.round_trip_s else "network included"
-    source = f"measured through HTTP, {network}: {settings.api} at {settings.url}, sentences of {Path(settings.text).name}"
-    block = EndpointBlock(
-        kind="measured",
-        **{key: getattr(settings, key) for key in ("api", "url", "source", "target")},
-        sentences=times.requests["case"].nunique(),
-        requests=len(times.requests),
-        mean_s=float(times.counted.groupby("case")["execution_s"].median().mean()),
-        echo=echo_name if echoes_s else "",
-        echo_s=float(np.median(echoes_s)) if echoes_s else None,
-        round_trip_s=times.round_trip_s,
-        doubts=times.doubts(collinear=bool(execution.fit.collinear)),
-    )
-    profile = DeviceProfile.model_construct(
-        schema_version=2,
-        model=Model(name=settings.model or settings.api, vocab=VOCAB),
-        length_unit=LengthUnit(src=src_unit, tgt=tgt_unit),
-        valid_range=ValidRange(src_len=src_len, tgt_len=tgt_len),
-        execution=execution,
-        endpoint=block,
-        provenance=Provenance(source=source, date=profile_assembly.now(), tool=TOOL),
-        **named,
-    )
-    return checked_profile(profile.model_dump(mode="json"))
+            yield "source and target lengths do not vary independently: their slopes are not known (give other text)"

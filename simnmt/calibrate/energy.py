@@ -79,7 +79,7 @@ def find_energy_meter(device: str) -> tuple[EnergyMeter | None, str]:
 
 
 class _NoCounterError(Exception):
-    """The box has no such counter."""
+    pass
 
 
 def joules_since(read_uj: Callable[[], int], range_uj: int | None = None) -> Callable[[], float]:

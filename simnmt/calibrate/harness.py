@@ -289,7 +289,6 @@ class _Measuring:
         ]
 
     def _readings(self) -> list[float]:
-        """Return the present reading of the reference work; none without one."""
         reference = self._reference
         return [] if reference is None else [min(float(self._timed(reference)["seconds"]) for _ in range(READINGS))]
 

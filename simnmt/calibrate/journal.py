@@ -16,8 +16,6 @@ if sys.platform != "win32":
     import fcntl
 
 VERSION = 2
-STATE = "state "
-"""Beginning of the names of findings that are no measurements: the state of the box before each session."""
 
 
 def journal_path(out: str | os.PathLike[str]) -> Path:
@@ -76,14 +74,9 @@ class Journal:
         self._write([name, result])
         self.findings[name] = result
 
-    @property
-    def measured(self) -> bool:
-        """Whether it holds a measurement."""
-        return not all(name.startswith(STATE) for name in self.findings)
-
     def close(self) -> None:
         """Close the file and keep it; remove it if nothing was measured."""
-        if not self._file.closed and not self.measured:
+        if not self._file.closed and not self.findings:
             self.remove()
         self._file.close()
 

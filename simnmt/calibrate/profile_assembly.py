@@ -17,8 +17,8 @@ from simnmt.nmt.engine import EngineAccount
 from simnmt.profile.blocks import overheads_times
 from simnmt.profile.decoder_settings import DecoderOptions
 from simnmt.profile.device_profile import SCHEMA_VERSION, DeviceProfile
-from simnmt.profile.doubts import alone_vs_plane, busy_message
-from simnmt.profile.origin import Conditions, Device, EngineBlock, LengthUnit, Model, Provenance
+from simnmt.profile.doubts import alone_vs_plane
+from simnmt.profile.origin import Conditions, Device, EngineBlock, Model
 from simnmt.profile.profile_file import checked_profile
 
 STEADY_GOVERNORS = ("performance", "userspace")
@@ -42,26 +42,24 @@ def state(box: BoxDescription) -> Conditions:
 
 
 def conditions_block(
-    sessions: Sequence[Conditions],
-    after: Conditions,
-    frame: pd.DataFrame | None,
-    pinned_cpus: Sequence[int],
-    gap_s: float | None = None,
+    before: Conditions, after: Conditions, frame: pd.DataFrame | None, pinned_cpus: Sequence[int], gap_s: float | None = None
 ) -> Conditions:
-    """Return `conditions` of a profile: the state before each session and after the last, and the drift of the reference work.
+    """Return `conditions` of a profile: the state before the session and after it, and the drift of the reference work.
 
     `frame`: rows that were measured beside reference work; None if there are none.
     """
-    states, drift = (*sessions, after), {} if frame is None else _drift(frame)
+    states = (before, after)
     busy = [state.busy for state in states if state.busy is not None]
     return Conditions(
-        load_average=max((state.load_average for state in sessions if isinstance(state.load_average, float)), default=None),
+        load_average=before.load_average,
         governor=after.governor,
         frequency_mhz=tuple(state.frequency_mhz for state in states if isinstance(state.frequency_mhz, float)) or None,
         others_cpus=max((state.others_cpus for state in states if state.others_cpus is not None), default=None),
         busy=any(busy) if busy else None,
         gap_s=gap_s,
-        **{"load_average_after": after.load_average, "pinned_cpus": list(pinned_cpus)} | drift,
+        **(
+            {"load_average_after": after.load_average, "pinned_cpus": [*pinned_cpus]} | ({} if frame is None else _drift(frame))
+        ),
     )
 
 
@@ -83,12 +81,6 @@ def _drift(frame: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def busy_warnings(states: Sequence[Conditions], activity: str) -> list[str]:
-    """Return a warning if other programs used the box in one of these states, before or after `activity`."""
-    is_busy = any(state.busy for state in states)
-    return [busy_message(max(state.others_cpus or 0.0 for state in states), activity)] if is_busy else []
-
-
 def remarks(governor: str | None, *, on_cpu: bool) -> list[str]:
     """Return a remark on an unsteady governor, if any."""
     is_steady = governor is None or set(governor.split("+")) <= set(STEADY_GOVERNORS)
@@ -96,57 +88,34 @@ def remarks(governor: str | None, *, on_cpu: bool) -> list[str]:
 
 
 def new_profile(
-    name: str,
-    model: str,
-    account: EngineAccount,
-    box: BoxDescription,
-    unit: LengthUnit,
-    blocks: Blocks,
-    *,
-    device_name: str | None,
-    source: str,
-    tool: str,
-    beam: int = 1,
+    name: str, account: EngineAccount, box: BoxDescription, blocks: Blocks, *, device_name: str | None = None, beam: int = 1
 ) -> DeviceProfile:
     """Return the checked profile of these blocks. `device_name`: None for the processor and its threads."""
-    path, threads = Path(model), account.threads
+    path, threads = Path(account.model), account.threads
     of_threads = "" if threads is None else f", {threads} thread{'' if threads == 1 else 's'}"
     model_name = path.stem if path.suffix in (".yaml", ".yml", ".json") else path.name
     content: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "name": name,
         "device": Device(name=device_name or account.device_name + of_threads, details=_details(account, box)),
-        "model": Model(name=model_name or model, vocab=account.vocab),
-        "length_unit": unit,
+        "model": Model(name=model_name or account.model, vocab=account.vocab),
         "engine": engine_block(account, beam),
-        "provenance": Provenance(source=f"measured on the box itself: {source}", date=now(), tool=tool),
         **blocks,
     }
     return checked_profile(DeviceProfile.model_construct(**content).model_dump(mode="json"))
 
 
-def completed(
-    before: DeviceProfile,
-    blocks: Blocks,
-    conditions: Conditions,
-    parts: Sequence[str],
-    *,
-    name: str | None,
-    device_name: str | None,
-    tool: str,
-) -> DeviceProfile:
+def completed(before: DeviceProfile, blocks: Blocks, conditions: Conditions, parts: Sequence[str], tool: str) -> DeviceProfile:
     """Return a profile with further blocks; date, tool and conditions of its execution do not change.
 
-    Date, tool and conditions of the new blocks are added to `conditions.later`. A given name replaces the profile's. Overheads
-    of parts that are not measured now stay.
+    Date, tool and conditions of the new blocks are added to `conditions.later`. Overheads of parts that are not measured now
+    stay.
     """
     earlier = before.conditions or Conditions()
     later = conditions.model_copy(update={"gap_s": None, "parts": tuple(parts), "date": now(), "tool": tool})
     update: dict[str, object] = {
         **blocks,
         "overheads": {**before.overheads, **blocks.get("overheads", {})},
-        "name": name or before.name,
-        "device": before.device.model_copy(update={"name": device_name or before.device.name}),
         "conditions": earlier.model_copy(update={"later": (*earlier.later, later)}),
         "provenance": before.provenance.model_copy(update={"source": f"{before.provenance.source}; later: {', '.join(parts)}"}),
     }
@@ -192,14 +161,8 @@ def engine_block(account: EngineAccount, beam: int) -> EngineBlock:
 
 
 def _details(account: EngineAccount, box: BoxDescription) -> str:
-    """Return the properties of the box that a repeat of the measurement needs."""
+    memory_gib = None if box.memory_bytes is None else box.memory_bytes / 2**30
+    counts = {"{} logical CPUs": box.logical_cores, "a quota of {} CPUs": box.cpu_quota, "{:.0f} GiB memory": memory_gib}
     facts = [box.board, box.cpu_model, box.jetson, " ".join(box.simd), box.virtualisation, box.system]
-    if box.logical_cores:
-        facts.append(f"{box.logical_cores} logical CPUs")
-    if box.cpu_quota:
-        facts.append(f"a quota of {box.cpu_quota} CPUs")
-    if box.memory_bytes:
-        facts.append(f"{box.memory_bytes / 2**30:.0f} GiB memory")
-    if box.governor:
-        facts.append(f"governor {box.governor}")
+    facts += [text.format(count) for text, count in (counts | {"governor {}": box.governor}).items() if count]
     return "; ".join(filter(None, [*facts, *(f"{name} {version}" for name, version in account.versions.items())]))

@@ -38,7 +38,7 @@ def read_measurement(path: str | os.PathLike[str], kind: type[Document], what: s
         raise CalibrationError(f"not a {what}: {describe_validation_error(error)}", path=path, remedy=remedy) from None
 
 
-Mode = Literal["quick", "full", "paper"]
+Mode = Literal["quick", "full"]
 Part = Literal["execution", "step", "decoder", "energy", "overheads", "model_memory"]
 PARTS: tuple[Part, ...] = get_args(Part)
 """Parts of a calibration, all of which are measured by default; `step` is decode steps and encoders over batch sizes, `decoder`
@@ -62,19 +62,15 @@ class Settings:
     compute_type: str | None = None
     beam: int = 1
     mode: Mode = "full"
-    """quick: six corner cells; full: the whole grid; paper: many single inferences with the lengths of a corpus."""
+    """quick: six corner cells; full: the whole grid."""
     parts: tuple[Part, ...] = PARTS
     max_batch: int | None = None
     """Largest batch of steps and encoders, whose sizes are a fixed ladder up to it; None: 64, in quick mode 16."""
     max_src_len: int = 100
     max_tgt_len: int = 100
-    lengths: str = "@de-en-news"
-    """Length table from which paper mode draws: a shipped `@name`, or a file."""
     gap_s: float | None = None
     """Seconds that the box idles before each single execution, as in service; then every repeat counts, disturbed ones too.
     None: back to back."""
-    inferences: int = 10_000
-    """Number of inferences in paper mode, as in CNMT-05 and CNMT-14."""
     src_unit: str | None = None
     """Unit of source tokens; None: a token of the tokeniser in the model's folder, named by its content; without one, word for
     bilstm and gru, subword for any other model."""
@@ -88,17 +84,14 @@ class Settings:
     """Language of the text, as a model of Hugging Face writes it; it and the next one serve to count a beam's steps."""
     tgt_lang: str | None = None
     seed: int = 0
-    """Seed of the order of measuring, the drawn lengths, the token ids and random weights."""
+    """Seed of the order of measuring, the token ids and random weights."""
 
     def __post_init__(self) -> None:
         torch_variants = self.backend == "torch" and "decoder" in self.parts and self.compute_type in (None, "float32")
         searches = self.backend == "torch" and self.beam > 1 and bool({"execution", "step"} & set(self.parts))
         judges = self.backend == "sharp" and "decoder" in self.parts
-        if self.gap_s is not None and not (self.whole and self.mode != "paper"):
-            what, remedy = (
-                "a gap is a condition of the grid of the part execution",
-                "add execution to --part, or leave --gap out",
-            )
+        if self.gap_s is not None and not self.whole:
+            what, remedy = "a gap is a condition of the part execution", "add execution to --part, or leave --gap out"
         elif self.vocabulary and self.text is None:
             what, remedy = "the active share of a vocabulary depends on a text", "give --text"
         elif self.vocabulary and not torch_variants:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -43,8 +42,7 @@ LEAST_S = 1e-9
 """Least seconds of a product, if noise leaves none."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Layer:
+class Layer(NamedTuple):
     """An output layer with clusters of contexts."""
 
     weight: Tensor
@@ -54,8 +52,7 @@ class Layer:
     centroids: Centroids
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Step:
+class Step(NamedTuple):
     """Inputs of one step, and the intermediate results of its stages."""
 
     sets: ColumnSets
@@ -137,32 +134,26 @@ def search(products: Tensor, bias: Tensor | None) -> Best:
     return fused_best(products, bias, min(1 if rows == 1 else 2, columns), threads=torch.get_num_threads())
 
 
-def dense_products(weight: Tensor, hidden: Tensor, out: Tensor) -> dict[str, Callable[[], Tensor]]:
-    """Return torch's methods for the product with all columns, [rows, V], by name; `out` receives the result of most."""
+def dense_steps(layer: Layer, hidden: Tensor) -> dict[str, Run]:
+    """Return runs that multiply all columns, one per torch method, each followed by the same search."""
+    weight, states = layer.weight, hidden.to(layer.weight.dtype)
+    out = torch.empty(len(states), len(weight), dtype=states.dtype, device=states.device)
 
     def whole() -> Tensor:
-        if len(hidden) == 1:
-            torch.mv(weight, hidden[0], out=out[0])
+        if len(states) == 1:
+            torch.mv(weight, states[0], out=out[0])
         else:
-            torch.mm(hidden, weight.T, out=out)
+            torch.mm(states, weight.T, out=out)
         return out
 
     def in_pieces() -> Tensor:
         for begin in range(0, len(weight), PIECE):
-            torch.mm(hidden, weight[begin : begin + PIECE].T, out=out[:, begin : begin + PIECE])
+            torch.mm(states, weight[begin : begin + PIECE].T, out=out[:, begin : begin + PIECE])
         return out
 
-    runs: dict[str, Callable[[], Tensor]] = {"whole": whole, "linear": partial(linear, hidden, weight)}
-    if weight.is_cpu and len(hidden) > 1:
-        runs["pieces"] = in_pieces
-    return runs
-
-
-def dense_steps(layer: Layer, hidden: Tensor) -> dict[str, Run]:
-    """Return runs that multiply all columns, one per torch method, each followed by the same search."""
-    states = hidden.to(layer.weight.dtype)
-    out = torch.empty(len(states), len(layer.weight), dtype=states.dtype, device=states.device)
-    products = dense_products(layer.weight, states, out)
+    products: dict[str, Callable[[], Tensor]] = {"whole": whole, "linear": partial(linear, states, weight)}
+    if weight.is_cpu and len(states) > 1:
+        products["pieces"] = in_pieces
 
     def multiply_and_search(multiply: Callable[[], Tensor]) -> Best:
         return search(multiply(), layer.bias)
@@ -170,17 +161,12 @@ def dense_steps(layer: Layer, hidden: Tensor) -> dict[str, Run]:
     return {name: partial(multiply_and_search, multiply) for name, multiply in products.items()}
 
 
-def product_of(layer: Layer, step: Step, columns: Tensor) -> Tensor:
-    """Return the products with active columns by the method that a decoder takes."""
-    return gathered_products(layer.weight, step.hidden, columns, out=step.out)
-
-
 def active_steps(layer: Layer, step: Step, logits: Tensor) -> dict[str, Run]:
     """Return runs of all stages: with columns straight into the search, and scattered among V, for which `logits` is."""
 
     def multiply() -> tuple[Tensor, Tensor]:
         columns = step.sets.union(layer.centroids.nearest(step.hidden))
-        return columns, product_of(layer, step, columns)
+        return columns, gathered_products(layer.weight, step.hidden, columns, out=step.out)
 
     def straight() -> Tensor:
         columns, products = multiply()
@@ -204,7 +190,7 @@ def stages_of(layer: Layer, step: Step, logits: Tensor) -> list[Stage]:
     vocab, count = len(layer.weight), len(step.columns)
     return [
         ("assign", len(layer.centroids), partial(layer.centroids.nearest, step.hidden)),
-        ("product", count, partial(product_of, layer, step, step.columns)),
+        ("product", count, partial(gathered_products, layer.weight, step.hidden, step.columns, out=step.out)),
         ("union", step.indices, partial(step.sets.union, step.chosen)),
         ("scatter", count, partial(scatter, step.out, step.columns, vocab, layer.bias, logits)),
         ("search", count, lambda: search(step.out, layer.bias[step.columns])),

@@ -117,16 +117,13 @@ class TextDecoding:
         )
         same = [ours.tokens == theirs.tokens for ours, theirs in zip(run.hypotheses, whole.hypotheses, strict=True)]
         fidelity = {"likeliest_active": 1.0 - audited.miss_rate, "identical": float(np.mean(same)), "active": active}
-        stages_s = (
-            scale * float(step_s) - float(layer_s.mean()),
-            scale * float(product_s.mean()),
-            scale * float(search_s.mean()),
-        )
+        stages_s = scale * step_s - layer_s.mean(), scale * product_s.mean(), scale * search_s.mean()
         settings = [full.settings.model_copy(update={"vocabulary": kind, "fused": fused}) for fused in (False, True)]
-        return [DecoderVariant.of(decoder, full.batch, *stages_s).model_copy(update=fidelity) for decoder in settings]
+        return [
+            DecoderVariant.of(decoder, full.batch, *map(float, stages_s)).model_copy(update=fidelity) for decoder in settings
+        ]
 
     def _decode(self, kind: str, full: DecoderVariant, *, audit: bool = False) -> BatchedRun:
-        """Decode the text with the part of this kind; finished sentences are replaced at once."""
         clock, batch, part = clock_of(self.model.device), full.batch, self.parts.get(kind)
         if part is not None:
             part = replace(part, account=SubsetAccount(clock), audit=audit)

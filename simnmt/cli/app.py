@@ -30,7 +30,6 @@ from simnmt.base import VERSION
 from simnmt.base.errors import InputError, Interrupted, SimnmtError
 from simnmt.base.files import NO_ROOM, release_standard_output
 from simnmt.base.packages import named_if_missing
-from simnmt.base.removed import refuse_removed_command
 from simnmt.cli.options import flag, option
 from simnmt.cli.terminal import cleaned_streams, complaint_line, set_verbosity, warn
 
@@ -223,7 +222,6 @@ def _status() -> int:
 def _run() -> int:
     try:
         _refuse_undecodable(sys.argv[1:])
-        refuse_removed_command(sys.argv[1:])
         set_verbosity()
         verb = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
         with named_if_missing():

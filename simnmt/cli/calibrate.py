@@ -59,10 +59,7 @@ def calibrate(
     beam: Annotated[int, option("B", "Hypotheses kept; 1 is greedy.", min=1)] = 1,
     vocabulary: Annotated[list[str] | None, option("BUNDLE", "Vocabulary bundle to compare with all tokens.")] = None,
     quick: Annotated[bool, flag("--quick", "Six corner cells, few batch sizes: a minute or two.", group="Measurement")] = False,
-    paper: Annotated[bool, flag("--paper", "As the C-NMT paper: 10,000 single inferences by a length table.")] = False,
     part: Annotated[list[str] | None, option("NAME", _PARTS)] = None,
-    lengths: Annotated[str | None, option("FILE|@NAME", "Length table for --paper. [default: @de-en-news]")] = None,
-    inferences: Annotated[int, option("N", "Inferences of --paper.", min=6)] = 10_000,
     max_batch: Annotated[int | None, option("N", "Largest batch. [default: 64, with --quick 16]", min=8, max=1024)] = None,
     max_src_len: Annotated[int, option("N", "Longest source of the grid, tokens.", min=8, max=4096)] = 100,
     max_tgt_len: Annotated[int, option("N", "Longest target of the grid, tokens.", min=8, max=4096)] = 100,
@@ -107,8 +104,8 @@ def calibrate(
 
 
 _OF_A_MODEL = (
-    *("backend", "device", "threads", "compute_type", "beam", "vocabulary", "paper", "part", "lengths"),
-    *("inferences", "max_batch", "max_src_len", "max_tgt_len", "gap", "src_lang", "tgt_lang"),
+    *("backend", "device", "threads", "compute_type", "beam", "vocabulary", "part"),
+    *("max_batch", "max_src_len", "max_tgt_len", "gap", "src_lang", "tgt_lang"),
 )
 """Options that say how a model is measured on this box."""
 _OF_AN_ENDPOINT = ("api", "source", "target", "timeout", "ca_file")
@@ -118,14 +115,10 @@ _OF_AN_ENDPOINT = ("api", "source", "target", "timeout", "ca_file")
 def _of_a_model(context: typer.Context, out: Path) -> Callable[..., Calibrated]:
     """Return what measures a model on this box, after all options and outputs are checked."""
     given = context.params
-    quick, paper, parts = given["quick"], given["paper"], given["part"]
+    parts = given["part"]
     if given["model"] is None:
         raise typer.BadParameter("give a model, or --endpoint URL", param_hint="--model")
     refuse_given(context, _OF_AN_ENDPOINT, "holds for a running service: give --endpoint")
-    if quick and paper:
-        raise typer.BadParameter("choose one of --quick and --paper", param_hint="--quick")
-    if not paper:
-        refuse_given(context, ["inferences", "lengths"], "holds for --paper")
     if unknown := [name for name in parts or () if name not in PARTS]:
         raise typer.BadParameter(f"unknown part {unknown[0]}; known: {', '.join(PARTS)}", param_hint="--part")
     from simnmt.calibrate.calibration import calibrate as measure
@@ -135,14 +128,13 @@ def _of_a_model(context: typer.Context, out: Path) -> Callable[..., Calibrated]:
         context,
         Settings,
         backend=given["backend"],
-        mode="quick" if quick else "paper" if paper else "full",
+        mode="quick" if given["quick"] else "full",
         parts=[part for part in PARTS if part in (parts or ())],
         gap_s=given["gap"],
         **_units(given["unit"]),
     )
     # Without execution, the profile at --out is completed.
-    completes, table = not settings.whole, None if settings.lengths.startswith("@") else settings.lengths
-    _check_outputs(out, given["force"] or completes, settings.model, table, settings.text, *settings.vocabulary)
+    _check_outputs(out, given["force"] or not settings.whole, settings.model, settings.text, *settings.vocabulary)
     return partial(measure, settings, out)
 
 

@@ -8,18 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simnmt.cli.options import (
-    AsJson,
-    Force,
-    Keys,
-    argument,
-    check_output,
-    grouped,
-    json_keys,
-    option,
-    print_json,
-    print_result,
-)
+from simnmt.cli.options import AsJson, Force, Keys, argument, check_output, grouped, json_keys, option, print_json, print_result
 from simnmt.cli.terminal import describe_output, warn
 
 if TYPE_CHECKING:
@@ -47,10 +36,8 @@ class Counting:
         from simnmt.workload.length_units import source_and_target
 
         src_unit, tgt_unit = source_and_target(self.unit)
-        keys = json_keys(self.keys)
-        table, dropped = read_corpus(
-            src, tgt, keys=keys, src_unit=src_unit, tgt_unit=tgt_unit, filter=self.filter_name, **labels
-        )
+        counting: dict[str, Any] = {"keys": json_keys(self.keys), "filter": self.filter_name, **labels}
+        table, dropped = read_corpus(src, tgt, src_unit=src_unit, tgt_unit=tgt_unit, **counting)
         if warning := dropped_warning(table.filtered):
             warn(warning)
         figures = {key: getattr(table, key) for key in ("mean_src_len", "mean_tgt_len", "src_unit", "tgt_unit")}
@@ -74,11 +61,10 @@ def fit(src: Source, *, tgt: Target = None, counting: Counting, as_json: AsJson 
         figures |= {f"{key}_tokens2": getattr(line, key) for key in ("pairs_mse", "means_mse")}
         print_json(figures | {"by_src_len": means_by_source_length(table, line.regression)})
         return
-    units = f"{table.src_unit} -> {table.tgt_unit}"
     pairs_r2, means_r2 = ("not defined" if r2 is None else f"{r2:.5f}" for r2 in (line.pairs_r2, line.means_r2))
     ratio = f"(mean target over mean source tokens: {figures['mean_ratio']:.4f})"
-    sign = "-" if line.len_offset < 0 else "+"
-    print(f"target length = {line.len_slope:.4f} x source length {sign} {abs(line.len_offset):.4f}  ({units})")
+    offset, units = f"{line.len_offset:+.4f}".replace("+", "+ ").replace("-", "- "), f"({table.src_unit} -> {table.tgt_unit})"
+    print(f"target length = {line.len_slope:.4f} x source length {offset}  {units}")
     print(f"mean lengths: {table.mean_src_len:.2f} -> {table.mean_tgt_len:.2f} tokens  {ratio}")
     print(f"of the pairs:                   R2 {pairs_r2}, MSE {line.pairs_mse:.4f} tokens^2")
     print(f"of the means per source length: R2 {means_r2}, MSE {line.means_mse:.4f} tokens^2 (weighted by pairs)")

@@ -7,10 +7,9 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, fields, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
@@ -77,10 +76,14 @@ class EngineOptions:
     tgt_lang: Annotated[str | None, option("CODE", "Language of its translations, such as eng_Latn.")] = None
     cpus: Annotated[Any, option("N[,N]", "Processors that the engine uses. [default: any]", parser=parse_integers)] = None
 
-    def settings(self) -> dict[str, Any]:
-        """Return the fields of `EngineSettings` that options give. Raises `InputError`."""
+    def settings(self, several: bool = False) -> dict[str, Any]:
+        """Return the fields of `EngineSettings` that options give, without the model if it is one of several.
+
+        Raises `InputError`.
+        """
         chosen = {name: value for name, value in asdict(self).items() if value is not None}
-        if models := chosen.pop("model", []):
+        models = chosen.pop("model", [])
+        if models and not several:
             if len(models) > 1 or _is_of_pair(models[0]):
                 raise InputError("several models, or one of a pair", remedy="give one --model without a pair")
             chosen["model"] = models[0]
@@ -93,7 +96,6 @@ class EngineOptions:
 
 
 def _is_of_pair(model: str) -> bool:
-    """Return whether a model is given with its languages, as `de-en=PATH`."""
     return _PAIR.fullmatch(model) is not None and not Path(model).exists()
 
 
@@ -173,7 +175,7 @@ def server(
     from simnmt.live.model_engines import ModelEngines
     from simnmt.live.server import LiveServer
 
-    clients, models = service.settings("127.0.0.1:5001"), options.model or []
+    (front, access, limits), models = service.settings("127.0.0.1:5001"), options.model or []
     plan = None if scenario is None else _read_plan(scenario, changes)
     if plan is None and not models:
         raise InputError("nothing to serve", remedy="give --model, or a scenario and its --device")
@@ -186,29 +188,26 @@ def server(
         raise InputError("--memory-gb is for several --model of pairs", remedy="leave it out; a scenario states memory_gb")
     if is_several and given(context, ("source", "target")):
         raise InputError("--source or --target with models of pairs", remedy="leave them out: each model states its languages")
+    settings, by_pair = options.settings(several=is_several), _models_of_pairs(models) if is_several else {}
     with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder:
-        service_of: Callable[..., LiveServer]
-        if is_several:
-            by_pair, settings = _models_of_pairs(models), replace(options, model=None).settings()
-            if plan is None:
-                loaded = {pair: EngineSettings(model, **settings, device=served) for pair, model in by_pair.items()}
-                engines = ModelEngines(loaded, None if memory_gb is None else round(GIGABYTE * memory_gb))
-            else:
-                engines = model_engines(plan, served, Path(folder), by_pair, any_model, **settings)
-            (source, target), *others = (pair.split("-") for pair in engines.models)
-            front = replace(clients[0], source=source, target=target, more_pairs=tuple((one, other) for one, other in others))
-            service_of = partial(LiveServer, engines, front, *clients[1:])
+        engine: Engine
+        expected = None
+        if plan is not None and is_several:
+            engine = model_engines(plan, served, Path(folder), by_pair, any_model, **settings)
+        elif plan is not None:
+            chosen = served_target(plan, served)
+            engine = EngineProcess(engine_settings(chosen, Path(folder), **settings))
+            expected = None if any_model else expected_hash(chosen)
+        elif is_several:
+            loaded = {pair: EngineSettings(model, **settings, device=served) for pair, model in by_pair.items()}
+            engine = ModelEngines(loaded, None if memory_gb is None else round(GIGABYTE * memory_gb))
         else:
-            expected = None
-            if plan is None:
-                engine = EngineSettings(**options.settings(), device=served)
-            else:
-                chosen = served_target(plan, served)
-                engine = engine_settings(chosen, Path(folder), **options.settings())
-                expected = None if any_model else expected_hash(chosen)
-            service_of = partial(LiveServer, EngineProcess(engine), *clients, expected_hash=expected)
+            engine = EngineProcess(EngineSettings(**settings, device=served))
+        if isinstance(engine, ModelEngines):
+            (source, target), *others = (pair.split("-") for pair in engine.models)
+            front = replace(front, source=source, target=target, more_pairs=[*map(tuple, others)])
         with service.open_log() as log:
-            serve(service_of(log=log, on_error=note), as_json)
+            serve(LiveServer(engine, front, access, limits, expected_hash=expected, log=log, on_error=note), as_json)
 
 
 @app.command()
@@ -262,21 +261,15 @@ def gateway(
     if plan.sites and site is None:
         raise InputError("which site?", remedy=f"give --site, one of {', '.join(part.name for part in plan.sites)}")
     unit = live_unit(plan, workload, site)
+    if policy is None and not Path(scenario).is_dir():
+        remedy = f"give --policy, one of {', '.join(unit.scenario.policies)}, or a run directory"
+        raise InputError("which policy?", remedy=remedy)
+    policy = policy or recommended_policy(Path(scenario), unit)
+    urls = _servers(servers or (), [target.device for target in unit.case.targets[1:]])
+    settings = GatewaySettings(
+        unit, policy, urls, *clients, read_token(server_token_file, SERVER_TOKEN), ca_file, offload_timeout, any_model, delays
+    )
     with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder:
-        if policy is None and not Path(scenario).is_dir():
-            remedy = f"give --policy, one of {', '.join(unit.scenario.policies)}, or a run directory"
-            raise InputError("which policy?", remedy=remedy)
-        settings = GatewaySettings(
-            unit,
-            policy or recommended_policy(Path(scenario), unit),
-            _servers(servers or (), [target.device for target in unit.case.targets[1:]]),
-            *clients,
-            token=read_token(server_token_file, SERVER_TOKEN),
-            ca_file=ca_file,
-            offload_s=offload_timeout,
-            any_model=any_model,
-            delays=delays,
-        )
         engine = local_engine(Path(folder))
         with service.open_log() as log:
             serve(LiveGateway(settings, engine, log=log, on_error=note), as_json)
@@ -294,12 +287,11 @@ class ReplayChanges(Changes):
 def replay(
     changes: ReplayChanges,
     scenario: Annotated[str, argument("SCENARIO|RUN_DIR", "The workload, its arrivals, and the devices of the service.")],
-    gateway: Annotated[str, option("URL", "The gateway; or a server, which stands for one device.")],
+    gateway: Annotated[str, option("URL", "The gateway.")],
     token_file: Annotated[Path | None, option("FILE", f"Token that the service asks for; else that of ${TOKEN}.")] = None,
     ca_file: CaFile = None,
     workload: Workload = None,
     text: Annotated[Path | None, option("FILE", "Send its lines in turn, not texts of the workload's lengths.")] = None,
-    device: Annotated[str | None, option("NAME", "Device that a server stands for. [default: by its engine]")] = None,
     source: Source = "de",
     target: Target = "en",
     timeout: Annotated[float, time_option("Time within which a request must be answered. [default: 60s]")] = 60.0,
@@ -317,7 +309,7 @@ def replay(
     from simnmt.service.http_server import read_token
 
     token, texts = read_token(token_file, TOKEN), None if text is None else read_texts(text)
-    settings = ReplaySettings(gateway, token, ca_file, source, target, texts, workload, device, timeout, connections)
+    settings = ReplaySettings(gateway, token, ca_file, source, target, texts, workload, timeout, connections)
     with progress_bar() as bar, prints_of_users():
         result = simnmt.api.replay(
             simnmt.api.Scenario(scenario, changes.values, allow_code=changes.allow_code),
@@ -335,9 +327,7 @@ def serve(service: LiveServer | LiveGateway, as_json: bool) -> None:
     """Start a service, print where it listens, serve until a signal, and print a summary."""
     import uvloop  # asyncio's own loop takes a quarter more of the processor for a request
 
-    out = sys.stdout
-
-    def print_line(document: Mapping[str, Any], text: str) -> None:
+    def print_line(document: Mapping[str, Any], text: str, out: TextIO = sys.stdout) -> None:
         print(json.dumps(document) if as_json else text, file=out, flush=True)  # a program may wait for it
 
     async def run() -> None:
@@ -353,11 +343,9 @@ def serve(service: LiveServer | LiveGateway, as_json: bool) -> None:
     with prints_of_users():
         uvloop.run(run())
     outcomes, duration_s = dict(service.outcomes), time.monotonic() - begin_s
-    fallbacks = getattr(service, "fallbacks", 0)
     counts = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items()) or "no request"
-    counts += f"; {fallbacks:,} fell back" if fallbacks else ""
-    summary = {"event": "stopped", "seconds": round(duration_s, 3), "outcomes": outcomes, "fallbacks": fallbacks}
-    print_line(summary, f"stopped after {duration_s:.1f} s: {counts}")
+    document = {"event": "stopped", "seconds": round(duration_s, 3), "outcomes": outcomes}
+    print_line(document, f"stopped after {duration_s:.1f} s: {counts}")
 
 
 def _parse_batching(text: str, longest_wait_s: float) -> Batching:
@@ -429,7 +417,7 @@ def validate(
     with prints_of_users():
         names = policies.split(",") if policies else ()
         validation = run_validation(_read_plan(scenario, changes), policies=names, any_model=any_model, progress=note)
-    rows = validation.cells()
+    rows = [row.cells() for row in validation.rows]
     words = list(rows[0]).index("live ms")
     table = Table.of_texts("", list(rows[0]), [list(row.values()) for row in rows], words=words, id="errors")
     sentences = [ranking.sentence for ranking in validation.rankings]

@@ -52,7 +52,6 @@ MOST_CHARACTERS = 40
 
 Engine = Literal["compiled", "reference"]
 _ASSERTION = "Exit with status 3 if the recommended policy, or that of 'POLICY: p95_ms<=300', misses this."
-_PRECISION = "Add replications, 100 at most, until the objective's intervals are at most P% wide, such as 2%."
 _TEMPLATES = """quickstart, batched-cloud, capacity, live-smoke, load-sweep, open-loop, own-data, sti-gateway, table1,
 table1-measured, three-offices or tiers."""
 
@@ -72,7 +71,6 @@ def run(
     jobs: MostJobs = 0,
     engine: Annotated[Engine | None, option(None, "Engine of the world. [default: compiled where it covers the run]")] = None,
     assertions: Annotated[list[str] | None, option("REQUIREMENT", _ASSERTION, "--assert")] = None,
-    until_precision: Annotated[float | None, share_option(_PRECISION)] = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -92,14 +90,11 @@ def run(
             overrides=overrides,
             jobs=jobs or None,
             progress=bar.runs,
-            until_precision=until_precision,
             engine=engine,
             assertions=assertions or [],
             allow_code=changes.allow_code,
             force=force,
         )
-    if result.precision:
-        say(result.precision)
     slow = "the reference ran, some 100 times as slow as the compiled engine"
     if engine is None and library() is None:
         note(f"{slow} ({compile_remedy()})")
@@ -166,7 +161,6 @@ def format_comparison(comparison: Comparison) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-_CLUSTER = "Dask scheduler; it executes what it is sent, so on this machine or with tls:// only."
 MOST_FAILURES = 10
 """Most errors of failed points that are printed; failed.json has all."""
 
@@ -184,7 +178,6 @@ def sweep(
     grid: Annotated[list[str] | None, option("KEY=VALUES", f"{VALUES} May be repeated.")] = None,
     out: Annotated[Path | None, option("DIR", "Folder to write. [default: a new one under reports/]")] = None,
     jobs: MostJobs = 0,
-    cluster: Annotated[str | None, option("tcp://HOST:PORT", _CLUSTER)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a scenario at many points of its keys; a sweep that stopped goes on by the name of its folder.
@@ -203,7 +196,6 @@ def sweep(
             overrides=overrides,
             jobs=jobs or None,
             progress=lambda done, total: bar.runs(done, total, "points"),
-            cluster=cluster,
             allow_code=changes.allow_code,
             announce=say,
         )
@@ -425,7 +417,7 @@ def init(
 
     check_output(path, force)
     done = describe_output(path)
-    for written in write_template(template, path, replace=force):
+    for written in write_template(template, path):
         print(done if written == path else f"wrote {written}")
     if not is_standard(path):
         print(f"run it: simnmt run {path}")

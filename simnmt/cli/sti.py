@@ -158,7 +158,6 @@ def profile(
     task: Annotated[Path | None, option("FILE.tsv", "Also rank the shards by the accuracy each brings on these.")] = None,
     lengths: Annotated[Any, option("L,...", _LENGTHS, parser=parse_integers)] = None,
     pace: Annotated[float | None, pace_option("as fast as the disk gives")] = None,
-    into: Annotated[Path | None, option("FILE|@NAME", "Profile to add the costs to; the rest of it is kept.")] = None,
     repeats: Annotated[int | None, option("N", "Repeats of each layer's width; thrice for reads. [default: 9]", min=1)] = None,
     threads: Annotated[int | None, option("T", "CPU threads. [default: 1]", min=1)] = None,
     unit: Annotated[str | None, option("UNIT", "What a token is. [default: the store's tokeniser; else subword]")] = None,
@@ -175,9 +174,9 @@ def profile(
     from simnmt.calibrate.calibration import refuse_unwritable
     from simnmt.calibrate.journal import journal_path
     from simnmt.calibrate.settings import STI_LENGTHS, STI_MODEL_LENGTHS, StiSettings, lengths_up_to
-    from simnmt.calibrate.streamed_profile import Destination, profile_model, profile_store
+    from simnmt.calibrate.streamed_model import profile_model, profile_store
     from simnmt.profile import profile_summary
-    from simnmt.profile.profile_file import read_profile, write_profile
+    from simnmt.profile.profile_file import write_profile
     from simnmt.streaming.store import ShardStore
     from simnmt.streaming.texts import read_task
 
@@ -189,19 +188,17 @@ def profile(
         raise typer.BadParameter("evaluations are kept beside the profile: name a file", param_hint="--out")
     check_output(out, force, task)
     refuse_unwritable(out, "--out")
-    before = None if into is None else read_profile(profile_path(into))
     settings = partial(chosen, context, StiSettings, pace_bytes_per_s=pace)
-    destination = Destination(out, unit, before)
     with progress_bar() as bar:
         if store is not None:
             with ShardStore(store) as opened:
                 of_store = settings(lengths=lengths or lengths_up_to(opened.configuration.positions, STI_LENGTHS))
                 examples = None if task is None else read_task(task, label_names=opened.label_names or None)
-                device_profile, warnings = profile_store(opened, of_store, destination, task=examples, listener=bar)
+                device_profile, warnings = profile_store(opened, of_store, out, unit=unit, task=examples, listener=bar)
         else:
             assert model is not None
             of_model = settings(lengths=lengths or STI_MODEL_LENGTHS)
-            device_profile, warnings = profile_model(model, of_model, destination, listener=bar)
+            device_profile, warnings = profile_model(model, of_model, out, unit=unit, listener=bar)
     write_profile(out, device_profile)
     if task is not None:  # without one, the journal there is another measurement's
         journal_path(out).unlink(missing_ok=True)
@@ -331,6 +328,7 @@ def run(
         raise InputError(f"--threads {threads}: this box has {os.cpu_count() or 1} CPUs", remedy="give no more")
     from simnmt.calibrate import profile_assembly
     from simnmt.calibrate.box import describe
+    from simnmt.profile.doubts import busy_message
     from simnmt.streaming.encoder import ElasticEncoder
     from simnmt.streaming.pipeline import EngagementSettings, inputs_of, run_engagement
     from simnmt.streaming.store import ShardStore
@@ -354,7 +352,8 @@ def run(
         engaged = chosen(context, EngagementSettings, **paced)
         done = list(run_engagement(opened, encoder, cost, engaged, inputs))
         about |= {"fingerprint": opened.fingerprint, "cache_bytes": engaged.capacity_bytes}
-    busy = list(profile_assembly.busy_warnings([before, profile_assembly.state(box)], "the run"))
+    conditions = profile_assembly.conditions_block(before, profile_assembly.state(box), None, [])
+    busy = [busy_message(conditions.others_cpus, "the run")] if conditions.busy else []
     warn(*busy)
     remarks = list(_engagement_remarks(cost, done))
     turns_done = [_turn_document(turn) for turn in done]

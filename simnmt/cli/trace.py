@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from enum import Enum
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from simnmt.base.errors import shorten
-from simnmt.base.files import is_standard
 from simnmt.base.text_tables import format_pairs, format_table
 from simnmt.cli.options import (
     AsJson,
@@ -20,11 +18,12 @@ from simnmt.cli.options import (
     Seed,
     argument,
     check_output,
-    chosen,
+    grouped,
     option,
     outlines,
-    parse_duration,
-    print_json,
+    print_page,
+    print_result,
+    time_option,
 )
 from simnmt.cli.terminal import describe_output, note
 
@@ -33,48 +32,42 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Series of round-trip times and bandwidths.", no_args_is_help=True)
 
-ReplyName = Enum("ReplyName", {"min": "min", "mean": "mean"}, type=str)
-KindName = Enum("KindName", {"measured": "measured", "synthetic": "synthetic"}, type=str)
-
 File = Annotated[Path, argument("FILE", "RIPE Atlas results, output of ping, JSON of iperf3 or irtt, or a CSV log.")]
 Out = Annotated[Path, option("FILE", "CSV file to write; of several series each gets a word before .csv.")]
-Reply = Annotated[ReplyName, option(None, "Value of a round of several replies.", "--reply")]
-Probe = Annotated[int | None, option("ID", "Read this RIPE Atlas probe alone.", "--probe")]
-Columns = Annotated[
-    list[str] | None,
-    option("ROLE=NAME[:UNIT]", "Column of a CSV file that holds time, rtt, downlink or uplink; repeatable.", "--column"),
-]
-Interval = Annotated[
-    float | None,
-    option("TIME", "Time between the requests of a ping that printed no times. [default: 1s]", parser=parse_duration),
-]
 
 
-def _read_traces(context: typer.Context, file: Path) -> list[Trace]:
-    """Read a file by the options of the verb."""
-    from simnmt.network.traces import read_trace
-    from simnmt.network.traces.measured_csv import parse_columns
-    from simnmt.network.traces.trace import ReadOptions
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a measurement is read."""
 
-    given = context.params
-    reply, interval_s = given["reply"].value if "reply" in given else None, given.get("interval")
-    columns = parse_columns(given["column"] or ())
-    return read_trace(file, chosen(context, ReadOptions, reply=reply, columns=columns, interval_s=interval_s))
+    reply: Annotated[Literal["min", "mean"], option(None, "Value of a round of several replies.")] = "min"
+    probe: Annotated[int | None, option("ID", "Read this RIPE Atlas probe alone.")] = None
+    column: Annotated[
+        list[str] | None,
+        option("ROLE=NAME[:UNIT]", "Column of a CSV file that holds time, rtt, downlink or uplink; repeatable."),
+    ] = None
+    interval: Annotated[float, time_option("Time between the requests of a ping that printed no times. [default: 1s]")] = 1.0
+
+    def read(self, file: Path) -> list[Trace]:
+        """Return the traces of a file."""
+        from simnmt.network.traces import read_trace
+        from simnmt.network.traces.measured_csv import parse_columns
+        from simnmt.network.traces.trace import ReadOptions
+
+        return read_trace(file, ReadOptions(self.reply, self.probe, parse_columns(self.column or ()), self.interval))
 
 
-def _write(context: typer.Context, change: Callable[[Trace], Trace]) -> None:
-    """Read the verb's file, check its output, write the changed traces there, and print what was written."""
+def _write(verb: str, traces: list[Trace], out: Path, force: bool, file: Path, change: Callable[[Trace], Trace]) -> None:
+    """Check the output, write the changed traces of a file there, and print what was written."""
     from simnmt.network.traces.summary import format_facts, format_title
     from simnmt.network.traces.trace import output_paths, write_traces
 
-    file, out = context.params["file"], context.params["out"]
-    traces = _read_traces(context, file)
     paths = output_paths(traces, out)
     for path in paths:
-        check_output(path, context.params["force"], file)
+        check_output(path, force, file)
     outputs = [describe_output(path) for path in paths]
     traces = [change(trace) for trace in traces]
-    write_traces(traces, out, f"simnmt trace {context.info_name}")
+    write_traces(traces, out, f"simnmt trace {verb}")
     for output, trace in zip(outputs, traces, strict=True):
         facts = dict(format_facts(trace))
         print(f"{output}: {format_title(trace)}; samples: {facts['samples']}; lost: {facts['lost']}")
@@ -98,46 +91,44 @@ def list_(
     from simnmt.network.traces.trace import NOUN
 
     traces, left_out = outlines(["traces/rtt", "traces/bandwidth"], folder, lambda path: [*map(summarise, read_trace(path))])
-    if as_json:
-        print_json({"traces": traces, "left_out": left_out})
-        return
     rows = []
     for trace in traces:
-        source, span = shorten(trace["source"], 48), format_duration(trace["duration_s"])
-        names = [trace["name"], NOUN[trace["quantity"]], trace["kind"], source]
-        rows.append([*names, f"{trace['samples']:,}", span, format_value(trace["quantity"], trace["mean"])])
-    print(format_table(["trace", "quantity", "kind", "source", "samples", "span", "mean"], rows, 4))
+        names = [trace["name"], NOUN[trace["quantity"]], trace["kind"], shorten(trace["source"], 48)]
+        span, mean = format_duration(trace["duration_s"]), format_value(trace["quantity"], trace["mean"])
+        rows.append([*names, f"{trace['samples']:,}", span, mean])
+    heads = ["trace", "quantity", "kind", "source", "samples", "span", "mean"]
+    print_result(as_json, lambda: {"traces": traces, "left_out": left_out}, lambda: format_table(heads, rows, 4))
     for fault in left_out:
         note(f"left out {fault}")
 
 
 @app.command("import")
+@grouped
 def import_(
-    context: typer.Context,
     file: File,
+    *,
     out: Out,
-    reply: Reply = ReplyName.min,
-    probe: Probe = None,
-    column: Columns = None,
-    interval: Interval = None,
-    kind: Annotated[KindName | None, option(None, "Where a CSV log does not name its kind.")] = None,
+    reading: Reading,
+    kind: Annotated[Literal["measured", "synthetic"] | None, option(None, "Where a CSV log does not name its kind.")] = None,
     force: Force = False,
 ) -> None:
     """Turn measurements into series that a scenario reads, mended, each loss and oddity counted.
 
     Example: simnmt trace import ping.txt --out office.csv
     """
-    _write(context, lambda trace: replace(trace, kind=kind.value) if kind and trace.kind == "unstated" else trace)
+
+    def stated(trace: Trace) -> Trace:
+        return replace(trace, kind=kind) if kind and trace.kind == "unstated" else trace
+
+    _write("import", reading.read(file), out, force, file, stated)
 
 
 @app.command()
+@grouped
 def inspect(
-    context: typer.Context,
     file: Annotated[str, argument("FILE|@NAME", "As for import, or a shipped RTT series.")],
-    reply: Reply = ReplyName.min,
-    probe: Probe = None,
-    column: Columns = None,
-    interval: Interval = None,
+    *,
+    reading: Reading,
     as_json: AsJson = False,
     page: Page = None,
     force: Force = False,
@@ -148,38 +139,29 @@ def inspect(
     """
     from simnmt.base import shipped_files
     from simnmt.network.traces.summary import format_facts, format_title, summarise
+    from simnmt.report.input_pages import render_traces
 
     path = shipped_files.find("traces/rtt", file) if file.startswith("@") else Path(file)
     check_output(page, force, path)
-    traces = _read_traces(context, path)
-    if page is not None:
-        from simnmt.report.input_pages import render_traces
-        from simnmt.report.page_template import write_page
-
-        write_page(page, render_traces(file if file.startswith("@") else path.name, traces))
-    if as_json:
-        print_json({"file": file, "series": [summarise(trace) for trace in traces]})
-        return
+    traces = reading.read(path)
+    lines: list[str] = []
     for trace in traces:
-        print(f"{file}: {format_title(trace)}; {trace.source}")
-        print(format_pairs(format_facts(trace), "  "))
-        for remark in trace.remarks:
-            print(f"  note: {remark}")
-    if page is not None and not is_standard(page):
-        print(f"page: {page}")
+        lines += [f"{file}: {format_title(trace)}; {trace.source}", format_pairs(format_facts(trace), "  ")]
+        lines += [f"  note: {remark}" for remark in trace.remarks]
+    print_result(as_json, lambda: {"file": file, "series": [*map(summarise, traces)]}, lambda: "\n".join(lines))
+    print_page(page, as_json, lambda: render_traces(file if file.startswith("@") else path.name, traces))
 
 
 @app.command()
+@grouped
 def resample(
-    context: typer.Context,
     file: File,
+    *,
     hours: Annotated[float, option("H", "Length to draw.")],
     out: Out,
-    block: Annotated[
-        float | None, option("TIME", "Mean length of a block. [default: a twentieth of the trace]", parser=parse_duration)
-    ] = None,
+    block: Annotated[float | None, time_option("Mean length of a block. [default: a twentieth of the trace]")] = None,
     seed: Seed = 1,
-    column: Columns = None,
+    reading: Reading,
     force: Force = False,
 ) -> None:
     """Draw a longer trace of random blocks of a measured one.
@@ -188,4 +170,5 @@ def resample(
     """
     from simnmt.network.traces import trace
 
-    _write(context, lambda measured: trace.resample(measured, hours * 3600, seed, block))
+    traces = reading.read(file)
+    _write("resample", traces, out, force, file, lambda measured: trace.resample(measured, hours * 3600, seed, block))

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from math import inf, isnan, nan
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import simpy
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from typing_extensions import Self
 
 from simnmt.base.arrays import Floats
 from simnmt.batching import Batching, Encode
 from simnmt.batching.batcher import ModelBatcher
-from simnmt.batching.model_memory import ModelCopy
 from simnmt.devices.device import (
-    ARRIVES,
     BATCH_ACTS,
     FAILS,
     REACHES,
@@ -26,16 +24,17 @@ from simnmt.devices.device import (
     Balancer,
     ByNode,
     Clock,
+    Device,
     Execution,
     Kind,
+    Process,
     numbers,
 )
 from simnmt.devices.failures import MOST_RESTARTS, AvailableBoxes, Failures
-from simnmt.devices.models import ModelLoader, Models
-from simnmt.policies.views import StateView
-from simnmt.results.columns import MODEL_COLUMNS, Array, Recorder, recorder
+from simnmt.devices.models import Loads, Models
+from simnmt.results.columns import Array, Recorder
 from simnmt.results.device_accounts import BatchAccount
-from simnmt.results.requests import Block, Requests
+from simnmt.results.requests import Block
 
 
 class BatchingCost(Protocol):
@@ -109,8 +108,8 @@ class Batched:
     @property
     def records(self) -> frozenset[str]:
         """Optional columns that its devices fill."""
-        loads = self.models is not None and self.models.loads
-        return frozenset({"execution_s", "first_token_s", *(MODEL_COLUMNS if loads else ())})
+        of_models = frozenset[str]() if self.models is None else self.models.records
+        return frozenset({"execution_s", "first_token_s"}) | of_models
 
     @property
     def full_step_s(self) -> float:
@@ -233,7 +232,7 @@ class BatchBox:
         waiting = sum(sentence.tgt_len for sentence in self._sentences.values() if sentence.joined_step < 0)
         return waiting + sum(sentence.finish_step - taken for sentence in self._active)
 
-    def _run(self) -> Generator[simpy.Event, Any, None]:
+    def _run(self) -> Process:
         while True:
             try:
                 while True:
@@ -241,7 +240,7 @@ class BatchBox:
             except simpy.Interrupt:  # noqa: PERF203  # the box has failed
                 self._begin_empty()
 
-    def _next(self) -> Generator[simpy.Event, Any, None]:
+    def _next(self) -> Process:
         """Do what the batcher says, or take a step, or wait."""
         active, batcher = self._active, self._batcher
         move, now_s = None, self._clock.now
@@ -260,12 +259,12 @@ class BatchBox:
         else:
             yield from self._wait(batcher.due_s if batcher.waiting else inf)
 
-    def _until(self, moment_s: float) -> Generator[simpy.Event, Any, None]:
+    def _until(self, moment_s: float) -> Process:
         if moment_s > self._clock.now:
             self._left = None
             yield self._clock.moment(moment_s, BATCH_ACTS, self._number)
 
-    def _wait(self, due_s: float) -> Generator[simpy.Event, Any, None]:
+    def _wait(self, due_s: float) -> Process:
         """Wait for a sentence, or until the oldest one has waited for long enough."""
         clock = self._clock
         self._arrived, self._left = clock.event(), None
@@ -275,7 +274,7 @@ class BatchBox:
             yield self._arrived
         yield clock.moment(clock.now, BATCH_ACTS, self._number)
 
-    def _encode(self, sentences: list[Sentence]) -> Generator[simpy.Event, Any, None]:
+    def _encode(self, sentences: list[Sentence]) -> Process:
         now_s, src_lens = self._clock.now, [sentence.src_len for sentence in sentences]
         for sentence in sentences:
             sentence.execution.begin(now_s)
@@ -284,7 +283,7 @@ class BatchBox:
         self._changed = True
         yield from self._until(now_s + taken_s)
 
-    def _join(self, sentences: list[Sentence]) -> Generator[simpy.Event, Any, None]:
+    def _join(self, sentences: list[Sentence]) -> Process:
         taken_s = self._cost.refill_s(len(sentences))
         self.account.refilled(len(sentences), taken_s)
         self._changed = True
@@ -294,7 +293,7 @@ class BatchBox:
         self._active += [sentence for sentence in sentences if sentence.tgt_len]
         self._leave([sentence for sentence in sentences if not sentence.tgt_len])
 
-    def _take_step(self) -> Generator[simpy.Event, Any, None]:
+    def _take_step(self) -> Process:
         active, clock = self._active, self._clock
         if self._changed:
             self._changed, self._since, self._base_s = False, 0, clock.now
@@ -333,7 +332,7 @@ def _mean_factor(sentences: Sequence[Sentence]) -> float:
     return sum(sentence.factor for sentence in sentences) / len(sentences)
 
 
-class BatchDevice:
+class BatchDevice(Device):
     """The boxes of one target."""
 
     def __init__(self, kind: Batched, clock: Clock, target: int, requests: Block, trail: Recorder, first_box: int) -> None:
@@ -342,12 +341,13 @@ class BatchDevice:
         self._src_len, self._tgt_len = numbers(requests.src_len), numbers(requests.tgt_len)
         factors = kind.factors(requests.src_len, requests.tgt_len, requests.execution_s[target], requests.model)
         self._factor = None if factors is None else numbers(factors)
-        self.boxes = [BatchBox(clock, kind, first_box + number, self._leaves) for number in range(kind.boxes)]
-        models, boxes = kind.models, range(first_box, first_box + kind.boxes)
+        self.boxes: Sequence[BatchBox] = [
+            BatchBox(clock, kind, first_box + number, self._leaves) for number in range(kind.boxes)
+        ]
+        models, self._loads = kind.models, None
         self._model = [] if models is None else numbers(models.of_requests(requests.model, len(requests)))
-        self._loaders = [ModelLoader(clock, models, number) for number in boxes] if models is not None and models.loads else []
-        self._copies: dict[int, ModelCopy] = {}
-        """By request whose model is loaded."""
+        if models is not None and models.loads:
+            self._loads = Loads(clock, models, requests, trail, kind.boxes, first_box)
         self._failures, self._watched = kind.failures, set[int]()
         if kind.failures is not None:
             self._balancer = AvailableBoxes(self._balancer, kind.failures.down)
@@ -356,14 +356,13 @@ class BatchDevice:
         """Let a request wait at a box."""
         request = execution.request
         execution.box = self._balancer.choose(self.boxes, execution.entry_s, request, execution.node)
-        if self._loaders:
-            self._clock.process(self._load(execution))
-        else:
+        if self._loads is None:
             self._arrive(execution)
+        else:
+            self._clock.process(self._load(execution, self._loads))
 
-    def _load(self, execution: Execution) -> Generator[simpy.Event, Any, None]:
-        request, loader = execution.request, self._loaders[execution.box]
-        self._copies[request] = yield from loader.load(execution, self._model[request], self._trail)
+    def _load(self, execution: Execution, loads: Loads) -> Process:
+        yield from loads.load(execution)
         self._arrive(execution)
 
     def _arrive(self, execution: Execution) -> None:
@@ -379,7 +378,7 @@ class BatchDevice:
             self._watched.add(execution.box)
             self._clock.process(self._fail(execution.box, failures.down[execution.box].next_begin(now_s)))
 
-    def _fail(self, box: int, fails_s: float) -> Generator[simpy.Event, Any, None]:
+    def _fail(self, box: int, fails_s: float) -> Process:
         """Empty a box when it fails. A failure is on the clock only while its box holds sentences."""
         yield self._clock.moment(fails_s, FAILS, box)
         self._watched.discard(box)
@@ -397,7 +396,7 @@ class BatchDevice:
         else:
             self._clock.process(self._requeue(execution, failures.down[execution.box].up_from(self._clock.now)))
 
-    def _requeue(self, execution: Execution, repaired_s: float) -> Generator[simpy.Event, Any, None]:
+    def _requeue(self, execution: Execution, repaired_s: float) -> Process:
         yield self._clock.moment(repaired_s, REACHES, execution.request)
         self._arrive(execution)
 
@@ -406,8 +405,8 @@ class BatchDevice:
         self._trail["execution_s"][execution.request] = now_s - execution.begin_s
         self._trail["first_token_s"][execution.request] = sentence.first_s - execution.entry_s
         execution.end(now_s)
-        if self._loaders:
-            self._loaders[execution.box].ended(self._copies.pop(execution.request))
+        if self._loads is not None:
+            self._loads.ended(execution)
 
     def wait_s(self, arrivals: Sequence[Arrival]) -> float:
         """Return the seconds in which a full batch would take the steps that are left now at the box of the last arrival.
@@ -417,15 +416,11 @@ class BatchDevice:
         (_, request, node), now_s = arrivals[-1], self._clock.now
         box = self._balancer.copy().choose(self.boxes, now_s, request, node)
         wait_s = self.boxes[box].work_left(now_s) * self._full_step_s
-        return max(wait_s, self._loaders[box].left_s(self._model[request])) if self._loaders else wait_s
+        return wait_s if self._loads is None else max(wait_s, self._loads.left_s(request, box))
 
     def work_of(self, execution: Execution) -> float:
         """Return the steps of a request and one for its encoding; 0 if it was not done."""
         return self._tgt_len[execution.request] + 1.0 if execution.ended.value else 0.0
-
-    def state_view(self, box: int) -> StateView | None:
-        """Return None: a box has no states."""
-        return None
 
     def close(self) -> bool:
         """Stop waiting for company, since no event is left; return whether a sentence was waiting."""
@@ -438,62 +433,3 @@ class BatchDevice:
         """Return the account of all boxes."""
         first, *others = (box.account for box in self.boxes)
         return first.merged(others)
-
-
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    """The times of decoded sentences; columns in the order given, shape (sentences,), seconds."""
-
-    finish_s: Floats
-    """When each sentence was done."""
-    first_token_s: Floats
-    """From its arrival to the end of its first step; NaN without one."""
-    begin_s: Floats
-    """When its encoding began."""
-    account: BatchAccount
-    total_s: float
-    """When the last sentence was done; 0 without sentences."""
-
-
-def decode_all(
-    batching: Batching, cost: BatchingCost, src_len: ArrayLike, tgt_len: ArrayLike, arrival_s: ArrayLike | None = None
-) -> Decoded:
-    """Let one box decode sentences that are all there at 0, or arrive at `arrival_s`, in order of time.
-
-    The box knows when no more will come. Lengths in tokens; `tgt_len`: steps of each sentence, 0 or more. Raises `ValueError`
-    for columns of different lengths and for arrivals out of order.
-    """
-    sources, targets, arrivals = checked_sentences(src_len, tgt_len, arrival_s)
-    kind = Batched(batching, cost)
-    clock, trail = Clock(), recorder(len(sources), kind.records)
-    device = kind.device(clock, 0, Requests(sources, (arrivals,), tgt_len=targets), trail, 0)
-    executions: list[Execution] = []
-
-    def arrive() -> Generator[simpy.Event, Any, None]:
-        for request, now_s in enumerate(arrivals.tolist()):
-            yield clock.moment(now_s, ARRIVES, request)
-            executions.append(Execution(clock, request, 0))
-            device.enter(executions[-1])
-        device.boxes[0].close()
-
-    clock.process(arrive())
-    clock.run()
-    begin_s, finish_s = (
-        np.array([getattr(execution, name) for execution in executions], np.float64) for name in ("begin_s", "finish_s")
-    )
-    return Decoded(finish_s, np.asarray(trail["first_token_s"]), begin_s, device.account(), float(finish_s.max(initial=0.0)))
-
-
-def checked_sentences(
-    src_len: ArrayLike, tgt_len: ArrayLike, arrival_s: ArrayLike | None
-) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
-    """Return source tokens, target tokens and arrivals of sentences, shape (sentences,); errors as of `decode_all`."""
-    sources, targets = np.asarray(src_len, np.int64), np.asarray(tgt_len, np.int64)
-    arrivals = np.zeros(len(sources)) if arrival_s is None else np.asarray(arrival_s, np.float64)
-    if not len(sources) == len(targets) == len(arrivals):
-        raise ValueError(f"{len(sources)} sources, {len(targets)} targets, {len(arrivals)} arrivals")
-    if not (np.isfinite(arrivals).all() and (np.diff(arrivals) >= 0.0).all()):
-        raise ValueError("arrivals out of order, infinite or NaN")
-    if (sources < 0).any() or (targets < 0).any():
-        raise ValueError("lengths below 0")
-    return sources, targets, arrivals

@@ -8,7 +8,7 @@ with an import and an entry in `simnmt.devices`; new keys in a scenario also cha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from math import nan
 from typing import Any, ClassVar, Protocol, cast
@@ -26,6 +26,8 @@ COMPLETES, LOADED, REACHES, ANSWERED, ARRIVES, ASKS, BATCH_ACTS, FAILS = range(1
 """Kinds of event, in the order in which those of one moment happen: an execution completes, a model is loaded, a request
 reaches its target, an answer is received, a request reaches its decider, a client asks, a box that batches acts, a box fails or
 a wait ends."""
+
+Process = Generator[simpy.Event, Any, None]
 
 
 def numbers(column: NDArray[Any]) -> Sequence[Any]:
@@ -177,12 +179,13 @@ Arrival = tuple[float, int, int]
 
 
 class Device(Protocol):
-    """All boxes of one target in one run of the reference, idle at first; requests enter in order of time."""
+    """All boxes of one target in one run of the reference, idle at first; requests enter in order of time.
 
-    @property
-    def boxes(self) -> Sequence[Any]:
-        """The boxes. Each has `wasted_s`: seconds lost in executions that a failure interrupted and that started over."""
-        ...
+    A device that inherits from it has no states, lets nothing wait for company, and records all that it does in the columns.
+    """
+
+    boxes: Sequence[Any]
+    """Each has `wasted_s`: seconds lost in executions that a failure interrupted and that started over."""
 
     def enter(self, execution: Execution) -> None:
         """Let a request enter now."""
@@ -194,19 +197,19 @@ class Device(Protocol):
 
     def work_of(self, execution: Execution) -> float:
         """Return the work of an execution that has ended: its seconds, or in batches its steps and its encoding."""
-        ...
+        return execution.finish_s - execution.begin_s
 
     def state_view(self, box: int) -> StateView | None:
         """Return the state of a box as its own device knows it; None for a device without states."""
-        ...
+        return None
 
     def close(self) -> bool:
         """Stop waiting for company, since no event is left; return whether a request was waiting."""
-        ...
+        return False
 
     def account(self) -> BatchAccount | BoxesUntil | None:
         """Return the account of all boxes; None if the columns of the run hold everything."""
-        ...
+        return None
 
 
 class Kind(Protocol):

@@ -11,10 +11,23 @@ from typing import Any, ClassVar
 
 import simpy
 
-from simnmt.devices.device import COMPLETES, FAILS, Arrival, Balancer, Box, ByNode, Clock, Execution, Kind, numbers
+from simnmt.devices.device import (
+    COMPLETES,
+    FAILS,
+    Arrival,
+    Balancer,
+    Box,
+    ByNode,
+    Clock,
+    Device,
+    Execution,
+    Kind,
+    Process,
+    numbers,
+)  # fmt: skip
 from simnmt.devices.failures import MOST_RESTARTS, AvailableBoxes, Failures
+from simnmt.devices.models import Loads, Models
 from simnmt.network.outages import ALWAYS_UP, DownTimes
-from simnmt.policies.views import StateView
 from simnmt.results.columns import Recorder
 from simnmt.results.requests import Block
 
@@ -27,20 +40,26 @@ class Fifo:
     workers: int = 1
     balancer: Balancer = field(default_factory=ByNode)
     failures: Failures | None = None
+    models: Models | None = None
+    """Given if boxes have several models; requests are executed in the order in which they and their models are there."""
 
     name: ClassVar[str] = "fifo"
     needs_tgt_len: ClassVar[bool] = False
-    records: ClassVar[frozenset[str]] = frozenset()
     reports_at_end: ClassVar[bool] = False
 
     @classmethod
     def of_device(cls, boxes: int, workers: int, balancer: Balancer, settings: Kind | None) -> Fifo:
-        """Return the boxes of a device; `settings` is unused."""
-        return cls(boxes, workers, balancer)
+        """Return the boxes of a device; `settings`: with its models."""
+        return cls(boxes, workers, balancer, models=getattr(settings, "models", None))
+
+    @property
+    def records(self) -> frozenset[str]:
+        """Optional columns that its devices fill."""
+        return frozenset() if self.models is None else self.models.records
 
     def device(self, clock: Clock, target: int, requests: Block, trail: Recorder, first_box: int) -> FifoDevice:
         """Return the idle boxes of one run."""
-        return FifoDevice(self, clock, numbers(requests.execution_s[target]))
+        return FifoDevice(self, clock, target, requests, trail, first_box)
 
 
 class FifoBox:
@@ -60,7 +79,7 @@ class FifoBox:
         self._waiting: deque[tuple[simpy.Event, float]] = deque()
         """The turn of each waiting request, and its seconds of execution."""
 
-    def execute(self, execution: Execution, service_s: float) -> Generator[simpy.Event, Any, None]:
+    def execute(self, execution: Execution, service_s: float) -> Process:
         """Wait for a worker, and execute a request."""
         clock, request = self._clock, execution.request
         fails_s = self._fails_s(clock.now)
@@ -171,44 +190,45 @@ class Foreseen(Sequence[Any]):
         return self._copies[box]
 
 
-class FifoDevice:
-    """The boxes of one target."""
+class FifoDevice(Device):
+    """The boxes of one target. A balancer that compares boxes ignores their memories."""
 
-    def __init__(self, kind: Fifo, clock: Clock, execution_s: Sequence[float]) -> None:
+    def __init__(self, kind: Fifo, clock: Clock, target: int, requests: Block, trail: Recorder, first_box: int) -> None:
         self._down: Sequence[DownTimes] = [ALWAYS_UP] * kind.boxes
         self._balancer, fate = kind.balancer.copy(), "lost"
         if kind.failures is not None:
             self._down, fate = kind.failures.down, kind.failures.fate
             self._balancer = AvailableBoxes(self._balancer, self._down)
-        self.boxes = [FifoBox(clock, kind.workers, down, fate) for down in self._down]
-        self._clock, self._execution_s = clock, execution_s
+        self.boxes: Sequence[FifoBox] = [FifoBox(clock, kind.workers, down, fate) for down in self._down]
+        self._clock, self._execution_s = clock, numbers(requests.execution_s[target])
+        self._loads: Loads | None = None
+        if kind.models is not None and kind.models.loads:
+            self._loads = Loads(clock, kind.models, requests, trail, kind.boxes, first_box)
 
     def enter(self, execution: Execution) -> None:
         """Let a request enter a box."""
-        request = execution.request
-        execution.box = self._balancer.choose(self.boxes, execution.entry_s, request, execution.node)
-        self._clock.process(self.boxes[execution.box].execute(execution, self._execution_s[request]))
+        execution.box = self._balancer.choose(self.boxes, execution.entry_s, execution.request, execution.node)
+        service = self.boxes[execution.box].execute(execution, self._execution_s[execution.request])
+        self._clock.process(service if self._loads is None else self._load(execution, service, self._loads))
+
+    def _load(self, execution: Execution, service: Process, loads: Loads) -> Process:
+        yield from loads.load(execution)
+        yield from service
+        loads.ended(execution)
 
     def wait_s(self, arrivals: Sequence[Arrival]) -> float:
-        """Return the wait of the last of `arrivals`, which enter in this order; failures that begin later are not foreseen."""
-        boxes, balancer = Foreseen(self.boxes, _ForeseenBox), self._balancer.copy()
+        """Return the wait of the last of `arrivals`, which enter in this order; failures that begin later are not foreseen.
+
+        With models that are loaded, the wait as if it entered now: its loads, or the work that is ready if that takes longer.
+        No number is exact then: requests that wait for their models are not counted, and loads may wait for memory.
+        """
+        balancer = self._balancer.copy()
+        if self._loads is not None:
+            (_, request, node), now_s = arrivals[-1], self._clock.now
+            box = balancer.choose(self.boxes, now_s, request, node)
+            return max(self.boxes[box].work_left(now_s), self._loads.left_s(request, box))
+        boxes = Foreseen(self.boxes, _ForeseenBox)
         for entry_s, request, node in arrivals:
             box = balancer.choose(boxes, entry_s, request, node)
             wait_s = boxes[box].start_s(self._down[box].up_from(entry_s), self._execution_s[request]) - entry_s
         return float(wait_s)
-
-    def work_of(self, execution: Execution) -> float:
-        """Return the seconds of an execution that has ended."""
-        return execution.finish_s - execution.begin_s
-
-    def state_view(self, box: int) -> StateView | None:
-        """Return None: a box has no states."""
-        return None
-
-    def close(self) -> bool:
-        """Return False: nothing waits for company."""
-        return False
-
-    def account(self) -> None:
-        """Return None: the columns of the run hold everything."""
-        return

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import inf
 from sys import float_info
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-import simpy
 from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Self
 
 from simnmt.base.arrays import Floats
-from simnmt.devices.device import COMPLETES, Arrival, Balancer, ByNode, Clock, Execution, Kind
+from simnmt.devices.device import COMPLETES, Arrival, Balancer, ByNode, Clock, Device, Execution, Kind, Process
 from simnmt.devices.fifo import Foreseen
 from simnmt.results.columns import STREAMED_COLUMNS, Recorder
 from simnmt.results.device_accounts import BoxesAccount, BoxesUntil
@@ -379,7 +378,7 @@ class DeviceState:
         """Do nothing: the state is known."""
 
 
-class StreamDevice:
+class StreamDevice(Device):
     """The boxes of one target, cold at first.
 
     A balancer that compares boxes compares how long their processors are busy; it ignores the states of their memories.
@@ -387,7 +386,7 @@ class StreamDevice:
 
     def __init__(self, kind: Streamed, clock: Clock, target: int, requests: Block, trail: Recorder) -> None:
         self.kind, self._clock, self._target, self._trail = kind, clock, target, trail
-        self.boxes = [StreamBox(kind) for _ in range(kind.boxes)]
+        self.boxes: Sequence[StreamBox] = [StreamBox(kind) for _ in range(kind.boxes)]
         self._balancer = kind.balancer.copy()
         self._execution_s = requests.execution_s[target].tolist()
         columns = kind.row_columns(requests.src_len, requests.tgt_len, requests.execution_s[target])
@@ -402,7 +401,7 @@ class StreamDevice:
         execution.box, execution.report = box, state
         self._clock.process(self._pass(execution, begin_s, finish_s))
 
-    def _pass(self, execution: Execution, begin_s: float, finish_s: float) -> Generator[simpy.Event, Any, None]:
+    def _pass(self, execution: Execution, begin_s: float, finish_s: float) -> Process:
         yield self._clock.moment(begin_s, COMPLETES, execution.request)
         execution.begin(begin_s)
         yield self._clock.moment(finish_s, COMPLETES, execution.request)
@@ -429,17 +428,9 @@ class StreamDevice:
             _, finish_s, _, _ = box.serve(entry_s, self._execution_s[request], self._rows[request], 2)
         return float(finish_s - entry_s - self._execution_s[request])
 
-    def work_of(self, execution: Execution) -> float:
-        """Return the seconds of an execution that has ended."""
-        return execution.finish_s - execution.begin_s
-
     def state_view(self, box: int) -> DeviceState:
         """Return the state of a box as its own device knows it."""
         return DeviceState(self.boxes[box])
-
-    def close(self) -> bool:
-        """Return False: nothing waits for company."""
-        return False
 
     def account(self) -> BoxesUntil:
         """Return the function that sums up all boxes until the end of the run."""

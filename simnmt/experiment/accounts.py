@@ -42,61 +42,70 @@ def box_powers(scenario: ScenarioConfiguration, case: Case) -> dict[str, BoxPowe
     }
 
 
-def target_costs(unit: Unit) -> list[TargetCosts]:
-    """Return what energy and money depend on, by target; in a mix a token has the costs of its part."""
-    if unit.parts:
-        return _costs_of_mix(unit)
-    scenario, powers, costs = unit.scenario, box_powers(unit.scenario, unit.case), list[TargetCosts]()
+def target_costs(part: Unit) -> list[TargetCosts]:
+    """Return what energy and money of one part of a unit depend on, by target."""
+    scenario, powers = part.scenario, box_powers(part.scenario, part.case)
     names = list(powers)
-    hops = unit.links.hops | {names[-1]: (unit.links.link,)}
-    sizes = [bytes_per_token(profile.model.vocab) for profile in unit.case.profiles]
+    hops = part.links.hops | {names[-1]: (part.links.link,)}
+    sizes = [bytes_per_token(profile.model.vocab) for profile in part.case.profiles]
     access = [(sizes[0], hops[names[0]])] if names[0] in hops and names[0] != END_NODE else []
-    for number, (name, part) in enumerate(scenario.devices.items()):
+    costs = list[TargetCosts]()
+    for number, (name, device) in enumerate(scenario.devices.items()):
         path = [*access, *((sizes[number], hops[on]) for on in names[1 : number + 1])]
         token_j = sum(size * fmean(link.j_per_byte for link in hop) for size, hop in path)
         token_price = sum(size * fmean(link.price_per_gb for link in hop) for size, hop in path) / 1e9
         token = (sum(size for size, _ in path), token_j, token_price)
-        costs.append(TargetCosts(name, unit.boxes_of(name), part.workers, powers[name], part.price_per_hour or 0.0, token))
+        boxes, price = scenario.count_of(name, part.case.name), device.price_per_hour or 0.0
+        costs.append(TargetCosts(name, boxes, device.workers, powers[name], price, token))
     return costs
 
 
-def _costs_of_mix(unit: Unit) -> list[TargetCosts]:
-    """Return the costs of a mix by target. The power of own devices is unknown if some draw more than others to execute."""
+def unit_costs(unit: Unit) -> list[TargetCosts]:
+    """Return what energy and money of a unit depend on, by target; a token has the costs of its part.
+
+    The power of sites' devices is unknown if some draw more than others to execute.
+    """
     by_part = [target_costs(part) for part in unit.parts]
-    owners = [target_costs(part)[0] for part in unit.owners] or [by_part[0][0]]
-    boxes = [cost.boxes * len(part.lines) for cost, part in zip(owners, unit.owners, strict=False)] or [1]
-    price = float(np.average([cost.price_per_hour for cost in owners], weights=boxes))
+    deciders = unit.groups[0].owners
+    owners = [by_part[one.parts[0]][0] for one in deciders] or [by_part[0][0]]
+    boxes = [one.boxes for one in deciders] or [1]
+    price = _mean([cost.price_per_hour for cost in owners], boxes)
     power = _mean_power([cost.power for cost in owners], boxes) if len({cost.workers for cost in owners}) == 1 else None
-    own = replace(owners[0], boxes=unit.boxes_of(owners[0].device), price_per_hour=price, power=power)
+    first = replace(owners[0], boxes=sum(one.boxes for one in deciders), price_per_hour=price, power=power)
     tokens = np.array([[cost.token for cost in costs] for costs in by_part])
-    return [replace(cost, token=tuple(tokens[:, number].T)) for number, cost in enumerate([own, *by_part[0][1:]])]
+    return [replace(cost, token=tuple(tokens[:, number].T)) for number, cost in enumerate([first, *by_part[0][1:]])]
+
+
+def _mean(values: Sequence[float], weights: Sequence[int]) -> float:
+    return values[0] if len({*values}) == 1 else float(np.average(values, weights=weights))
 
 
 def _mean_power(powers: Sequence[BoxPower | None], boxes: Sequence[int]) -> BoxPower | None:
     known_powers = [power for power in powers if power is not None]
+    if len({*powers}) == 1:
+        return powers[0]
     above_w = {power.busy_w - power.idle_w for power in known_powers}
     if len(known_powers) < len(powers) or len(above_w) > 1:
         return None
-    idle_w = float(np.average([power.idle_w for power in known_powers], weights=boxes))
+    idle_w = _mean([power.idle_w for power in known_powers], boxes)
     return BoxPower(idle_w, idle_w + above_w.pop(), known_powers[0].kind)
 
 
 def unit_energy(unit: Unit, log: Log, trail: Trail) -> RunEnergy | None:
     """Return the joules and the money of a policy's run; None if neither power nor a price is known."""
-    parts = unit.parts or (unit,)
-    if not any(part.scenario.has_costs or any(box_powers(part.scenario, part.case).values()) for part in parts):
+    if not any(part.scenario.has_costs or any(box_powers(part.scenario, part.case).values()) for part in unit.parts):
         return None
     unanswered_s = [] if trail.faults is None else [float(work.sum()) for work in trail.faults.extra_work]
-    return account_energy(log, target_costs(unit), trail.batches, unanswered_s)
+    return account_energy(log, unit_costs(unit), trail.batches, unanswered_s)
 
 
-def request_costs(unit: Unit) -> dict[Resource, tuple[RequestCost, ...]]:
+def request_costs(part: Unit) -> dict[Resource, tuple[RequestCost, ...]]:
     """Return the joules and the money of a request alone on each target, as policies predict them; energy if it is known."""
-    targets = target_costs(unit)
-    money = [RequestCost(part.price_per_hour / SECONDS_PER_HOUR / part.workers, part.token[2]) for part in targets]
+    targets = target_costs(part)
+    money = [RequestCost(cost.price_per_hour / SECONDS_PER_HOUR / cost.workers, cost.token[2]) for cost in targets]
     costs: dict[Resource, tuple[RequestCost, ...]] = {"cost": tuple(money)}
-    powers = [(part, part.power) for part in targets if part.power]
-    joules = [RequestCost((power.busy_w - power.idle_w) / part.workers, part.token[1]) for part, power in powers]
+    powers = [(cost, cost.power) for cost in targets if cost.power]
+    joules = [RequestCost((power.busy_w - power.idle_w) / cost.workers, cost.token[1]) for cost, power in powers]
     if len(joules) == len(targets):
         costs["energy"] = tuple(joules)
     return costs
@@ -114,12 +123,9 @@ def unknown_spending(scenario: ScenarioConfiguration, case: Case, column: str) -
 
 
 def link_faults(unit: Unit, lines: Sequence[Line]) -> Faults | None:
-    """Return when the links of a unit are down, and what its deciders do about late answers; None without faults.
-
-    `lines`: of its sites, in the order of their end nodes.
-    """
+    """Return when the links of a unit are down, and what its deciders do about late answers; None without faults."""
     scenario, late = unit.scenario, unit.scenario.late_answers
-    if not any(part.scenario.has_faults for part in unit.parts or (unit,)) or not unit.case.queues:
+    if not any(part.scenario.has_faults for part in unit.parts) or not unit.case.queues:
         return None
     outages: list[list[DownTimes]] = [[] for _ in list(scenario.devices)[1:]]
     for line in lines:
@@ -130,7 +136,7 @@ def link_faults(unit: Unit, lines: Sequence[Line]) -> Faults | None:
                     key = scenario.seed, unit.replication, f"{line.name}/{device} link {number}/outages"
                     begin_s = hop.begin_s[number % len(hop.begin_s)]
                     down[number] = DownTimes(outage_spans(link.outages, key, link.rtt, begin_s))
-            # Links are dealt to the end nodes of their site: of several sites, each end node has its own entry.
+            # Links are dealt to the end nodes of their line: of several lines, each end node has its own entry.
             of_hop += [down[node % len(down)] for node in range(line.nodes)] if len(lines) > 1 else down
     return Faults(outages) if late is None else Faults(outages, late.timeout_ms / 1e3, late.leave_out)
 
@@ -171,14 +177,8 @@ def with_faults(
     """Return the numbers of the answered requests with those that only faults have; the same numbers without faults.
 
     Lost requests count in the total as the mean of the others, so that a policy does not gain by losing requests; they are
-    never in time. Loads are parts of the work that a device can do while its boxes are up.
-
-    Args:
-        numbers: of the answered requests.
-        trail: of the run.
-        devices: in the order of the targets.
-        down: when the boxes of each device that fails are down.
-        counted: the requests after the warm-up.
+    never in time. Loads are parts of the work that a device can do while its boxes are up. `down`: by device that fails, of its
+    boxes; `counted`: the requests after the warm-up.
     """
     if trail.faults is None or trail.outcome is None:
         return numbers

@@ -14,22 +14,17 @@ from functools import partial
 from math import ceil, exp, log
 
 from simnmt.base.errors import InputError
+from simnmt.experiment.certainty import FEW_REPLICATIONS, Certainty, basis_of, draw_profiles, judge_certainty
 from simnmt.experiment.processes import answers_of
 from simnmt.experiment.trial import (
-    FEW_REPLICATIONS,
-    Certainty,
-    Level,
     Open,
     Outcome,
     Placement,
     Trial,
-    basis_of,
     deployable_placements,
     describe_level,
-    draw_profiles,
-    judge_certainty,
 )
-from simnmt.results.places import Place
+from simnmt.results.places import ALL
 from simnmt.results.statistics import Estimate, over_replications
 from simnmt.results.summary import Row
 
@@ -72,7 +67,7 @@ class Capacity:
 
     def document(self) -> Row:
         """Return the capacity as JSON."""
-        shown = (*Place._fields, "rate_rps", "factor", "low", "high", "roots")
+        shown = ("policy", "site", "workload", "network", "rate_rps", "factor", "low", "high", "roots")
         return {name: getattr(self, name) for name in shown} | self.outcome.document()
 
 
@@ -104,12 +99,10 @@ class Capacities:
 
     def document(self) -> Row:
         """Return the capacities as JSON."""
-        best = self.best.document()
-        shown = ("rate_rps", "factor", "low", "high", "binding", "resource", "policy", "site", "workload", "network")
         return {
             "name": self.name,
             "level": self.level,
-            "capacity": {name: best[name] for name in shown},
+            "capacity": self.best.document(),
             "sure": self.certainty and {"rate_rps": self.sure_rate_rps, **asdict(self.certainty)},
             "capacities": [row.document() for row in self.rows],
             "sources": self.sources,
@@ -125,13 +118,13 @@ def _best(rows: Sequence[Capacity]) -> Capacity:
 
 
 def find_capacities(
-    open_plan: Open, level: Level, *, precision: float, jobs: int, progress: Callable[[float, int], None] | None
+    open_plan: Open, *, precision: float, jobs: int, progress: Callable[[float, int], None] | None
 ) -> Capacities:
     """Return the capacity of every workload, network and policy of a scenario, but of no oracle (`simnmt.plan`)."""
     if not 0.0 < precision < 1.0:
         raise InputError(f"a precision of {precision:g}", remedy="give a number above 0 and below 1, such as 0.02")
     plan = open_plan(())
-    placements = [placement for of_policy in deployable_placements(plan, level) for placement in of_policy]
+    placements = [placement for of_policy in deployable_placements(plan) for placement in of_policy]
     rows, answers = [], []
     for number, placement in enumerate(placements):
 
@@ -147,7 +140,7 @@ def find_capacities(
     sure_rate_rps, certainty = _sure_rate(placements[rows.index(best)], best.rate_rps, open_plan)
     fewest = min((len(row.roots) for row in rows if row.roots), default=FEW_REPLICATIONS)
     sources, doubts = basis_of(plan, answers, fewest)
-    return Capacities(plan.scenario.name, describe_level(level), tuple(rows), sources, doubts, sure_rate_rps, certainty)
+    return Capacities(plan.scenario.name, describe_level(plan.scenario), tuple(rows), sources, doubts, sure_rate_rps, certainty)
 
 
 def find_capacity(
@@ -194,7 +187,8 @@ def _capacity(placement: Placement, roots: Sequence[float], trials: Sequence[Tri
     low = None if rate.low is None else rate.low * (1.0 - TOLERANCE)
     high = None if rate.high is None else rate.high * (1.0 + TOLERANCE)
     factor = rate.mean / placement.rate_rps if placement.plan.is_mixed else None
-    return Capacity(*placement.place, rate.mean, factor, low, high, roots, outcome)
+    place = ALL, placement.workload, placement.network, placement.policy
+    return Capacity(*place, rate.mean, factor, low, high, roots, outcome)
 
 
 def find_root(placement: Placement, replication: int, start_rps: float) -> tuple[float, list[Trial]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -81,6 +81,10 @@ class SitePlan:
     """Weight of the part of its workloads' requests that each copy issues."""
     has_device: bool = True
     """False if it has no device of its own, so that all its requests go to the first shared one."""
+    is_first: bool = True
+    """True for the first site of the scenario."""
+    is_alone: bool = False
+    """True if all requests of the scenario come over its one line."""
 
 
 class UsedTarget(NamedTuple):
@@ -90,8 +94,13 @@ class UsedTarget(NamedTuple):
     """As a site with this target sees it."""
     case: Case
     target: Target
-    label: str
-    """Name of its device, with the site if only that has it."""
+    site: str = ""
+    """The site that states its device; empty if the scenario does."""
+
+    @property
+    def label(self) -> str:
+        """Name of its device, with the site if only that has it."""
+        return f"{self.target.device} at {self.site}" if self.site else self.target.device
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,15 +129,14 @@ class RunPlan:
     def used_targets(self) -> list[UsedTarget]:
         """What each workload meets, in the order of the scenario; a device that a site states is named with the site."""
         if not self.sites:
-            cases = self.cases.values()
-            return [UsedTarget(self.scenario, case, target, target.device) for case in cases for target in case.targets]
+            return [UsedTarget(self.scenario, case, target) for case in self.cases.values() for target in case.targets]
         used: dict[tuple[str, str], UsedTarget] = {}
         for site in self.sites:
             stated = self.scenario.sites[site.name].devices
             for case in site.cases.values():
                 for target in case.targets if site.has_device else case.targets[1:]:
-                    label = f"{target.device} at {site.name}" if target.device in stated else target.device
-                    used.setdefault((case.name, label), UsedTarget(site.scenario, case, target, label))
+                    use = UsedTarget(site.scenario, case, target, site.name if target.device in stated else "")
+                    used.setdefault((case.name, use.label), use)
         return list(used.values())
 
 
@@ -163,8 +171,13 @@ class Unit:
     keeps_requests: bool = True
     """Whether the requests of replication 0 are returned, for request logs and figures."""
     site: SitePlan | None = None
-    parts: tuple[Unit, ...] = ()
+    mixed: tuple[Unit, ...] = ()
     """The workloads at sites whose requests meet at the same devices, the first with the inputs above; empty: no mix."""
+
+    @property
+    def parts(self) -> tuple[Unit, ...]:
+        """The parts of a mix; else the unit itself."""
+        return self.mixed or (self,)
 
     @property
     def is_kept(self) -> bool:
@@ -176,12 +189,12 @@ class Unit:
         """The unit with the profiles that policies know, and from which the pace of the clock follows."""
         if self.calibrated is None:
             return self
-        return replace(self, case=self.calibrated, calibrated=None, parts=tuple(part.known for part in self.parts))
+        return replace(self, case=self.calibrated, calibrated=None, mixed=tuple(part.known for part in self.mixed))
 
     def with_boxes(self, targets: Mapping[str, tuple[Target, ...]]) -> Unit:
         """Return the unit whose boxes differ from the calibrated ones that policies know; `targets`: by workload."""
-        parts = tuple(part.with_boxes(targets) for part in self.parts)
-        return replace(self, case=replace(self.case, targets=targets[self.case.name]), calibrated=self.case, parts=parts)
+        mixed = tuple(part.with_boxes(targets) for part in self.mixed)
+        return replace(self, case=replace(self.case, targets=targets[self.case.name]), calibrated=self.case, mixed=mixed)
 
     def stream(self, name: str) -> tuple[int, int, str]:
         """Return the key of a random stream of this workload: seed, replication and name."""
@@ -199,28 +212,125 @@ class Unit:
 
     def line_name(self, copy: int = 0) -> str:
         """Return the name that keys what is drawn of the links of a copy of its site."""
-        return self.network if self.site is None else f"{self.network}/{self.site.name} {copy}"
+        return self.network if self.site is None or self.site.is_alone else f"{self.network}/{self.site.name} {copy}"
 
     @property
     def has_own_device(self) -> bool:
         """True if the device that decides can execute requests."""
         return self.site is None or self.site.has_device
 
-    def boxes_of(self, device: str) -> int:
-        """Return the number of boxes of a device, in a mix at all sites together."""
-        first = next(iter(self.scenario.devices))
-        if not self.parts or device != first:
-            return self.scenario.count_of(device, self.case.name)
-        return sum(part.boxes_of(first) * len(part.lines) for part in self.owners)
-
     @property
-    def owners(self) -> list[Unit]:
-        """The parts of a mix whose own devices are different boxes: one part of each site's gateways, or of its end nodes."""
-        parts = [part for part in self.parts if part.has_own_device]
-        at_end_nodes = next(iter(self.scenario.devices)) == END_NODE
-        return list({(part.site_name, part.case.name if at_end_nodes else ""): part for part in parts}.values())
+    def first_device(self) -> str:
+        """Name of the device that decides."""
+        return next(iter(self.scenario.devices))
 
     @property
     def lines(self) -> tuple[Network, ...]:
         """The links of each copy of its site."""
         return (self.links,) if self.site is None else self.site.networks[self.network]
+
+    @property
+    def deciders(self) -> list[Deciders]:
+        """The devices that decide, site by site: the gateways of all workloads of a site, or the end nodes of each."""
+        together: dict[tuple[str, str], list[int]] = {}
+        for number, part in enumerate(self.parts):
+            owner = part.case.name if part.first_device == END_NODE else ""
+            together.setdefault((part.site_name, owner), []).append(number)
+        deciders, first = list[Deciders](), 0
+        # Those without a device of their own come last, so that the own devices are numbered without a gap.
+        for numbers in sorted(together.values(), key=lambda numbers: not self.parts[numbers[0]].has_own_device):
+            part = self.parts[numbers[0]]
+            deciders.append(Deciders(part, tuple(numbers), first, part.scenario.count_of(part.first_device, part.case.name)))
+            first += deciders[-1].boxes
+        return deciders
+
+    @property
+    def groups(self) -> list[Group]:
+        """The groups of its requests that have a row of results; the first is of all."""
+        parts, groups = self.parts, list[Group]()
+        sites, workloads = (
+            list(dict.fromkeys(one.site_name for one in parts)),
+            list(dict.fromkeys(one.case.name for one in parts)),
+        )
+        owners = [deciders for deciders in self.deciders if deciders.unit.has_own_device]
+        for site, workload in groups_of(sites, workloads):
+            numbers = tuple(
+                number
+                for number, part in enumerate(parts)
+                if site in (ALL, part.site_name) and workload in (ALL, part.case.name)
+            )
+            groups.append(Group(site, workload, numbers, [one for one in owners if {*numbers} & {*one.parts}]))
+        return groups
+
+
+class Deciders(NamedTuple):
+    """The devices of a site that decide."""
+
+    unit: Unit
+    """The first part whose requests they decide on."""
+    parts: tuple[int, ...]
+    """Numbers of all these parts."""
+    first: int
+    """Number of the first of them among the deciders of all sites."""
+    boxes_per_copy: int
+    """Devices of each copy of the site."""
+
+    @property
+    def boxes(self) -> int:
+        """Devices of all copies."""
+        return self.boxes_per_copy * len(self.unit.lines)
+
+    @property
+    def workers(self) -> int:
+        """Workers of each device."""
+        return self.unit.scenario.devices[self.unit.first_device].workers
+
+
+class Group(NamedTuple):
+    """Requests of a unit with a row of results of their own."""
+
+    site: str
+    workload: str
+    parts: tuple[int, ...]
+    owners: list[Deciders]
+    """The deciders whose own devices execute them."""
+
+    @property
+    def boxes(self) -> slice:
+        """The numbers of these devices, from the first one to the last one."""
+        return slice(self.owners[0].first, self.owners[-1].first + self.owners[-1].boxes) if self.owners else slice(0, 0)
+
+    @property
+    def workers(self) -> float | None:
+        """Workers of each of these devices; the mean if sites differ. None without one."""
+        workers = [deciders.workers for deciders in self.owners]
+        if len({*workers}) <= 1:
+            return workers[0] if workers else None
+        return float(np.average(workers, weights=[deciders.boxes for deciders in self.owners]))
+
+
+def groups_of(sites: Sequence[str], workloads: Sequence[str]) -> list[tuple[str, str]]:
+    """Return site and workload of each row of results of a mix: of all requests, of each site, and of each workload."""
+    every = workloads[0] if len(workloads) == 1 else ALL
+    groups = [(ALL, every), *((site, every) for site in sites if len(sites) > 1)]
+    return groups + [(ALL, workload) for workload in workloads if len(workloads) > 1]
+
+
+def mixed_unit(plan: RunPlan, template: Unit) -> Unit:
+    """Return the mix of a plan on the network and in the replication of a unit."""
+    counts = requests_by_workload(plan)
+    by_site: list[tuple[SitePlan | None, Case]] = [(site, case) for site in plan.sites for case in site.cases.values()]
+    parts = [
+        replace(
+            template,
+            scenario=(plan.scenario if site is None else site.scenario).model_copy(update={"requests": counts[case.name]}),
+            case=case,
+            links=plan.networks[template.network] if site is None else site.networks[template.network][0],
+            site=site,
+        )
+        for site, case in by_site or [(None, case) for case in plan.cases.values()]
+    ]
+    first = next((part for part in parts if part.has_own_device), parts[0])
+    # The device of the first site that has one stands for those of all, which batch or stream alike.
+    whole = plan.scenario.model_copy(update={"devices": first.scenario.devices})
+    return replace(template, scenario=whole, case=first.case, links=first.links, mixed=tuple(parts))

@@ -18,18 +18,14 @@ from typing import Any, Literal, get_args
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.cases import RunPlan
+from simnmt.experiment.certainty import Certainty, basis_of, draw_profiles, judge_certainty
 from simnmt.experiment.trial import (
-    Certainty,
-    Level,
     Open,
     Outcome,
     Placement,
     Trial,
-    basis_of,
     deployable_placements,
     describe_level,
-    draw_profiles,
-    judge_certainty,
 )
 from simnmt.results.metrics import objective_metric
 from simnmt.results.places import BEHIND
@@ -70,11 +66,6 @@ class SiteBoxes:
     """At each of the sites, by device."""
     price_per_hour: float | None
     """Price of the boxes at all sites of the name; None if the scenario states no price."""
-
-    @property
-    def count(self) -> int:
-        """Boxes at all of the sites."""
-        return self.sites * sum(self.boxes.values())
 
     def __str__(self) -> str:
         boxes = " and ".join(f"{count} {device}" for device, count in self.boxes.items()) or "none"
@@ -190,11 +181,6 @@ class DeploymentPlan:
         """Whether the choice keeps the level with the probability asked for."""
         return self.choice is not None and self.choice.probability >= self.certainty
 
-    @property
-    def simulated(self) -> list[Candidate]:
-        """The candidates that were simulated."""
-        return [candidate for candidate in self.candidates if candidate.trials]
-
     def value(self, candidate: Candidate) -> float:
         """Return the number of a candidate that is to be least, in its SI unit."""
         if self.minimised == "servers":
@@ -214,7 +200,9 @@ class DeploymentPlan:
         value, by_site = self.value(candidate), candidate.boxes_by_site
         row = {name: getattr(candidate, name) for name in ("choice", "policy", "servers", "boxes")}
         if by_site:
-            row["boxes_by_site"] = {name: asdict(boxes) | {"count": boxes.count} for name, boxes in by_site.items()}
+            row["boxes_by_site"] = {
+                name: asdict(part) | {"count": part.sites * sum(part.boxes.values())} for name, part in by_site.items()
+            }
         row["objective"] = value if isfinite(value) else None
         row["certainty"] = None if candidate.certainty is None else asdict(candidate.certainty)
         return row | candidate.outcome.document()
@@ -237,7 +225,6 @@ class DeploymentPlan:
 def find_deployment(
     keys: Sequence[VariedKey],
     open_plan: Open,
-    level: Level,
     *,
     rate_rps: float,
     minimised: Minimised,
@@ -267,7 +254,7 @@ def find_deployment(
         drawn = draw_profiles(candidate.placements[0], candidate.overrides, open_candidate, certainty)
         return judge_certainty(candidate.placements, drawn, certainty, to_end=to_end)
 
-    candidates = make_candidates(keys or [default_key(plan, level, rate_rps)], open_candidate, level, rate_rps)
+    candidates = make_candidates(keys or [default_key(plan, rate_rps)], open_candidate, rate_rps)
     columns = ["mean_latency_s"] if minimised == "servers" else [objective_metric(objective).column, "mean_latency_s"]
     kept = _kept(candidates, columns, minimised == "servers", progress)
     judged: list[Candidate] = []
@@ -287,7 +274,7 @@ def find_deployment(
     sources, doubts = basis_of(plan, trials, plan.scenario.replications)
     return DeploymentPlan(
         name=plan.scenario.name,
-        level=describe_level(level),
+        level=describe_level(plan.scenario),
         rate_rps=rate_rps,
         minimised=minimised,
         objective=objective,
@@ -302,17 +289,17 @@ def find_deployment(
     )
 
 
-def default_key(plan: RunPlan, level: Level, rate_rps: float) -> VariedKey:
+def default_key(plan: RunPlan, rate_rps: float) -> VariedKey:
     """Return the count of the last device, from 1 to twice the boxes that the rate would saturate and a few more."""
     device = list(plan.scenario.devices)[-1]
     if device == END_NODE:
         raise InputError("there is no device whose boxes could be counted", remedy="name keys to vary")
-    box_rps = min(placement.box_saturation_rps[device] for placement in next(deployable_placements(plan, level)))
+    box_rps = min(placement.box_saturation_rps[device] for placement in next(deployable_placements(plan)))
     most = min(2 * ceil(rate_rps / box_rps) + 2, MOST_CANDIDATES + 1)
     return VariedKey(("devices", device, "count"), f"devices.{device}.count=1:{most}", tuple(range(1, most + 1)))
 
 
-def make_candidates(keys: Sequence[VariedKey], open_plan: Open, level: Level, rate_rps: float) -> list[Candidate]:
+def make_candidates(keys: Sequence[VariedKey], open_plan: Open, rate_rps: float) -> list[Candidate]:
     """Return all combinations of the values of some keys under each policy, each checked.
 
     Combinations that differ in boxes that the policy does not use are one candidate, with the fewest of them. Raises the error
@@ -326,8 +313,8 @@ def make_candidates(keys: Sequence[VariedKey], open_plan: Open, level: Level, ra
         raise InputError(what, remedy="name fewer values to vary")
     varied = {key.device for key in keys} - {END_NODE}
     candidates: dict[str, tuple[int, Candidate]] = {}
-    for overrides in product(*(key.overrides for key in keys)):
-        policies = list(deployable_placements(open_plan(overrides), level))
+    for overrides in product(*(map(key.override, key.values) for key in keys)):
+        policies = list(deployable_placements(open_plan(overrides)))
         for placements in policies:
             choice = {key.name: override.value for key, override in zip(keys, overrides, strict=True)}
             if len(policies) > 1:

@@ -15,8 +15,7 @@ from simnmt.base import random_streams
 from simnmt.base.errors import InputError
 from simnmt.base.extension import Extended
 from simnmt.base.suggestions import format_list
-from simnmt.experiment.accounts import unknown_spending
-from simnmt.experiment.cases import Case, DrawnProfiles, RunPlan, SitePlan, requests_by_workload
+from simnmt.experiment.cases import Case, DrawnProfiles, RunPlan, SitePlan, UsedTarget, requests_by_workload
 from simnmt.experiment.targets import Conversion, Decoding, HeldModel, StreamedDevice, Target, streamed_device
 from simnmt.network.configuration import Network, NetworkConfiguration, load_network
 from simnmt.profile.blocks import ProfileError
@@ -27,7 +26,6 @@ from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.origin import LengthUnit
 from simnmt.profile.profile_file import read_profile
 from simnmt.profile.profile_variant import DecoderChoice, with_decoder
-from simnmt.results.metrics import Assertion, Metric, columns_of, metric, objective_metric
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import Location, ScenarioError, format_location
@@ -112,7 +110,8 @@ def read_sites(
         readers[name][0].check_memories(cases.values(), slice(1))
         lines = [reader.networks() for reader in readers[name]]
         networks = {network: tuple(by_name[network] for by_name in lines) for network in view.networks}
-        plans.append(SitePlan(name, view, cases, networks, site.share, device is not None))
+        is_alone = len(scenario.sites) == site.count == 1
+        plans.append(SitePlan(name, view, cases, networks, site.share, device is not None, not plans, is_alone))
     # All sites share the devices behind.
     all_cases = [case for plan in plans for case in plan.cases.values()]
     _Reader(scenario, base, document, cache).check_memories(all_cases, slice(1, None))
@@ -129,18 +128,16 @@ def _plan_of_sites(scenario: ScenarioConfiguration, sites: tuple[SitePlan, ...])
 
 def _check_mix(plan: RunPlan, document: Document) -> None:
     """Raise `ScenarioError` for workloads and sites that cannot share devices."""
-    scenario, first = plan.scenario, next(iter(plan.scenario.devices))
+    scenario = plan.scenario
     if plan.sites and scenario.profile_uncertainty is not None:
         raise document.error(("profile_uncertainty",), "profiles are not drawn for scenarios with sites", key=True)
-    networks: list[tuple[Location, NetworkConfiguration]] = [
-        (("networks", name), network) for name, network in scenario.networks.items()
-    ]
-    for site, part in scenario.sites.items():
-        networks += [(("sites", site, "networks", name), network) for name, network in part.networks.items()]
-    for place, network in networks:
-        if network.clock in ("pace", "spread"):
-            what = f"requests that share devices meet the series when they are issued, not on the clock {network.clock}"
-            raise document.error((*place, "clock"), what, key=True)
+    at_places: list[tuple[Location, dict[str, NetworkConfiguration]]] = [((), scenario.networks)]
+    at_places += [(("sites", name), site.networks) for name, site in scenario.sites.items()]
+    for place, networks in at_places:
+        for name, network in networks.items():
+            if network.clock in ("pace", "spread"):
+                what = f"requests that share devices meet the series when they are issued, not on the clock {network.clock}"
+                raise document.error((*place, "networks", name, "clock"), what, key=True)
     for name, case in plan.cases.items():
         if len(plan.cases) > 1 and case.arrivals.mean_rate_rps is None:
             what = "the arrivals state no mean rate, by which the requests are divided among the workloads"
@@ -149,41 +146,19 @@ def _check_mix(plan: RunPlan, document: Document) -> None:
         requests_by_workload(plan)
     except InputError as error:
         raise document.error(("requests",), error.what, remedy=error.remedy, key=True) from None
-    alike: dict[str, tuple[str, Target]] = {}
-    for owner, case in [(site.name, case) for site in plan.sites for case in site.cases.values() if site.has_device] or [
-        ("", case) for case in plan.cases.values()
-    ]:
-        for target in case.targets:
-            other, known = alike.setdefault(target.device, (f"{owner} {case.name}".strip(), target))
-            if not _decode_alike(target, known):
-                at_site = plan.sites and target.device == first and target.device in scenario.sites[owner].devices
-                place = ("sites", owner, "devices", first) if at_site else ("devices", target.device)
-                what = (
-                    f"batches or streams otherwise for {f'{owner} {case.name}'.strip()} than for {other}, and cannot be shared"
-                )
-                raise document.error(place, what, remedy="give both the same batching or sti", key=True)
+    first_uses: dict[str, UsedTarget] = {}
+    for use in plan.used_targets:
+        device = use.target.device
+        first = first_uses.setdefault(device, use)
+        if _decodes(use.target) != _decodes(first.target):
+            place = ("sites", use.site, "devices", device) if use.site else ("devices", device)
+            what = f"cannot be shared: it batches or streams otherwise for {use.case.name} than {first.label} for"
+            raise document.error(place, f"{what} {first.case.name}", remedy="give both the same batching or sti", key=True)
 
 
-def _decode_alike(ours: Target, theirs: Target) -> bool:
-    """Return whether two targets may be the same device: both batch, with batches of one model each, or stream one plan."""
-    if ours.streaming is not None or theirs.streaming is not None:
-        plans = [one.streaming and one.streaming.planned for one in (ours, theirs)]
-        return plans[0] == plans[1]
-    batchings = [one.decoding and one.decoding.batching for one in (ours, theirs)]
-    return batchings[0] == batchings[1]
-
-
-@contextmanager
-def _name_key_in_errors(document: Document | None, *location: str | int) -> Iterator[None]:
-    """Add the key of the scenario to errors of a file that is missing or unfit as a whole."""
-    try:
-        yield
-    except InputError as error:
-        if document is None or error.line is not None or format_location(location) in error.what:
-            raise
-        what = error.what if error.path is None else f"{error.path}: {error.what}"
-        place = document.error(location, what, remedy=error.remedy)
-        raise type(error)(place.what, path=place.path, line=place.line, column=place.column, remedy=place.remedy) from error
+def _decodes(target: Target) -> tuple[Any, Any]:
+    """Return what is the same for all workloads of a device: the plan by which it streams, and the batching of each model."""
+    return target.streaming and target.streaming.planned, target.decoding and target.decoding.batching
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,23 +171,30 @@ class _Reader:
     """Returns the path in the document to a part of the scenario as a site sees it."""
     workload: str = ""
 
-    def name_of(self, network: str) -> str:
-        """Return the name of a network in notes, with the site that states it."""
-        location = self.key(("networks", network))
-        return network if location[0] == "networks" else f"{network} at {location[1]}"
-
     def of(self, workload: str) -> _Reader:
         return replace(self, workload=workload)
 
-    def naming(self, *location: str | int) -> AbstractContextManager[None]:
-        return _name_key_in_errors(self.document, *self.key(location))
+    @contextmanager
+    def naming(self, *location: str | int) -> Iterator[None]:
+        """Add the key of the scenario to errors of a file that is missing or unfit as a whole."""
+        location = self.key(location)
+        try:
+            yield
+        except InputError as error:
+            if self.document is None or error.line is not None or format_location(location) in error.what:
+                raise
+            what = error.what if error.path is None else f"{error.path}: {error.what}"
+            place = self.document.error(location, what, remedy=error.remedy)
+            raise type(error)(place.what, path=place.path, line=place.line, column=place.column, remedy=place.remedy) from error
 
     def networks(self) -> dict[str, Network]:
-        """Read the links of all networks."""
-        return {
-            name: load_network(part, self.base, self.name_of(name), partial(self.naming, "networks", name), self.cache.get)
-            for name, part in self.scenario.networks.items()
-        }
+        """Read the links of all networks; in notes a network that a site states is named with the site."""
+        networks = dict[str, Network]()
+        for name, part in self.scenario.networks.items():
+            place, site, *_ = self.key(("networks", name))
+            label = f"{name} at {site}" if place == "sites" else name
+            networks[name] = load_network(part, self.base, label, partial(self.naming, "networks", name), self.cache.get)
+        return networks
 
     def check_memories(self, cases: Iterable[Case], devices: slice = slice(None)) -> None:
         """Raise `ScenarioError` if the models of one of some devices do not fit into memory together and none is evicted."""
@@ -492,71 +474,3 @@ def _conversion(table: LengthTable, unit: LengthUnit, stated: Fertility) -> Conv
 def outside_share(profile: DeviceProfile, table: LengthTable) -> float:
     """Return the share of the pairs that lie outside the profile's range."""
     return float(table.count[profile.outside(table.src_len, table.tgt_len)].sum() / table.pairs)
-
-
-def check_criteria(plan: RunPlan, document: Document | None = None) -> None:
-    """Check the objective, the service level and the further metrics of a scenario.
-
-    Raises `ScenarioError` with the key, and with its place where there is a `document`, for a metric that the run of a
-    deployable policy would not know.
-    """
-    scenario = plan.scenario
-    workloads = list(scenario.workloads)
-    criteria: list[tuple[Location, Metric, list[str]]] = [(("objective",), objective_metric(scenario.objective), [])]
-    criteria += [(("slo", name), metric(name), workloads) for name in scenario.slo or {}]
-    criteria += [
-        (("workloads", workload, "slo", name), metric(name), [workload])
-        for workload, part in scenario.workloads.items()
-        for name in part.slo or {}
-    ]
-    criteria += [(("metrics", number), metric(name), []) for number, name in enumerate(scenario.metrics)]
-    deployable = [name for name, policy in scenario.policies.items() if not policy.knows_truth]
-    for location, known, limited in criteria:
-        for policy in [None, *(deployable if limited or known.label else [])]:
-            if (error := _fault(plan, known, policy, limited or workloads)) is not None:
-                raise (document or Document(None)).error(location, error.what, remedy=error.remedy, key=True)
-
-
-def check_assertion(plan: RunPlan, assertion: Assertion) -> None:
-    """Raise `InputError` for an assertion on a metric that the run will not know, of the named policy or of any."""
-    policies = [assertion.policy] if assertion.policy is not None else list(plan.scenario.policies)
-    faults = [_fault(plan, assertion.requirement.metric, policy, plan.cases) for policy in policies]
-    if faults[0] is not None and None not in faults:
-        raise InputError(f"{assertion}: {faults[0].what}", remedy=faults[0].remedy)
-
-
-def with_metrics(plan: RunPlan, assertions: Iterable[Assertion]) -> RunPlan:
-    """Return the plan whose scenario also names the metrics of assertions that it would not measure."""
-    scenario = plan.scenario
-    measured = {*columns_of(scenario.measured_metrics)}
-    asserted = dict.fromkeys(assertion.requirement.metric for assertion in assertions)
-    added = [known.name for known in asserted if known.column not in measured]
-    update = {"metrics": [*scenario.metrics, *added]}
-    sites = tuple(replace(site, scenario=site.scenario.model_copy(update=update)) for site in plan.sites)
-    return replace(plan, scenario=scenario.model_copy(update=update), sites=sites)
-
-
-def _fault(plan: RunPlan, known: Metric, policy: str | None, workloads: Iterable[str]) -> InputError | None:
-    """Return why a run would not know a metric of these workloads, of a policy or whatever the policy; None if it would."""
-    scenario, name = plan.scenario, f"{known.name} is not known"
-    try:
-        known.check_requests(scenario.requests - scenario.warm_up_requests)
-    except InputError as error:
-        return error
-    if policy is None:
-        return None
-    for case in map(plan.cases.__getitem__, workloads):
-        if known.label and (unknown := unknown_spending(scenario, case, known.column)) is not None:
-            return InputError(f"{name}: {unknown[0]}", remedy=unknown[1])
-        if known.name == "deadline_met_share" and scenario.workloads[case.name].deadline_ms is None:
-            what = f"{name}: workload {case.name} has no deadline"
-            return InputError(what, remedy=f"give workloads.{case.name}.deadline_ms, or leave it out")
-        used = scenario.policies[policy].devices_of(list(scenario.devices)) if known.sample == "first_token" else ()
-        for target in case.targets:
-            # Only a device that decodes step by step knows the end of the first step.
-            stepwise = target.streamed is not None or (case.batches and target.decoding is not None)
-            if target.device in used and not stepwise:
-                what = f"{known.name} of {policy} is not known: {target.device} executes requests of {case.name} one by one"
-                remedy = "let it batch in an open or closed loop, or leave out the policy or the metric"
-                return InputError(what, remedy=remedy)
-    return None

@@ -72,7 +72,7 @@ def notes(plan: RunPlan, learnt: Mapping[str, Learnt], rows: Sequence[Row], engi
             for name, part in scenario.devices.items()
             if part.failures is not None and name + AVAILABILITY in rows[0]
         },
-        "messages": [*_lost_requests(rows), *_left_out_devices(rows), *_doubts(plan)],
+        "messages": [*warnings(plan, rows), *_left_out_devices(rows)],
         # Sites that state no line have that of the scenario.
         "links": list({(link.rtt.name, link.rtt.source): link for link in links}.values()),
         "lines": list(warm_up_notes(rows)),
@@ -95,7 +95,12 @@ def warnings(plan: RunPlan, rows: Sequence[Row]) -> list[str]:
     `rows`: the rows of the summary.
     """
     of_lengths = [f"{case.name}: {warning}" for case in plan.cases.values() for warning in case.warnings]
-    return [*of_lengths, *_late_plans(plan), *_lost_requests(rows), *_doubts(plan)]
+    users: dict[tuple[str, str], dict[str, None]] = {}
+    for used in plan.used_targets:
+        for effect in used.target.doubts:
+            users.setdefault((used.target.profile.name, effect), {})[used.label] = None
+    doubts = [f"profile {name} ({format_list(by, ',')}): {effect}" for (name, effect), by in users.items()]
+    return [*of_lengths, *_late_plans(plan), *_lost_requests(rows), *doubts]
 
 
 def _lost_requests(rows: Sequence[Row]) -> Iterator[str]:
@@ -160,15 +165,6 @@ def _describe_mix(plan: RunPlan) -> Iterator[str]:
             "estimates of their site. A workload's requests are divided among its sites by their shares."
         )
     yield "Each policy is judged for all requests together, and for each site and workload by its row."
-
-
-def _doubts(plan: RunPlan) -> list[str]:
-    """Return the effect of every doubt about a profile once, with all devices that use it."""
-    users: dict[tuple[str, str], dict[str, None]] = {}
-    for used in plan.used_targets:
-        for effect in used.target.doubts:
-            users.setdefault((used.target.profile.name, effect), {})[used.label] = None
-    return [f"profile {name} ({format_list(by, ',')}): {effect}" for (name, effect), by in users.items()]
 
 
 def _target_facts(used: UsedTarget, fit: PlaneFit | None) -> Row:

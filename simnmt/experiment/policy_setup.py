@@ -1,11 +1,12 @@
-"""Set a policy up for the requests of one unit: its rule, its knowledge, and its estimates."""
+"""Set a policy up for the requests of one unit: its rule, its knowledge, and its estimates, for each part of a mix its own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import gcd
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +14,14 @@ from numpy.typing import NDArray
 from simnmt.base import random_streams
 from simnmt.base.arrays import Floats
 from simnmt.experiment.cases import Unit
-from simnmt.experiment.draws import ACTIVE_SHARE_STREAM, Drawn, Learnt, more_s_per_tgt_token
-from simnmt.experiment.routes import Routes
+from simnmt.experiment.draws import ACTIVE_SHARE_STREAM, Drawn, DrawnPart, Learnt, more_s_per_tgt_token
+from simnmt.experiment.routes import Line
 from simnmt.experiment.targets import Decoding, Target
 from simnmt.policies import BacklogView, BatchView, CNmt, Decide, Fixed, LeastTotal, PlanView, Policy, TransferEstimate
 from simnmt.policies.cnmt import TimesAlone
 from simnmt.policies.custom import CheckedPolicy, is_shown_view
 from simnmt.policies.decision import Estimation, PolicySettings
-from simnmt.results.requests import Block
+from simnmt.results.requests import Block, Requests
 from simnmt.world.deciders import Beliefs
 from simnmt.world.inputs import PolicySetup
 
@@ -55,21 +56,17 @@ Estimate = Callable[[int, int], TransferEstimate]
 def set_up_policy(
     unit: Unit,
     learnt: Learnt,
-    drawn: Drawn | None,
     settings: PolicySettings,
+    estimate: Estimate,
+    drawn: DrawnPart | None = None,
     truths: Truths = frozenset(),
-    estimate: Estimate | None = None,
 ) -> PolicySetup:
-    """Set up a policy for one unit.
+    """Set up a policy for one part of a unit.
 
-    `drawn`: the requests; None in a live gateway, which does not know them and has its own `estimate`, as the parts of a mix
-    have. `truths`: what the policy knows in the gap analysis.
+    `drawn`: the requests; None in a live gateway, which does not know them. `truths`: what the policy knows of them.
     """
     case, estimation = unit.case, settings.estimation
     knows_states = case.streams and estimation.plan_state == "known"
-    if estimate is None:
-        assert drawn is not None, "a simulated network has drawn requests"
-        estimate = partial(simulated_estimate, unit, estimation, (drawn.routes,), 0)
     policy = None if settings.knows_truth else settings.policy(learnt.knowledge(list(unit.scenario.devices)))
     beliefs = Beliefs(
         estimate,
@@ -88,7 +85,7 @@ def set_up_policy(
     if isinstance(policy, Fixed):
         return PolicySetup(lambda block: policy, [beliefs])
     if not isinstance(policy, CNmt):
-        return _set_up_custom(unit, learnt, drawn, settings, policy, beliefs)
+        return _set_up_custom(unit, learnt, settings, policy, beliefs, drawn)
     informed = _informed(unit, drawn, policy, truths)
 
     def plan_beyond_for(block: Block) -> Sequence[Sequence[Floats] | None]:
@@ -113,16 +110,13 @@ def set_up_policy(
     )
 
 
-def simulated_estimate(
-    unit: Unit, estimation: Estimation, lines: Sequence[Routes], each: int, decider: int, target: int
+def _simulated_estimate(
+    unit: Unit, estimation: Estimation, lines: Sequence[Line], decider: int, target: int
 ) -> TransferEstimate:
-    """Return a new estimate of the transfer time of a decider to a target.
-
-    `lines`: the routes of each copy of a site, which has `each` deciders; with one copy the number does not matter.
-    """
-    copy, number = divmod(decider, each) if len(lines) > 1 else (0, decider)
+    """Return a new estimate of the transfer time of a decider, by its number at its site, to a target; `lines`: by copy."""
+    copy, number = divmod(decider, lines[0].deciders)
     overheads = [device.overhead for device in [*unit.scenario.devices.values()][1 : target + 1]]
-    initial_s = lines[copy].rtt_s(number, target, 0.0) + sum(part.mean_s for part in overheads if part is not None)
+    initial_s = lines[copy].routes.rtt_s(number, target, 0.0) + sum(part.mean_s for part in overheads if part is not None)
     if estimation.initial_transfer_ms is not None:
         initial_s = estimation.initial_transfer_ms / 1e3
     return estimation.transfer_estimate.estimate(initial_s)
@@ -135,7 +129,7 @@ def _expected(unit: Unit, planes: Sequence[TimesAlone], src_len: NDArray[np.int6
 
 
 def _set_up_custom(
-    unit: Unit, learnt: Learnt, drawn: Drawn | None, settings: PolicySettings, policy: Policy, beliefs: Beliefs
+    unit: Unit, learnt: Learnt, settings: PolicySettings, policy: Policy, beliefs: Beliefs, drawn: DrawnPart | None
 ) -> PolicySetup:
     name = next(name for name, other in unit.scenario.policies.items() if other is settings)
     where = f"workload {unit.case.name}, network {unit.network}, replication {unit.replication}"
@@ -143,11 +137,11 @@ def _set_up_custom(
     predict = checked.predicted_tgt_len()
     # A policy without a prediction of lengths counts its requests under way by that of the regression.
     tgt_len_of = predict or learnt.knowledge([]).lengths.predict
-    order = None if drawn is None else drawn.decided_order
+    numbers = None if drawn is None else drawn.numbers
 
     def decide_for(block: Block) -> Decide:
         def number_of(row: int) -> int:
-            return block.first + row if order is None else int(order[block.first + row])
+            return block.first + row if numbers is None else int(numbers[block.first + row])
 
         return checked.prepare(block.src_len, number_of)
 
@@ -209,23 +203,23 @@ class _TrueTimes:
         return self.target.execution_s(src_len, tgt_len, self.noise, self.more_s)
 
 
-def _informed(unit: Unit, drawn: Drawn | None, policy: CNmt, truths: Truths) -> Callable[[Block], CNmt]:
+def _informed(unit: Unit, drawn: DrawnPart | None, policy: CNmt, truths: Truths) -> Callable[[Block], CNmt]:
     """Return C-NMT for a block of requests, with their true lengths and times in place of its predictions, as `truths` has it.
 
     With both, its estimates are the true times.
     """
     if not truths & {"lengths", "times"}:
         return lambda block: policy
-    assert drawn is not None and drawn.truth.tgt_len is not None, "only drawn requests have truths"
-    true_len, order, size = drawn.truth.tgt_len, drawn.decided_order, unit.scenario.requests
+    assert drawn is not None, "only drawn requests have truths"
+    true_len, numbers, size = drawn.tgt_len, drawn.numbers, unit.scenario.requests
     noises = [random_streams.standard_normal(*unit.stream(f"execution {device}"), size) for device in unit.scenario.devices]
-    shares = partial(random_streams.uniform, *unit.stream(ACTIVE_SHARE_STREAM))
-    targets = list(zip(unit.case.targets, noises, more_s_per_tgt_token(unit.case, size, shares), strict=True))
+    shares = partial(random_streams.uniform, *unit.stream(ACTIVE_SHARE_STREAM), size)
+    targets = list(zip(unit.case.targets, noises, more_s_per_tgt_token(unit.case, shares), strict=True))
 
     def informed(block: Block) -> CNmt:
         rows: slice | NDArray[np.int64] = slice(block.first, block.first + len(block))
-        if order is not None:  # requests are drawn in the order of issue
-            rows = order[rows]
+        if numbers is not None:  # requests are drawn in the order of issue
+            rows = numbers[rows]
         of_block = policy
         if "lengths" in truths:
             tgt_len = true_len[rows].astype(np.float64)
@@ -236,3 +230,96 @@ def _informed(unit: Unit, drawn: Drawn | None, policy: CNmt, truths: Truths) -> 
         return of_block
 
     return informed
+
+
+@dataclass(frozen=True, slots=True)
+class UnitSetup:
+    """A policy that is set up for every part of a unit, which may have other settings at each site."""
+
+    drawn: Drawn
+    setups: tuple[PolicySetup, ...]
+
+    @classmethod
+    def of(cls, unit: Unit, drawn: Drawn, policy: str, truths: Truths = frozenset()) -> UnitSetup:
+        """Set a policy up. `unit`: as policies know it."""
+        setups = list[PolicySetup]()
+        for part, requests in zip(unit.parts, drawn.parts, strict=True):
+            settings = part.scenario.policies[policy]
+            estimate = partial(_simulated_estimate, part, settings.estimation, requests.lines)
+            setups.append(set_up_policy(part, requests.learnt, settings, estimate, requests, truths))
+        return cls(drawn, tuple(setups))
+
+    def composed(self, unit: Unit) -> PolicySetup:
+        """Return the policy that decides on each request as its part does."""
+        if len(self.setups) == 1:
+            return self.setups[0]
+        has_views, has_plans = any(one.expected_for for one in self.setups), any(one.plan_beyond_for for one in self.setups)
+        beliefs = [self.setups[deciders.parts[0]].beliefs[0] for deciders in unit.deciders]
+        return PolicySetup(
+            self._decide_for, beliefs, self._expected_for if has_views else None, self._beyond_for if has_plans else None
+        )
+
+    @property
+    def tgt_len_by_src_len(self) -> Floats:
+        """The target length that each part assumes by source length, up to the longest drawn; NaN if it assumes none."""
+        by_src_len = np.full((len(self.setups), int(self.drawn.truth.src_len.max()) + 1), np.nan)
+        for row, setup in zip(by_src_len, self.setups, strict=True):
+            if setup.predicted_tgt_len is not None:
+                row[1:] = setup.predicted_tgt_len(np.arange(1, len(row)))
+        return by_src_len
+
+    def _parts_of(self, block: Block) -> Iterator[tuple[PolicySetup, NDArray[np.int64], Block]]:
+        """Yield the set-up of each part, its rows in a block, and these requests as a block of the part."""
+        for part, setup in zip(self.drawn.parts, self.setups, strict=True):
+            assert part.rows is not None
+            begin, end = np.searchsorted(part.rows, [block.first, block.first + len(block)])
+            rows = part.rows[begin:end] - block.first
+            if rows.size == len(block):
+                yield setup, rows, replace(block, first=int(begin))
+            elif rows.size:
+                execution_s = tuple(column[rows] for column in block.execution_s)
+                yield setup, rows, Requests(block.src_len[rows], execution_s, first=int(begin))
+
+    def _decide_for(self, block: Block) -> Decide:
+        choices = [(setup.decide_for(requests), rows) for setup, rows, requests in self._parts_of(block)]
+        if len(choices) == 1:
+            return choices[0][0]
+        fixed = {choice.target if isinstance(choice, Fixed) else None for choice, _ in choices}
+        if len(fixed) == 1 and None not in fixed:
+            return choices[0][0]
+        if all(isinstance(choice, (Fixed, LeastTotal)) for choice, _ in choices):
+            columns = [np.empty(len(block)) for _ in block.execution_s]
+            for choice, rows in choices:
+                for target, column in enumerate(columns):
+                    fixed_s = 0.0 if getattr(choice, "target", None) == target else np.inf
+                    column[rows] = choice.execution_s[target] if isinstance(choice, LeastTotal) else fixed_s
+            return LeastTotal(columns)
+        places = len(block) * [(choices[0][0], 0)]
+        for choice, rows in choices:
+            for in_part, row in enumerate(rows.tolist()):
+                places[row] = choice, in_part
+
+        def decide(request: int, shown: Any) -> int:
+            choice, in_part = places[request]
+            return choice(in_part, shown)
+
+        return decide
+
+    def _expected_for(self, block: Block) -> Sequence[Floats]:
+        columns = [np.zeros(len(block)) for _ in block.execution_s]
+        for setup, rows, requests in self._parts_of(block):
+            if setup.expected_for is not None:
+                for column, expected in zip(columns, setup.expected_for(requests), strict=True):
+                    column[rows] = expected
+        return columns
+
+    def _beyond_for(self, block: Block) -> Sequence[Sequence[Floats] | None]:
+        tables: list[list[Floats] | None] = [None for _ in block.execution_s]
+        for setup, rows, requests in self._parts_of(block):
+            for target, states in enumerate(setup.plan_beyond_for(requests) if setup.plan_beyond_for else ()):
+                if states is not None:
+                    table = tables[target] or [np.zeros(len(block)) for _ in states]
+                    for column, seconds in zip(table, states, strict=True):
+                        column[rows] = seconds
+                    tables[target] = table
+        return tables

@@ -1,4 +1,4 @@
-"""Run tasks in parallel processes, each connected by its own pipe, or on the workers of a Dask cluster.
+"""Run tasks in parallel processes, each connected by its own pipe.
 
 `concurrent.futures` shares its queues among all processes: one that dies in the middle of an answer, killed for its memory or
 by an interrupt, leaves their reader waiting for ever (seen in one interrupt of thirty). Here its pipe ends. joblib's loky was
@@ -8,28 +8,23 @@ its workers, and when the parent was killed they worked on for more than 25 s, w
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import multiprocessing
 import os
 import pickle
-import re
 import signal
 import sys
 import threading
 import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import CancelledError
 from contextlib import closing, contextmanager, nullcontext, suppress
-from importlib import import_module
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
 from simnmt.base.compile import NativeLibraryWarning
-from simnmt.base.errors import InputError, SimnmtError, describe_error
-from simnmt.base.packages import named_if_missing
+from simnmt.base.errors import SimnmtError
 
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
@@ -47,8 +42,6 @@ DIED = (
 _LOG = logging.getLogger("simnmt.experiment")
 SIGNALS = [getattr(signal, name) for name in ("SIGHUP", "SIGINT") if hasattr(signal, name)]
 """Signals that reach all processes of a terminal: a terminal that closes, and Ctrl-C."""
-CONNECT_S = 10.0
-"""Most seconds until a scheduler answers, and until it has a worker."""
 
 
 def worthwhile_processes(work_s: float) -> int:
@@ -181,66 +174,3 @@ def _signals_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
-class ClusterError(InputError):
-    """A cluster that cannot be used."""
-
-
-class ClusterLost(SimnmtError):
-    """A cluster that was lost during a sweep; the finished tasks are stored."""
-
-    exit_status = 4
-
-
-def check_address(address: str) -> str:
-    """Return the address of a scheduler that is on this machine or has TLS, since it executes what it is sent.
-
-    Raises `ClusterError`.
-    """
-    match = re.fullmatch(r"(tcp|tls)://(\[[0-9a-fA-F:]+\]|[^\s:/\[\]]+):([0-9]{1,5})", address)
-    if match is None or not 1 <= int(match[3]) <= 65_535:
-        raise ClusterError(f"cluster {address}: no address of a scheduler", remedy="write tcp://127.0.0.1:8786")
-    is_loopback = match[2] == "localhost"
-    with suppress(ValueError):
-        is_loopback = ipaddress.ip_address(match[2].strip("[]")).is_loopback
-    if match[1] == "tcp" and not is_loopback:
-        what = f"cluster {address}: a scheduler executes what it is sent, so another machine needs TLS"
-        raise ClusterError(what, remedy="write tls://HOST:PORT, or ssh -L 8786:HOST:8786 and tcp://127.0.0.1:8786")
-    return address
-
-
-def run_on_cluster(
-    work: Callable[[Task], Answer], tasks: Sequence[Task], address: str, failed: Failed[Task, Answer]
-) -> Answers[Answer]:
-    """Run `work(task)` for every task on the workers of a Dask scheduler; if one dies, Dask gives its tasks to others.
-
-    `address`: checked by `check_address`. Raises `ClusterError` if the cluster cannot be used, and `ClusterLost`.
-    """
-    with named_if_missing("cluster"):
-        distributed: Any = import_module("distributed")
-    for name in [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]:
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # a lost connection is reported here, in one line
-    lost = ClusterLost(f"cluster {address}: its scheduler is gone; what was finished is kept")
-    client = None
-    try:
-        try:
-            client = distributed.Client(address, timeout=CONNECT_S, set_as_default=False)
-            client.wait_for_workers(1, timeout=CONNECT_S)
-        except (OSError, TimeoutError, ValueError, RuntimeError, TypeError) as error:
-            what = f"cluster {address}: no scheduler or no worker answers ({describe_error(error, most=80)})"
-            remedy = "start one (docs/reference/sweep.md#run-it-on-a-cluster), or name no cluster"
-            raise ClusterError(what, remedy=remedy) from None
-        indices = {client.submit(work, task, pure=False): index for index, task in enumerate(tasks)}
-        for future in distributed.as_completed(indices, loop=client.loop):
-            index = indices[future]
-            if future.status not in ("finished", "error"):
-                raise lost
-            answer = future.result() if future.status == "finished" else failed(tasks[index], future.exception())
-            yield index, answer
-    except (OSError, CancelledError):
-        raise lost from None
-    finally:
-        if client is not None:
-            with suppress(Exception):  # the scheduler may be gone
-                client.close(timeout=2.0)

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from simnmt.base import random_streams
 from simnmt.base.arrays import Floats
-from simnmt.experiment.cases import Case
+from simnmt.experiment.cases import Case, Unit
 from simnmt.network.configuration import Network
-from simnmt.network.link import Hop, Link
+from simnmt.network.link import Hop, Link, bytes_per_token
 from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
 
 HalfOverheads = Sequence[Floats | None]
@@ -114,16 +114,6 @@ class Routes:
         return sum(hop.rtt_s(at_s, node) for hop in self.hops[:target])
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """The way of the end nodes of one site to all devices."""
-
-    name: str
-    """Keys what is drawn of it."""
-    routes: Routes
-    nodes: int
-
-
 def routes(
     network: Network,
     devices: tuple[str, ...],
@@ -139,8 +129,8 @@ def routes(
     `name`: the line's; it keys what is drawn. `is_first`: among the lines of all sites.
     """
 
-    def hop(device: str, links: tuple[Link, ...], link_per_node: bool) -> Hop:
-        if link_per_node:
+    def hop(device: str, links: tuple[Link, ...]) -> Hop:
+        if device in network.per_node_devices:
             uniform = random_streams.uniform(seed, replication, f"{name}/{device} starts", nodes)
             return Hop(links, tuple((uniform * [links[node % len(links)].rtt.duration_s for node in range(nodes)]).tolist()))
         if replication == 0 and is_first:
@@ -148,16 +138,55 @@ def routes(
         stream = f"{name}/trace start" if device == devices[-1] else f"{name}/{device} trace start"
         return Hop(links, (float(random_streams.stream(seed, replication, stream).random()) * links[0].rtt.duration_s,))
 
-    by_device = {
-        device: hop(device, links, link_per_node=device in network.per_node_devices) for device, links in network.hops.items()
-    }
-    by_device[devices[-1]] = hop(devices[-1], (network.link,), link_per_node=False)
+    by_device = {device: hop(device, links) for device, links in network.hops.items()}
+    by_device[devices[-1]] = hop(devices[-1], (network.link,))
     return Routes(
         access=None if devices[0] == END_NODE else by_device.get(devices[0]),
         hops=tuple(by_device[device] for device in devices[1:]),
         last=by_device[devices[-1]],
         token_bytes=token_bytes,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A copy of a site, as the end nodes of one workload there: their links to all devices, and who decides for them."""
+
+    part: int
+    """Number of the workload at the site among the parts of the unit."""
+    name: str
+    """Keys what is drawn of its links."""
+    routes: Routes
+    share: float
+    """Weight of its part of the workload's requests."""
+    nodes: int
+    first_node: int
+    """Number of its first end node among those of all lines."""
+    deciders: int
+    first_decider: int
+    """Number of its first decider among those of all sites."""
+
+
+def routes_of(unit: Unit, copy: int = 0) -> Routes:
+    """Draw the routes of a copy of a unit's site."""
+    token_bytes = tuple(bytes_per_token(profile.model.vocab) for profile in unit.case.profiles)
+    key, is_first = (unit.scenario.seed, unit.replication, unit.line_name(copy)), unit.site is None or unit.site.is_first
+    return routes(unit.lines[copy], tuple(unit.scenario.devices), token_bytes, unit.nodes, *key, is_first and not copy)
+
+
+def lines_of(unit: Unit) -> list[Line]:
+    """Return the lines of a unit, workload by workload, in the order of the sites and their copies."""
+    lines, first_node = list[Line](), 0
+    by_part = {number: deciders for deciders in unit.deciders for number in deciders.parts}
+    workloads = list(dict.fromkeys(part.case.name for part in unit.parts))
+    for number, part in sorted(enumerate(unit.parts), key=lambda item: workloads.index(item[1].case.name)):
+        share, deciders = 1.0 if part.site is None else part.site.share, by_part[number]
+        for copy in range(len(part.lines)):
+            first_decider = deciders.first + copy * deciders.boxes_per_copy
+            at = part.nodes, first_node, deciders.boxes_per_copy, first_decider
+            lines.append(Line(number, part.line_name(copy), routes_of(part, copy), share, *at))
+            first_node += part.nodes
+    return lines
 
 
 _ACCESS_SAMPLES = 1_000

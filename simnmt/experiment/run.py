@@ -7,20 +7,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from simnmt.experiment.cases import RunPlan, Unit
+from simnmt.experiment.cases import RunPlan, Unit, groups_of, mixed_unit
 from simnmt.experiment.draws import Learnt
-from simnmt.experiment.mix import groups_of, mixed_units, result_groups
 from simnmt.experiment.notes import describe_scope, fits, notes, warnings
 from simnmt.experiment.processes import answers_of, worthwhile_processes
 from simnmt.experiment.targets import Target
-from simnmt.experiment.units import UnitResult, devices, devices_of, expected_s, judged_share, run_unit
+from simnmt.experiment.units import UnitResult, devices_of, expected_s, run_unit
 from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.results.metrics import Requirement
 from simnmt.results.places import ALL, CellName, Place, by_world
-from simnmt.results.recommendation import Goal, Roles, describe_precision, next_replications, recommend
-from simnmt.results.requests import Engine, Misroutes, RequestLog
+from simnmt.results.recommendation import Goal, Roles, recommend
+from simnmt.results.requests import Engine, RequestLog
 from simnmt.results.run import Cell, Run
-from simnmt.results.stability import mark_unstable, with_stability
+from simnmt.results.stability import with_stability
 from simnmt.results.statistics import (
     change_columns,
     change_percent,
@@ -30,7 +29,7 @@ from simnmt.results.statistics import (
     over_replications,
     with_predictions,
 )
-from simnmt.results.summary import Numbers, Row, Runs, comparisons, replicated, rows, with_regret
+from simnmt.results.summary import Numbers, Row, Runs, comparisons, replicated, rows
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.workload.arrivals import BackToBack
 from simnmt.world.structures import library
@@ -46,7 +45,6 @@ def run_plan(
     *,
     jobs: int | None = 1,
     progress: Progress | None = None,
-    until_precision: float | None = None,
     engine: Engine | None = None,
 ) -> Run:
     """Run every unit of a plan. The result is the same for any number of processes.
@@ -55,27 +53,13 @@ def run_plan(
         plan: the scenario with its inputs.
         jobs: number of processes; None: as many as save time, at most one per processor.
         progress: called with the number of finished units and of all units.
-        until_precision: add replications until the 95 % interval of every policy's objective reaches no
-            further than this share of it, 100 replications at most; policies without a steady state are left out. The result
-            is that of a scenario with this number of replications; its `precision` states whether they sufficed.
         engine: of the world; None: the compiled one where it covers a unit.
     """
-    units: list[Unit] = []
-    results: list[UnitResult] = []
-    while True:
-        units += units_of(plan, engine)[len(units) :]
-        results += _run(units, len(results), jobs, progress)
-        result = _result(plan, units, results)
-        for policy, engine_of_policy in result.engines.items():
-            _LOG.info("policy %s: the world ran in engine %s", policy, engine_of_policy)
-        if until_precision is None:
-            break
-        objective = plan.scenario.objective
-        replications = next_replications(result.whole_rows, objective, until_precision)
-        if replications <= plan.scenario.replications:
-            result = replace(result, precision=describe_precision(result.whole_rows, objective, until_precision))
-            break
-        plan = replace(plan, scenario=plan.scenario.model_copy(update={"replications": replications}))
+    units = units_of(plan, engine)
+    results = _run(units, 0, jobs, progress)
+    result = _result(plan, units, results)
+    for policy, engine_of_policy in result.engines.items():
+        _LOG.info("policy %s: the world ran in engine %s", policy, engine_of_policy)
     uncertainty = plan.scenario.profile_uncertainty
     if uncertainty is None or not plan.drawn:
         return result
@@ -110,7 +94,7 @@ def units_of(plan: RunPlan, engine: Engine | None, *, keeps_requests: bool = Tru
         for case in list(plan.cases.values())[: 1 if plan.is_mixed else None]
         for network, links in plan.networks.items()
     ]
-    return [mixed_units(plan, unit) for unit in units] if plan.is_mixed else units
+    return [mixed_unit(plan, unit) for unit in units] if plan.is_mixed else units
 
 
 def _run(units: list[Unit], begin: int, jobs: int | None, progress: Progress | None) -> list[UnitResult]:
@@ -127,7 +111,8 @@ def _run(units: list[Unit], begin: int, jobs: int | None, progress: Progress | N
 
 def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:
     scenario = plan.scenario
-    numbers, table = summarise(plan, in_order(scenario, units, results))
+    numbers = in_order(scenario, units, results)
+    table = summarise(plan, numbers)
     # Of the kind C-NMT, all are compared with the first, and with the one that differs by a view alone.
     cnmt = {name: policy for name, policy in scenario.policies.items() if isinstance(policy, CNmtPolicy)}
     views = (("sees_backlog", False), ("batch", "plain"), ("plan_state", "ignored"))
@@ -159,7 +144,7 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:
         name=scenario.name,
         seed=scenario.seed,
         summary_rows=table,
-        comparisons=mark_unstable(comparisons(numbers, baselines), table),
+        comparisons=comparisons(numbers, baselines, table),
         recommendations=recommendations,
         fits=list(_fits(plan, first)),
         cells=[cell_of(unit, result) for unit, result in first],
@@ -174,15 +159,14 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:
     )
 
 
-def summarise(plan: RunPlan, runs: Runs) -> tuple[Runs, list[Row]]:
-    """Return the numbers of each replication with the regret, and the rows of the summary with the overloaded devices."""
+def summarise(plan: RunPlan, runs: Runs) -> list[Row]:
+    """Return the rows of the summary with the overloaded devices; `runs`: the numbers of each replication."""
     scenario = plan.scenario
-    runs = with_regret(runs, roles_of(scenario).oracle)
-    table = rows(runs, scenario.requests, metrics=scenario.measured_metrics)
+    table = rows(runs, scenario.requests, metrics=scenario.measured_metrics, oracle=roles_of(scenario).oracle)
     # Only requests that arrive by themselves can overload a device.
     open_loops = [unit for unit in _units_on_one_network(plan) if unit.case.arrivals.discipline == "open"]
-    groups = [(unit, group) for unit in open_loops for group in result_groups(unit)]
-    return runs, with_stability(table, runs, {(group.site, group.workload): devices_of(unit, group) for unit, group in groups})
+    groups = [(unit, group) for unit in open_loops for group in unit.groups]
+    return with_stability(table, runs, {(group.site, group.workload): devices_of(unit, group) for unit, group in groups})
 
 
 def _units_on_one_network(plan: RunPlan) -> list[Unit]:
@@ -263,12 +247,12 @@ def _fits(plan: RunPlan, first: Sequence[tuple[Unit, UnitResult]]) -> Iterator[R
     """Yield the fits of each workload, and those of the own devices of further sites; `first`: units of replication 0."""
     seen: dict[str, set[int]] = {}
     for unit, result in first:
-        for part in unit.parts or (unit,):
+        for part in unit.parts:
             known = seen.setdefault(part.case.name, set())
             if id(part.case) not in known:
-                of_lengths, own, *behind = fits(part.case, result.learnts[part.site_name, part.case.name])
-                of_site = [own | {"site": part.site_name if known else ALL}] if part.has_own_device else []
-                yield from of_site if known else [of_lengths, *of_site, *behind]
+                lengths, first_plane, *planes = fits(part.case, result.learnts[part.site_name, part.case.name])
+                at_site = [first_plane | {"site": part.site_name if known else ALL}] if part.has_own_device else []
+                yield from at_site if known else [lengths, *at_site, *planes]
             known.add(id(part.case))
 
 
@@ -277,7 +261,7 @@ def _gaps(scenario: ScenarioConfiguration, units: Sequence[Unit], results: Seque
     by_place: dict[Place, list[UnitResult]] = {}
     if policy is not None and scenario.gap_analysis:
         for unit, result in zip(units, results, strict=True):
-            group = result_groups(unit)[0]
+            group = unit.groups[0]
             by_place.setdefault(Place(group.site, group.workload, unit.network, policy), []).append(result)
     for place, of_place in by_place.items():
         names = of_place[0].gap_totals_s
@@ -310,8 +294,7 @@ def cell_of(unit: Unit, result: UnitResult) -> Cell:
     """Return the cell of a unit of replication 0."""
     case, truth, trails = unit.case, result.truth, result.trails
     assert truth is not None
-    known = judged_share(unit) is not None and not result.live
-    group = result_groups(unit)[0]
+    group = unit.groups[0]
     whole = _cell_of_inputs(unit, result.learnt, ALL, group.workload)
     sources = [
         _cell_of_inputs(part, result.learnts[part.site_name, part.case.name], part.site_name, part.case.name)
@@ -322,7 +305,6 @@ def cell_of(unit: Unit, result: UnitResult) -> Cell:
         devices=tuple(devices_of(unit, group)),
         sources=tuple(sources) if len(sources) > 1 else (),
         logs={name: RequestLog.of(truth, trail) for name, trail in trails.items()},
-        misroutes={name: Misroutes.of(trail) for name, trail in trails.items() if known},
         batches={name: trail.batches for name, trail in trails.items() if trail.batches},
         streams={name: trail.streams for name, trail in trails.items() if trail.streams},
         energies={name: trail.energy for name, trail in trails.items() if trail.energy is not None},
@@ -333,7 +315,7 @@ def cell_of(unit: Unit, result: UnitResult) -> Cell:
 
 def _cell_of_inputs(unit: Unit, learnt: Learnt, site: str, workload: str) -> Cell:
     """Return what a unit reads and believes, as a cell without requests."""
-    scenario, case, own = unit.scenario, unit.case, slice(0 if unit.has_own_device else 1, None)
+    scenario, case, used = unit.scenario, unit.case, slice(0 if unit.has_own_device else 1, None)
     # The line of the first C-NMT policy; the fitted one if there is none.
     cnmt = next((policy for policy in scenario.policies.values() if isinstance(policy, CNmtPolicy)), CNmtPolicy(kind="cnmt"))
     line = cnmt.line(learnt.knowledge([]).lengths)
@@ -344,14 +326,14 @@ def _cell_of_inputs(unit: Unit, learnt: Learnt, site: str, workload: str) -> Cel
         network=unit.network,
         logs={},
         lengths=case.table,
-        devices=tuple(devices(scenario, case.name)[own]),
+        devices=tuple(devices_of(unit, unit.groups[0])[used]),
         series=unit.links.link.rtt,
         regression_slope=line.slope,
         regression_offset=line.offset,
-        planes=tuple(planes[own]),
-        profile_kinds=tuple(target.kind for target in case.targets[own]),
-        profile_names=tuple(map(_profile_name, case.targets[own])),
-        profile_warnings=tuple(target.doubts for target in case.targets[own]),
+        planes=tuple(planes[used]),
+        profile_kinds=tuple(target.kind for target in case.targets[used]),
+        profile_names=tuple(map(_profile_name, case.targets[used])),
+        profile_warnings=tuple(target.doubts for target in case.targets[used]),
     )
 
 

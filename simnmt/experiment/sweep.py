@@ -33,8 +33,9 @@ from pydantic import Field
 from simnmt.base import VERSION, files
 from simnmt.base.configuration import checked_dataclass, input_files
 from simnmt.base.errors import InputError, SimnmtError, describe_error
-from simnmt.experiment.inputs import InputCache, check_criteria, read_inputs
-from simnmt.experiment.processes import Answers, answers_of, run_here, run_in_processes, run_on_cluster, worthwhile_processes
+from simnmt.experiment.criteria import check_criteria
+from simnmt.experiment.inputs import InputCache, read_inputs
+from simnmt.experiment.processes import Answers, answers_of, run_here, run_in_processes, worthwhile_processes
 from simnmt.experiment.run import Progress, goal_of, in_order, places_of, roles_of, summarise, units_of
 from simnmt.experiment.units import expected_s, run_unit
 from simnmt.results.metrics import metric, metric_of_column, objective_metric
@@ -84,7 +85,6 @@ class Point:
     scenario: ScenarioConfiguration
     inputs: tuple[tuple[str, str], ...] = ()
     """Path and SHA-256 of each file that the sweep reads, users' code included."""
-    version: str = VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,15 +144,14 @@ def make_points(keys: Sequence[VariedKey], source: Source, *, allow_code: bool =
 def run_point(point: Point, engine: Engine | None = None, jobs: int = 1) -> PointResult:
     """Run all replications of a point, in this process or on `jobs` others; an error is its result."""
     try:
-        if point.version != VERSION:
-            raise InputError(f"this worker has simnmt {VERSION}, and the sweep is of {point.version}")
         for path, digest in point.inputs:
             status = Path(path).stat()
             if _digest(path, status.st_size, status.st_mtime_ns) != digest:
                 raise InputError("an input that has changed since the sweep began", path=path, remedy="restore it")
         plan = read_inputs(point.scenario, Path.cwd(), cache=_cache_of(point.inputs))
         units = units_of(plan, engine, keeps_requests=False)
-        runs, summary = summarise(plan, in_order(plan.scenario, units, answers_of(run_unit, units, jobs)))
+        runs = in_order(plan.scenario, units, answers_of(run_unit, units, jobs))
+        summary = summarise(plan, runs)
         rows: list[Row] = []
         worlds = by_world(summary)
         for cell, of_cell in by_cell(summary).items():
@@ -184,18 +183,15 @@ def _cache_of(inputs: tuple[tuple[str, str], ...]) -> InputCache:
     return InputCache()
 
 
-def run_points(points: Sequence[Point], jobs: int | None, engine: Engine | None, cluster: str | None) -> Answers[PointResult]:
+def run_points(points: Sequence[Point], jobs: int | None, engine: Engine | None) -> Answers[PointResult]:
     """Yield the results of points as they end: several points at once, or, if they are few, the units of one after the other.
 
     Args:
         points: what to run.
-        jobs: processes of this machine; None: as many as save time.
+        jobs: processes; None: as many as save time.
         engine: of the world; None: the compiled one where it covers a unit.
-        cluster: address of a Dask scheduler whose workers run the points; None: this machine runs them.
     """
     run = partial(run_point, engine=engine)
-    if cluster is not None:
-        return run_on_cluster(run, points, cluster, _failed)
     library()  # warns here, and not in every process, if it cannot be used
     scenarios = [point.scenario for point in points]
     units = [len(scenario.workloads) * len(scenario.networks) * scenario.replications for scenario in scenarios]

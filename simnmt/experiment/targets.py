@@ -103,6 +103,14 @@ class Target:
         return None if self.streaming is None else self.streaming.streamed
 
     @property
+    def varies(self) -> bool:
+        """True if requests differ by their share of the active vocabulary.
+
+        On a device that batches they do not: a step takes the mean over all sentences that share it (XP-01).
+        """
+        return self.decoder is not None and self.decoder.varies and self.decoding is None
+
+    @property
     def kind(self) -> str:
         """How the numbers are known by which it executes; those of the block `sti` if its model is streamed."""
         return self.profile.execution.kind if self.streaming is None else self.streaming.planned.kind
@@ -110,12 +118,8 @@ class Target:
     def in_memory_s(self, src_len: Tokens, tgt_len: ExpectedTokens, noise: Floats, more_s: Floats | None = None) -> Floats:
         """Return the seconds of requests alone, with nothing to be read from a disk (`DeviceProfile.execution_s`).
 
-        A streamed model takes the computing time of its plan, since the profile's plane is that of the whole model.
-
-        Args:
-            src_len, tgt_len: tokens, shape (requests,).
-            noise: standard normal numbers, from which the residual follows.
-            more_s: seconds above the mean for each target token; None for none.
+        A streamed model takes the computing time of its plan, since the profile's plane is that of the whole model. `noise`:
+        standard normal numbers, from which the residual follows; `more_s`: seconds above the mean for each target token.
         """
         if self.cost is not None:
             return self.cost.seconds(src_len, tgt_len)

@@ -5,30 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from math import ceil, inf, isfinite, log, sqrt
+from math import ceil, inf, isfinite, log
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import NamedTuple
 
 import numpy as np
 
 from simnmt.base.errors import InputError
-from simnmt.experiment.accounts import AVAILABILITY, NoAnswers
-from simnmt.experiment.cases import Case, RunPlan, Unit
-from simnmt.experiment.inputs import InputCache, check_assertion, check_criteria, read_inputs, with_metrics
-from simnmt.experiment.mix import groups_of, mixed_units, result_groups
-from simnmt.experiment.notes import describe_sources, warnings
+from simnmt.experiment.accounts import NoAnswers
+from simnmt.experiment.cases import Case, RunPlan, Unit, groups_of, mixed_unit
+from simnmt.experiment.criteria import check_criteria
+from simnmt.experiment.inputs import InputCache, read_inputs
+from simnmt.experiment.run import level_at
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import SATURATION_SAMPLE, devices_of, run_unit, saturated_s
-from simnmt.profile.blocks import ProfileError
-from simnmt.results.metrics import Assertion, Requirement
-from simnmt.results.number_text import digits, duration
-from simnmt.results.places import ALL, Place
+from simnmt.results.metrics import Requirement
+from simnmt.results.places import ALL
 from simnmt.results.stability import JudgedLoad, judged_load
 from simnmt.results.summary import PARTS, Device, Numbers, Row, known
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.document import Override
-from simnmt.scenario.source import Source, describe_separate_runs
+from simnmt.scenario.source import Source
 
 BUSY = log(0.9)
 """Excess load from which stability may be the requirement that is nearest to its limit."""
@@ -40,22 +38,7 @@ LEAST_IN_ROW = 200
 """Requests that a short run has in each row of a mix, in the mean."""
 NEAR_LIMIT = 0.7
 """Load from which a device's queue is named as what is at its limit."""
-RUNS = 40
-"""Fewest runs from which a probability is judged, each with profiles and random numbers of its own."""
-REQUESTS_BEYOND = 20
-"""Requests beyond a percentile in a run, below which a plan warns: chance moves 20 by 1 / sqrt(20), 22 %; queues, in which
-neighbours wait together, move it more."""
-SHARE_OF_A_MEAN = 0.05
-"""A mean or a rate needs as many requests as the percentile beyond which this share lies."""
-LIMITS_IN_A_RUN = 20
-"""Length of a run in limits of a latency below which a plan warns: a run begins with empty queues, and at a load of 0.9 the
-queue of M/M/1 takes 13 times its 95th percentile to lose the memory of that (for a mean service time s, the relaxation time is
-s / (1 - sqrt(0.9))^2 = 380 s, and the percentile 30 s). Source: J. W. Cohen, The Single Server Queue (1982)."""
-FEW_REPLICATIONS = 3
-"""Replications below which a plan warns: with two, a t-interval is 13 standard errors wide to either side."""
 
-Level = Mapping[str, tuple[Requirement, ...]]
-"""By workload, requirements that all must hold, beside stability, which every level demands."""
 Open = Callable[[Iterable[Override]], RunPlan]
 """Returns the scenario with further overrides, checked, with its inputs."""
 
@@ -77,47 +60,40 @@ STABLE = Check(Requirement.parse("stable"))
 """The check that every level contains: no device gets more work than it can do."""
 
 
-def parse_level(texts: Iterable[str], source: Source) -> Level:
-    """Return the requirements of some texts, or those of the scenario. Raises `InputError` if there are none."""
-    scenario, given = source.scenario, tuple(map(Requirement.parse, texts))
-    level = {name: given or scenario.requirements_of(name) for name in scenario.workloads}
-    if not any(level.values()):
-        raise InputError("no service level", remedy="give one as slo, such as 'p95_ms<=300', or in the scenario")
-    return {name: tuple(one for one in part if one != STABLE.requirement) for name, part in level.items()}
+def level_of(scenario: ScenarioConfiguration, workload: str) -> tuple[Requirement, ...]:
+    """Return the requirements of a workload beside stability, which every level demands."""
+    return tuple(one for one in scenario.requirements_of(workload) if one != STABLE.requirement)
 
 
-def requirements_of(level: Level) -> list[Requirement]:
-    """Return all requirements of a level, each once."""
-    return list(dict.fromkeys(requirement for part in level.values() for requirement in part))
-
-
-def describe_level(level: Level) -> str:
-    """Return a level on one line."""
-    by_workload = {name: " and ".join(map(str, part)) or str(STABLE) for name, part in level.items()}
+def describe_level(scenario: ScenarioConfiguration) -> str:
+    """Return the level of a scenario on one line."""
+    by_workload = {name: " and ".join(map(str, level_of(scenario, name))) or str(STABLE) for name in scenario.workloads}
     if len({*by_workload.values()}) == 1:
         return next(iter(by_workload.values()))
     return ", ".join(f"{part} for {name}" for name, part in by_workload.items())
 
 
-def opener(source: Source, level: Level, *, allow_code: bool) -> Open:
-    """Return the function that opens a scenario with further overrides.
+def opener(source: Source, slo: Iterable[str], *, allow_code: bool) -> Open:
+    """Return the function that opens a scenario with further overrides, and with the requirements of some texts as its `slo`.
 
     It raises `InputError` for a metric of the level or an objective that a run will not know, and for arrivals without a rate.
     """
-    asserted = [Assertion(requirement) for requirement in requirements_of(level)]
-    cache = InputCache()
+    workloads, cache = source.scenario.workloads, InputCache()
+    given = {one.metric.name: one.limit if one != STABLE.requirement else True for one in map(Requirement.parse, slo)}
+    level = [Override.of("slo", given, "slo")] if given else []
+    level += [Override.of(("workloads", name, "slo"), None, "slo") for name, part in workloads.items() if given and part.slo]
+    if not given and not any(map(source.scenario.requirements_of, workloads)):
+        raise InputError("no service level", remedy="give one as slo, such as 'p95_ms<=300', or in the scenario")
 
     def open_plan(overrides: Iterable[Override]) -> RunPlan:
-        scenario, document = source.with_overrides(overrides, allow_code=allow_code)
-        plan = with_metrics(read_inputs(scenario, Path.cwd(), document, cache), asserted)
+        scenario, document = source.with_overrides([*level, *overrides], allow_code=allow_code)
+        plan = read_inputs(scenario, Path.cwd(), document, cache)
         for workload, case in plan.cases.items():
             if case.arrivals.discipline != "open" or case.arrivals.mean_rate_rps is None:
                 what = f"arrivals of kind {scenario.workloads[workload].arrivals.kind} have no rate that a plan could set"
                 remedy = "give {kind: poisson, rate_rps: 10}"
                 raise document.error(("workloads", workload, "arrivals"), what, remedy=remedy, key=True)
         check_criteria(plan, document)
-        for assertion in asserted:
-            check_assertion(plan, assertion)
         return plan
 
     return open_plan
@@ -151,18 +127,12 @@ class Placement:
     """One workload, or a mix of all that share the devices, on a network under a policy: what a level is judged on."""
 
     plan: RunPlan
-    level: Level
     workload: str
     """`all` for a mix of several."""
     network: str
     policy: str
     boxes: Mapping[str, tuple[Target, ...]] | None = None
     """By workload, the targets as they truly are, if they differ from those that the policy knows."""
-
-    @property
-    def place(self) -> Place:
-        """The place of its results."""
-        return Place(ALL, self.workload, self.network, self.policy)
 
     @property
     def cases(self) -> list[Case]:
@@ -172,23 +142,22 @@ class Placement:
     @property
     def checks(self) -> Iterator[Check]:
         """The requirements in the rows in which they must hold: of each workload, and of each site with one level."""
-        scenario, plan = self.plan.scenario, self.plan
+        scenario = self.plan.scenario
         if len(self.cases) == 1:
-            yield from (Check(requirement, ALL, self.workload) for requirement in self.level[self.workload])
-        for site, workload in groups_of(list(scenario.sites), list(scenario.workloads)) if plan.is_mixed else ():
-            if site == ALL and workload != self.workload:
-                yield from (Check(requirement, site, workload, f" for {workload}") for requirement in self.level[workload])
-            at_site = {self.level[name] for name in scenario.workloads_at(site)} if site != ALL else set()
-            if len(at_site) == 1:
-                # A rate is one of all sites together.
-                at_each = [requirement for requirement in at_site.pop() if requirement.metric.unit != "requests/s"]
-                yield from (Check(requirement, site, workload, f" at {site}") for requirement in at_each)
+            yield from (Check(requirement, ALL, self.workload) for requirement in level_of(scenario, self.workload))
+        for site, workload in groups_of(list(scenario.sites), list(scenario.workloads)) if self.plan.is_mixed else ():
+            if site != ALL:
+                at_site = [requirement for requirement in level_at(scenario, site) if requirement != STABLE.requirement]
+                yield from (Check(requirement, site, workload, f" at {site}") for requirement in at_site)
+            elif workload != self.workload:
+                at_all = level_of(scenario, workload)
+                yield from (Check(requirement, site, workload, f" for {workload}") for requirement in at_all)
 
     @property
     def devices(self) -> list[Device]:
         """The devices in the order of the targets; own devices of sites together."""
         unit = self.unit(0, self.plan.scenario.requests)
-        return devices_of(unit, result_groups(unit)[0])
+        return devices_of(unit, unit.groups[0])
 
     @property
     def used(self) -> frozenset[str]:
@@ -249,26 +218,20 @@ class Placement:
     @property
     def short_run(self) -> int:
         """Requests of a short run: an eighth, more if a row of a mix would have few, or all if a percentile needs many."""
-        requests = self.plan.scenario.requests
-        needs_many = any(requirement.metric.least_requests > 1 for requirement in requirements_of(self.level))
-        short = -(-requests // SHORT)
-        if not self.plan.is_mixed or needs_many:
-            return requests if needs_many else short
-        return min(max(short, ceil(LEAST_IN_ROW / self._least_share)), requests)
-
-    @property
-    def _least_share(self) -> float:
-        """The share of the requests in the row of a mix that has the fewest of them."""
-        unit = self.unit(0, self.plan.scenario.requests)
-        weights = [len(part.lines) * (1.0 if part.site is None else part.site.share) for part in unit.parts]
-        totals = dict.fromkeys(self.plan.cases, 0.0)
-        for part, weight in zip(unit.parts, weights, strict=True):
-            totals[part.case.name] += weight
-        shares = [
-            self.rates_rps[part.case.name] / self.rate_rps * weight / totals[part.case.name]
-            for part, weight in zip(unit.parts, weights, strict=True)
-        ]
-        return min(sum(shares[number] for number in group.parts) for group in result_groups(unit))
+        scenario, rates_rps = self.plan.scenario, self.rates_rps
+        if any(one.metric.least_requests > 1 for name in scenario.workloads for one in level_of(scenario, name)):
+            return scenario.requests
+        short = -(-scenario.requests // SHORT)
+        if not self.plan.is_mixed:
+            return short
+        weights = {name: site.share * site.count for name, site in scenario.sites.items()}
+        per_weight = {
+            name: rate_rps / sum(weights[site] for site in weights if name in scenario.workloads_at(site))
+            for name, rate_rps in (rates_rps.items() if weights else ())
+        }
+        at_sites = [weights[site] * sum(per_weight[name] for name in scenario.workloads_at(site)) for site in weights]
+        least_share = min(*rates_rps.values(), *at_sites, self.rate_rps) / self.rate_rps
+        return min(max(short, ceil(LEAST_IN_ROW / least_share)), scenario.requests)
 
     def unit(self, replication: int, requests: int) -> Unit:
         """Return the unit of one run of so many requests; a warm-up of a number of requests is the same share of them."""
@@ -296,7 +259,7 @@ class Placement:
         sites = tuple(replace(site, scenario=reduced(site.scenario)) for site in plan.sites)
         plan = replace(plan, scenario=reduced(plan.scenario), sites=sites)
         unit = Unit(plan.scenario, self.cases[0], self.network, plan.networks[self.network], replication)
-        unit = mixed_units(plan, unit) if plan.is_mixed else unit
+        unit = mixed_unit(plan, unit) if plan.is_mixed else unit
         return unit if self.boxes is None else unit.with_boxes(self.boxes)
 
     def trial(self, replication: int, requests: int) -> Trial:
@@ -322,7 +285,7 @@ class Placement:
         return Trial(self.rate_rps, rows, values, loads, excesses[worst], worst, lost_share)
 
     def _judged_loads(self, unit: Unit, rows: Mapping[tuple[str, str], Numbers], requests: int) -> dict[str, JudgedLoad]:
-        whole, *groups = result_groups(unit)
+        whole, *groups = unit.groups
         numbers = rows[whole.site, whole.workload]
         judged = {device.name: judged_load(numbers, requests, device) for device in devices_of(unit, whole)}
         own = [
@@ -351,7 +314,7 @@ def _value(check: Check, numbers: Numbers) -> float:
     return judged.per_si_unit * value
 
 
-def deployable_placements(plan: RunPlan, level: Level) -> Iterator[tuple[Placement, ...]]:
+def deployable_placements(plan: RunPlan) -> Iterator[tuple[Placement, ...]]:
     """Yield the placements of each policy that a real decider could run, fixed policies first.
 
     Those of a policy are all workloads, or their mix if they share the devices, on all networks.
@@ -363,9 +326,7 @@ def deployable_placements(plan: RunPlan, level: Level) -> Iterator[tuple[Placeme
     if plan.is_mixed:
         workloads = workloads if len(workloads) == 1 else [ALL]
     for policy in sorted(policies, key=lambda name: not policies[name].single_device):
-        yield tuple(
-            Placement(plan, level, workload, network, policy) for workload, network in product(workloads, plan.networks)
-        )
+        yield tuple(Placement(plan, workload, network, policy) for workload, network in product(workloads, plan.networks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,153 +398,3 @@ def _binding(placement: Placement, trials: Sequence[Trial], loads: Mapping[str, 
     resource = busiest if is_busy else greatest({device: f"{device}_share" for device in loads})
     why = "execution on" if part == "execution" else "waits at"
     return f"{check}, because of {why} {resource} (load {loads[resource]:.2f})", resource
-
-
-@dataclass(frozen=True, slots=True)
-class Certainty:
-    """How probably a run of a deployment keeps the level."""
-
-    probability: float
-    over: str
-    runs: int
-    """Runs from which it follows, each with random numbers by which no deployment was chosen."""
-    runs_met: int
-    """Those of them that keep the level."""
-
-
-def draw_profiles(placement: Placement, overrides: Iterable[Override], open_plan: Open, certainty: float) -> RunPlan | None:
-    """Return the scenario with profiles drawn for each run of `judge_certainty`.
-
-    None if no calibration's error is known, and for a scenario with sites.
-    """
-    if placement.plan.sites:
-        return None
-    try:
-        return open_plan([*overrides, Override.of("profile_uncertainty", {"profiles": runs_for(certainty)}, "simnmt plan")])
-    except ProfileError:
-        return None
-
-
-def runs_for(certainty: float) -> int:
-    """Return by how many runs a certainty is judged: as many as can reach it though one run misses the level.
-
-    >>> runs_for(0.95), runs_for(0.99)
-    (40, 198)
-    """
-    return max(RUNS, ceil(2.0 * certainty / (1.0 - certainty) - 1e-6))
-
-
-def judge_certainty(
-    placements: Sequence[Placement], drawn: RunPlan | None, certainty: float, *, to_end: bool = False
-) -> Certainty:
-    """Return how probably a run keeps the level on all placements, with boxes drawn within the error of their calibration.
-
-    The runs end as soon as the certainty is out of reach, unless they are to go on `to_end`.
-    """
-    scenario, runs = placements[0].plan.scenario, runs_for(certainty)
-    excesses: list[float] = []
-    for number in range(runs):
-        if drawn is not None:
-            boxes = {name: of_workload.targets[number] for name, of_workload in drawn.drawn.items()}
-            placements = [replace(placement, boxes=boxes) for placement in placements]
-        excesses.append(
-            max(placement.trial(scenario.replications + number, scenario.requests).excess for placement in placements)
-        )
-        missed = sum(excess > 0.0 for excess in excesses)
-        if (runs - missed + 1) / (runs + 2) < certainty and not to_end:
-            break
-    over = "replications alone" if drawn is None else "replications and the error of the calibration"
-    return Certainty(probability_met(excesses), over, len(excesses), len(excesses) - missed)
-
-
-def probability_met(excesses: Sequence[float]) -> float:
-    """Return the probability that the next run keeps the level, by the excesses of independent runs.
-
-    The lesser of two estimates: that of a normal distribution with unknown mean and deviation, and the share of the runs that
-    keep it, one missed run and one kept run added (Laplace). The first is left out if the excesses do not spread, or if one is
-    infinite.
-    """
-    count = len(excesses)
-    by_count = (sum(excess <= 0.0 for excess in excesses) + 1) / (count + 2)
-    spread = stdev(excesses) * sqrt(1.0 + 1.0 / count) if count >= 3 else 0.0
-    if spread == 0.0 or max(excesses) >= MOST_EXCESS:
-        return by_count
-    from scipy.special import stdtr  # scipy.stats would add half a second to the start
-
-    return min(by_count, float(stdtr(count - 1, -mean(excesses) / spread)))
-
-
-def basis_of(plan: RunPlan, trials: Sequence[tuple[Placement, Trial]], replications: int) -> tuple[str, list[str]]:
-    """Return what an answer rests on, in one line, and the warnings about it.
-
-    The line has the kinds of the device profiles and of the round trips, and the devices of which no run has a failure.
-    `trials`: the runs on which the answer rests, each with its placement.
-    """
-    # Inputs of devices on which no policy of the answer executes requests do not matter.
-    used = {device for placement, _ in trials for device in placement.used} or set(plan.scenario.devices)
-    cases = {
-        name: replace(case, targets=tuple(target for target in case.targets if target.device in used))
-        for name, case in plan.cases.items()
-    }
-    plan = replace(plan, cases=cases)
-    sources = "; ".join(filter(None, (describe_sources(plan), describe_separate_runs(plan.scenario))))
-    rows = [
-        Place(*group, placement.network, placement.policy)._asdict() | numbers
-        for placement, trial in trials
-        for group, numbers in trial.rows.items()
-    ]
-    doubts = [*_doubts_of_length(plan, [trial for _, trial in trials])]
-    if replications < FEW_REPLICATIONS:
-        doubts.append(f"{replications} replications show little of how runs differ by chance (give {FEW_REPLICATIONS} or more)")
-    decodings = {target.device: target.decoding for case in cases.values() for target in case.targets}
-    free = [device for device, part in decodings.items() if part is not None and part.free_refills and part.batching.threshold]
-    doubts += [
-        f"{device}: joining a running batch is taken as free (calibrate it with refills, and give refill: measured)"
-        for device in free
-    ]
-    failing = [device for device, part in plan.scenario.devices.items() if part.failures is not None and rows]
-    never = [device for device in failing if all(row.get(device + AVAILABILITY) == 1.0 for row in rows)]
-    remedy = "so this is the answer without failures: add one server, or test with one server fewer"
-    unfailed = [f"no failure of {device} falls into these runs, {remedy}" for device in never]
-    return "; ".join([sources, *unfailed]), [*doubts, *unfailed, *warnings(plan, rows)]
-
-
-def _doubts_of_length(plan: RunPlan, trials: Sequence[Trial]) -> Iterator[str]:
-    """Yield warnings of runs that are too short: few requests beyond a percentile, or little time beside the limits."""
-    requests, rate_rps = plan.scenario.requests, max((trial.rate_rps for trial in trials), default=0.0)
-    limit_s, slowest = 0.0, ""
-    for check, counted in _counted_requests(plan, trials).items():
-        metric, limit = check.requirement.metric, check.requirement.limit
-        share = metric.quantile if metric.quantile is not None else limit if metric.most is not None else 0.0
-        beyond = 1.0 - share if 0.0 < share < 1.0 else SHARE_OF_A_MEAN
-        needed = ceil(REQUESTS_BEYOND / beyond - 1e-6)
-        if counted < needed:
-            yield (
-                f"{check} is judged by runs of {counted:,} requests, which chance moves by "
-                f"{100.0 / sqrt(max(counted * beyond, 1.0)):.0f} % "
-                f"(give {100 * ceil(needed * requests / counted / 100 - 1e-9):,} requests or more)"
-            )
-        if metric.sample is not None and limit / metric.per_si_unit > limit_s:
-            limit_s, slowest = limit / metric.per_si_unit, str(check)
-    if requests < LIMITS_IN_A_RUN * limit_s * rate_rps:
-        run_s = requests / rate_rps
-        yield (
-            f"a run of {requests:,} requests lasts {duration(run_s)}, {digits(run_s / limit_s)} times the limit of {slowest}, "
-            "and begins with empty queues: latencies may be too low "
-            f"(give {100 * ceil(LIMITS_IN_A_RUN * limit_s * rate_rps / 100):,} requests or more)"
-        )
-
-
-def _counted_requests(plan: RunPlan, trials: Sequence[Trial]) -> dict[Check, int]:
-    """Return how many requests a run counts for each requirement, in the row that has the fewest of them."""
-    counted = plan.scenario.requests - plan.scenario.warm_up_requests
-    fewest: dict[Requirement, tuple[int, Check]] = {}
-    for trial in trials:
-        for check in trial.values:
-            part = 1.0
-            row = trial.rows.get((check.site, check.workload), trial.numbers)
-            if row is not trial.numbers:
-                part = known(row["requests"]) / known(trial.numbers["requests"])
-            candidate = max(round(counted * part), 1), check
-            fewest[check.requirement] = min(fewest.get(check.requirement, candidate), candidate, key=lambda pair: pair[0])
-    return {check: number for number, check in fewest.values()}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from math import inf, isnan
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from simnmt.base import random_streams
 from simnmt.base.errors import InputError
 from simnmt.batching.custom import CustomBatchingConfiguration
-from simnmt.devices import KINDS, Kind, ModelFifo
+from simnmt.devices import KINDS, Fifo, Kind
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.devices.failures import Failures
 from simnmt.devices.models import Models
@@ -29,15 +29,13 @@ from simnmt.experiment.accounts import (
     down_times,
     link_faults,
     refuse_without_answers,
-    request_costs,
     unit_energy,
     with_faults,
 )
-from simnmt.experiment.cases import Case, Unit
-from simnmt.experiment.draws import Drawn, Learnt, draw, learn
-from simnmt.experiment.mix import Group, Mix, MixedSetup, draw_mix, result_groups
-from simnmt.experiment.policy_setup import Truths, set_up_policy, truths_by_source
-from simnmt.experiment.routes import Line, estimate_age_s
+from simnmt.experiment.cases import Case, Group, Unit
+from simnmt.experiment.draws import Drawn, Learnt, draw, learn_parts
+from simnmt.experiment.policy_setup import UnitSetup, truths_by_source
+from simnmt.experiment.routes import estimate_age_s
 from simnmt.experiment.targets import Decoding
 from simnmt.network.outages import DownTimes
 from simnmt.results.columns import Array
@@ -48,39 +46,28 @@ from simnmt.results.requests import Columns, Engine, RequestLog, Trail, Truth, d
 from simnmt.results.summary import NO_LOADS, BatchedWork, Device, Numbers, known, measure
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.world.engine import decode_all, simulate
-from simnmt.world.inputs import PolicySetup, World
+from simnmt.world.inputs import World
 from simnmt.world.structures import library
 
 
-def devices(scenario: ScenarioConfiguration, workload: str) -> list[Device]:
-    """Return the devices that a workload meets, in the targets' order."""
-    return [
-        Device(
-            name,
-            scenario.count_of(name, workload),
-            part.workers,
-            None if part.batching is None else part.batching.size,
-            part.sti is not None,
-            part.loads_models,
-        )
-        for name, part in scenario.devices.items()
-    ]
-
-
 def devices_of(unit: Unit, group: Group) -> list[Device]:
-    """Return the devices that the requests of a group meet; their own ones are those of its sites."""
-    first, *others = devices(unit.scenario, unit.case.name)
-    # Every group has the same columns.
-    loads = any(part.scenario.devices[first.name].loads_models for part in unit.parts or (unit,))
-    servers, workers = max(group.boxes.stop - group.boxes.start, 1), group.workers or first.workers
-    own = replace(first, servers=servers, workers=workers, loads=loads)
-    return [replace(device, load_s=_load_s(unit, number)) for number, device in enumerate([own, *others])]
-
-
-def _load_s(unit: Unit, number: int) -> tuple[float, ...]:
-    """Return the seconds in which a target loads the model of each part; 0 for a model that is never loaded."""
-    models = [part.case.targets[number].model for part in _parts(unit)]
-    return tuple(0.0 if model is None or model.stays else model.load_s for model in models)
+    """Return the devices that the requests of a group meet, in the targets' order; the first ones are those of its sites."""
+    shown = list[Device]()
+    for number, (name, device) in enumerate(unit.scenario.devices.items()):
+        models = [part.case.targets[number].model for part in unit.parts]
+        shown.append(
+            Device(
+                name,
+                unit.scenario.count_of(name, unit.case.name) if number else max(group.boxes.stop - group.boxes.start, 1),
+                device.workers if number else group.workers or device.workers,
+                None if device.batching is None else device.batching.size,
+                device.sti is not None,
+                # Every group has the same columns.
+                any(part.scenario.devices[name].loads_models for part in unit.parts),
+                tuple(0.0 if model is None or model.stays else model.load_s for model in models),
+            )
+        )
+    return shown
 
 
 def _models(unit: Unit, number: int, cases: Sequence[Case | None]) -> Models:
@@ -105,7 +92,7 @@ def _settings(unit: Unit, number: int, cases: Sequence[Case | None]) -> Kind | N
         return target.streamed
     models = _models(unit, number, cases)
     if target.decoding is None or not unit.case.batches:
-        return ModelFifo(models) if models.loads else None
+        return Fifo(models=models) if models.loads else None
     if len(models.size_bytes) == 1 and not models.loads:
         return target.decoding
     decodings = {case.targets[number].model_name: case.targets[number].decoding for case in cases if case is not None}
@@ -116,7 +103,7 @@ def _settings(unit: Unit, number: int, cases: Sequence[Case | None]) -> Kind | N
 def kinds(unit: Unit, down: Mapping[str, Sequence[DownTimes]] | None = None) -> list[Kind]:
     """Return the boxes of every target; `down`: when the boxes of devices that fail are down."""
     boxes_of_targets = list[Kind]()
-    cases = list({part.case.name: part.case for part in unit.parts}.values()) or [unit.case]
+    cases = list({part.case.name: part.case for part in unit.parts}.values())
     for number, target in enumerate(unit.case.targets):
         boxes = unit.scenario.count_of(target.device, unit.case.name)
         balancer = _balancer(unit, target.device, boxes) if boxes_of_targets else ByNode()
@@ -196,10 +183,8 @@ class UnitResult:
     """By site and workload of each row of results: the share of requests whose execution plus transfer is truly least on
     another device than the first, and the mean transfer time to the last device, of all requests: of those that a policy
     offloads, it would depend on when the policy offloads."""
-    learnt: Learnt
-    """What policies learnt; in a mix, that of the first part."""
     learnts: dict[tuple[str, str], Learnt]
-    """By site and workload."""
+    """What policies learnt, by site and workload."""
     gap_totals_s: dict[str, float]
     engines: dict[str, tuple[Engine, str]]
     """The engine of the world by policy, and why the compiled one did not run it."""
@@ -210,82 +195,66 @@ class UnitResult:
     live: bool = False
     """True if measured live, so that only the target that was taken has known times."""
 
+    @property
+    def learnt(self) -> Learnt:
+        """What policies learnt; in a mix, that of the first part."""
+        return next(iter(self.learnts.values()))
+
 
 def run_unit(unit: Unit) -> UnitResult:
     """Draw the requests of a unit and run them under every policy of the scenario."""
     scenario, case = unit.scenario, unit.case
     # Policies know the profiles as calibrated, also where the boxes have drawn ones.
     learnts = learn_parts(unit.known)
-    mix = draw_mix(unit, learnts) if unit.parts else None
-    drawn = draw(unit, learnts[0]) if mix is None else mix.drawn
-    world = UnitWorld(unit, drawn, mix)
-    groups = result_groups(unit)
+    drawn = draw(unit, learnts)
+    world = UnitWorld(unit, drawn)
     # Misroutes of runs with drawn profiles are shown nowhere.
     share = None if unit.calibrated is not None else judged_share(unit)
     cut = scenario.warm_up_requests
     trails, numbers = dict[str, Trail](), dict[Place, Numbers]()
     for name in scenario.policies:
-        trail = world.trail(_setup(unit.known, learnts, drawn, mix, name), share or 0.0)
+        trail = world.trail(UnitSetup.of(unit.known, drawn, name), share or 0.0)
         refuse_without_answers(unit, name, trail.outcome, cut)
         trail = replace(trail, energy=unit_energy(unit, RequestLog.of(drawn.truth, trail).answered, trail))
         trails[name] = trail
-        for group, measured in world.measured(trail, cut, groups):
+        for group, measured in world.measured(trail):
             numbers[Place(group.site, group.workload, unit.network, name)] = measured
-            policies = [_parts(unit)[number].scenario.policies[name] for number in group.parts]
+            policies = [unit.parts[number].scenario.policies[name] for number in group.parts]
             if all(policy.knows_truth or policy.single_device for policy in policies):
                 measured["mean_estimate_age_s"] = None  # it uses none
     gap_totals_s = dict[str, float]()
     if scenario.gap_analysis and scenario.analysed_policy is not None and unit.calibrated is None:
         for removed, truths in truths_by_source(case.queues, case.streams).items():
-            trail = world.trail(_setup(unit, learnts, drawn, mix, scenario.analysed_policy, truths))
+            trail = world.trail(UnitSetup.of(unit, drawn, scenario.analysed_policy, truths))
             refuse_without_answers(unit, scenario.analysed_policy, trail.outcome, cut)
             counted = RequestLog.of(drawn.truth, trail, slice(cut, scenario.requests)).answered
             answered = 1.0 if trail.outcome is None else float(were_answered(trail.outcome[cut:]).mean())
-            gap_totals_s[removed] = float(counted["latency_s"].sum()) * _per_counted(unit, cut) / answered
+            gap_totals_s[removed] = float(counted["latency_s"].sum()) * _per_counted(unit) / answered
+    names = [(part.site_name, part.case.name) for part in unit.parts]
+    part_rows = drawn.part_rows or [np.arange(scenario.requests)]
     return UnitResult(
         numbers=numbers,
-        offloading=dict(_offloading(drawn.truth, trails.values(), groups, mix)),
-        learnt=learnts[0],
-        learnts={(part.site_name, part.case.name): learnt for part, learnt in zip(_parts(unit), learnts, strict=True)},
+        offloading=dict(_offloading(drawn, trails.values(), unit.groups)),
+        learnts=dict(zip(names, learnts, strict=True)),
         gap_totals_s=gap_totals_s,
         engines={name: (trail.engine, trail.engine_reason) for name, trail in trails.items()},
         truth=drawn.truth if unit.is_kept else None,
         trails=trails if unit.is_kept else {},
-        rows=mix.rows_by_part() if mix and unit.is_kept else {},
+        rows={name: rows for name, rows in zip(names, part_rows, strict=True) if len(rows)}
+        if unit.is_kept and unit.mixed
+        else {},
     )
 
 
 def _offloading(
-    truth: Truth, trails: Iterable[Trail], groups: Sequence[Group], mix: Mix | None
+    drawn: Drawn, trails: Iterable[Trail], groups: Sequence[Group]
 ) -> Iterator[tuple[tuple[str, str], tuple[float, float]]]:
-    is_best_offloaded = truth.best_target != 0
-    transfers_s = [(trail.truth or truth).transfer_s[-1] for trail in trails]
+    is_best_offloaded = drawn.truth.best_target != 0
+    transfers_s = [(trail.truth or drawn.truth).transfer_s[-1] for trail in trails]
     for group in groups:
-        rows = slice(None) if mix is None or group is groups[0] else mix.rows_of(group)
+        rows = slice(None) if group is groups[0] else drawn.rows_of(group.parts)
         transfer_s = float(np.mean([column[rows].mean() for column in transfers_s]))
         yield (group.site, group.workload), (float(np.mean(is_best_offloaded[rows])), transfer_s)
-
-
-def _parts(unit: Unit) -> tuple[Unit, ...]:
-    return unit.parts or (unit,)
-
-
-def learn_parts(unit: Unit) -> list[Learnt]:
-    """Return what policies learn of each part of a unit; of the unit itself if it is no mix."""
-    learnt: dict[int, Learnt] = {}
-    for part in _parts(unit):
-        if id(part.case) not in learnt:
-            learnt[id(part.case)] = learn(part)
-    return [replace(learnt[id(part.case)], costs=request_costs(part)) for part in _parts(unit)]
-
-
-def _setup(
-    unit: Unit, learnts: Sequence[Learnt], drawn: Drawn, mix: Mix | None, policy: str, truths: Truths = frozenset()
-) -> PolicySetup | MixedSetup:
-    """Set a policy up for the requests of a unit."""
-    if mix is not None:
-        return mix.set_up(policy, truths)
-    return set_up_policy(unit, learnts[0], drawn, unit.scenario.policies[policy], truths)
 
 
 def expected_s(scenario: ScenarioConfiguration, engine: Engine | None) -> float:
@@ -298,9 +267,9 @@ def expected_s(scenario: ScenarioConfiguration, engine: Engine | None) -> float:
     return scenario.requests * len(scenario.policies) * (40e-6 if in_reference else 1e-6)
 
 
-def _per_counted(unit: Unit, cut: int) -> float:
+def _per_counted(unit: Unit) -> float:
     """Return how many requests were issued per request that counts; 1 without a warm-up."""
-    return unit.scenario.requests / (unit.scenario.requests - cut)
+    return unit.scenario.requests / (unit.scenario.requests - unit.scenario.warm_up_requests)
 
 
 JUDGED = 2_000
@@ -313,7 +282,7 @@ def judged_share(unit: Unit) -> float | None:
     It is 0 if nothing waits and no device streams: the executions alone tell every misroute. In batches later arrivals matter,
     and where models are loaded, waits for memory are not foreseen.
     """
-    scenario, cases = unit.scenario, {id(part.case): part.case for part in unit.parts or (unit,)}.values()
+    scenario, cases = unit.scenario, {id(part.case): part.case for part in unit.parts}.values()
     if any(case.batches or case.loads for case in cases):
         return None
     if any(case.streams for case in cases):
@@ -321,55 +290,40 @@ def judged_share(unit: Unit) -> float | None:
     return min(JUDGED / scenario.requests, 1.0) if unit.case.queues else 0.0
 
 
-def _own_devices(mix: Mix) -> list[Kind]:
+def _local_devices(unit: Unit) -> list[Kind]:
     """Return the deciders' own devices, by site."""
-    workloads, own = list(dict.fromkeys(part.unit.case.name for part in mix.parts)), list[Kind]()
-    for of_site in mix.deciders:
-        units = [mix.parts[number].unit for number in of_site.parts]
-        cases = {unit.case.name: unit.case for unit in units}
-        own.append(_kind(units[0], 0, [cases.get(name) for name in workloads], of_site.count, ByNode()))
-    return own
-
-
-@dataclass(frozen=True, slots=True)
-class _MeasuredRun:
-    """What the run of one policy left, for the numbers of each group of its requests."""
-
-    trail: Trail
-    columns: Log
-    cut: int
-    """Requests that are left out as warm-up."""
-    regret_s: NDArray[np.float32] | None
-    """By how much longer each request takes than on the best device; None if unknown."""
+    workloads, local = list(dict.fromkeys(part.case.name for part in unit.parts)), list[Kind]()
+    for deciders in unit.deciders:
+        cases = {part.case.name: part.case for part in (unit.parts[number] for number in deciders.parts)}
+        local.append(_kind(deciders.unit, 0, [cases.get(name) for name in workloads], deciders.boxes, ByNode()))
+    return local
 
 
 class UnitWorld:
     """The boxes, the links and the faults of a unit, in which every policy meets the same requests."""
 
-    def __init__(self, unit: Unit, drawn: Drawn, mix: Mix | None = None) -> None:
-        self._unit, self._drawn, self._mix = unit, drawn, mix
+    def __init__(self, unit: Unit, drawn: Drawn) -> None:
+        self._unit, self._drawn = unit, drawn
         self._down = down_times(unit)
         self._criteria = [part.scenario.criteria_of(part.case.name) for part in unit.parts]
-        local, *others = kinds(unit, self._down)
         self._world = World(
             drawn.requests,
-            others,
-            [local] if mix is None else _own_devices(mix),
-            decider=None if mix is None else mix.decider,
+            kinds(unit, self._down)[1:],
+            _local_devices(unit),
+            decider=drawn.decider,
             route=drawn.route,
             clients=drawn.clients,
-            faults=link_faults(unit, [Line(unit.network, drawn.routes, 0)] if mix is None else mix.lines),
+            faults=link_faults(unit, drawn.lines),
         )
 
-    def trail(self, setup: PolicySetup | MixedSetup, share: float = 0.0) -> Trail:
+    def trail(self, setup: UnitSetup, share: float = 0.0) -> Trail:
         """Simulate a policy; return the trail of the requests in the order of issue. `share`: of the decisions to be judged."""
         drawn = self._drawn
-        composed = setup.composed() if isinstance(setup, MixedSetup) else setup
-        trail = simulate(self._world, composed, share, self._unit.engine)
+        trail = simulate(self._world, setup.composed(self._unit), share, self._unit.engine)
         issued_s, decided_s, measured_at_s = trail.arrival_s, trail.decided_s, trail.measured_at_s
         node = drawn.requests.node if trail.node is None else trail.node
         assert node is not None
-        decider = node % self._world.deciders if self._mix is None else self._mix.decider
+        decider = node % self._world.deciders if drawn.decider is None else drawn.decider
         moments_s = drawn.moments_s
         if moments_s is not None and drawn.decided_order is not None:
             moments_s = moments_s[drawn.decided_order]
@@ -380,57 +334,48 @@ class UnitWorld:
             measured_at_s=None,
             node=None,
         )
-        if not isinstance(setup, MixedSetup):
-            trail = replace(trail, tgt_len_by_src_len=_assumed_lengths(drawn, setup), truth=drawn.own_truth(issued_s, node))
+        trail = replace(trail, tgt_len_by_src_len=setup.tgt_len_by_src_len, truth=drawn.own_truth(issued_s, node))
         if drawn.decided_order is not None:
             trail = trail.in_order(drawn.decided_order)
-        if isinstance(setup, MixedSetup):
-            trail = trail.with_columns(tgt_len_predicted=setup.predicted_tgt_len(), part=setup.mix.part)
+        trail = trail.with_columns(part=drawn.part)
         if trail.transfer_s is not None:  # the world measures from the deciders, a log from the end nodes
             trail = trail.with_columns(transfer_s=trail.transfer_s + (trail.truth or drawn.truth).transfer_s[0])
         if drawn.issued_s is not None:
             trail = trail.with_columns(arrival_s=drawn.issued_s)
         return replace(trail, streams=_stream_accounts(self._unit.case, RequestLog.of(drawn.truth, trail), trail), streamed=())
 
-    def measured(self, trail: Trail, cut: int, groups: Sequence[Group]) -> Iterator[tuple[Group, Numbers]]:
-        """Yield the numbers of one policy's run without its first `cut` requests, of each group; the first is of all."""
-        unit, mix = self._unit, self._mix
+    def measured(self, trail: Trail) -> Iterator[tuple[Group, Numbers]]:
+        """Yield the numbers of one policy's run without the warm-up, of each group of its requests; the first is of all."""
+        unit, cut, (whole, *groups) = self._unit, self._unit.scenario.warm_up_requests, self._unit.groups
         columns = run_columns(self._drawn.truth, trail)
-        if len(groups) > 1:  # else each group would compute the columns of all requests
+        if groups:  # else each group would compute the columns of all requests
             columns = Columns(columns.keys, cache(columns.__getitem__))
         log = RequestLog(columns, slice(cut, unit.scenario.requests)).answered
+        batches = [
+            None if account is None or target.decoding is None else BatchedWork(account, self._saturated_s(log, number))
+            for number, (account, target) in enumerate(zip(trail.batches, unit.case.targets, strict=False))
+        ]
         judged = unit.calibrated is None and judged_share(unit) is not None
-        run = _MeasuredRun(trail, columns, cut, decision_regret_s(self._drawn.truth, trail) if judged else None)
-        batches: list[BatchedWork | None] = []
-        for number, (account, target) in enumerate(zip(trail.batches, unit.case.targets, strict=False)):
-            if account is None or target.decoding is None:
-                batches.append(None)
-            else:
-                batches.append(BatchedWork(account, self._saturated_s(log, number)))
-        if mix is None or len(groups) == 1:
-            yield groups[0], self._measured_group(run, groups[0], slice(0, unit.scenario.requests), batches)
+        regret_s = decision_regret_s(self._drawn.truth, trail) if judged else None
+        numbers_of_all = self._measured(whole, None, columns, trail, regret_s, batches)
+        if not groups:
+            yield whole, numbers_of_all
             return
-        shares, loads, measured = self._work_shares(log, batches), dict[str, float | None](), list[tuple[Group, Numbers]]()
+        measured = [(whole, numbers_of_all)]
         for group in groups:
-            is_whole = group is groups[0]
-            rows = slice(0, unit.scenario.requests) if is_whole else mix.rows_of(group)
-            of_group = shares[:, list(group.parts)].sum(axis=1).tolist()
-            numbers = self._measured_group(run, group, rows, batches)
-            for number, device in enumerate(unit.scenario.devices):
-                numbers[f"{device}_work_share"] = None if isnan(of_group[number]) else of_group[number]
-                for name in (f"{device}_load", f"{device}_busiest_load"):
-                    if is_whole:
-                        loads[name] = numbers[name]
-                    elif number or group.site == ALL:
-                        # The devices are loaded by all requests, but for the own ones of a site.
-                        numbers[name] = loads[name]
-            measured.append((group, numbers))
-        busiest = f"{next(iter(unit.scenario.devices))}_busiest_load"
-        workers = {group.workers for group in groups if group.site != ALL and group.workers is not None}
-        of_sites = [load for group, numbers in measured if group.site != ALL and (load := numbers[busiest]) is not None]
+            rows = self._drawn.rows_of(group.parts)
+            measured.append((group, self._measured(group, rows, columns, trail, regret_s, batches)))
+        first, busiest = unit.first_device, f"{unit.first_device}_busiest_load"
+        if len({group.workers for group in groups if group.site != ALL and group.workers is not None}) > 1:
+            # Each box has the workers of its site.
+            numbers_of_all[busiest] = max(
+                load for group, numbers in measured if group.site != ALL and (load := numbers[busiest]) is not None
+            )
         for group, numbers in measured:
-            if group.site == ALL and len(workers) > 1:  # each box has the workers of its site
-                numbers[busiest] = max(of_sites)
+            for device in unit.scenario.devices:
+                if device != first or group.site == ALL:
+                    # The devices are loaded by all requests, but for the first ones of a site.
+                    numbers |= {name: numbers_of_all[name] for name in (f"{device}_load", f"{device}_busiest_load")}
         yield from measured
 
     def _saturated_s(self, log: RequestLog, number: int) -> NDArray[np.float64]:
@@ -439,7 +384,7 @@ class UnitWorld:
         Together full are the batches of one profile's sentences on boxes of one kind, and parts take seconds by their tokens.
         """
         alike: dict[tuple[str, int], list[int]] = {}
-        parts, device = _parts(self._unit), list(self._unit.scenario.devices)[number]
+        parts, device = self._unit.parts, list(self._unit.scenario.devices)[number]
         for at, part in enumerate(parts):
             alike.setdefault((part.case.targets[number].profile.name, id(part.scenario.devices[device])), []).append(at)
         there, seconds = log["target"] == number, np.zeros(len(parts))
@@ -454,30 +399,21 @@ class UnitWorld:
             seconds += tokens / tokens.sum() * saturated_s(decoding, src_len, tgt_len, self._unit.engine)
         return seconds
 
-    def _work_shares(self, log: RequestLog, batches: Sequence[BatchedWork | None]) -> NDArray[np.float64]:
-        """Return the share of each part in the work of each target, shape (targets, parts); NaN without any work."""
-        assert self._mix is not None
-        work = []
-        for number in range(len(self._unit.case.targets)):
-            batched, there = batches[number] if batches else None, log["target"] == number
-            executed_s = np.bincount(log["part"][there], log["t_exe_s"][there], minlength=len(self._mix.parts))
-            work.append(executed_s if batched is None else batched.saturated_s)
-        with np.errstate(invalid="ignore"):
-            shares: NDArray[np.float64] = np.array(work) / np.sum(work, axis=1, keepdims=True)
-        return shares
-
-    def _measured_group(
-        self, run: _MeasuredRun, group: Group, rows: slice | NDArray[np.int64], batched: Sequence[BatchedWork | None]
+    def _measured(
+        self,
+        group: Group,
+        rows: NDArray[np.int64] | None,
+        columns: Columns,
+        trail: Trail,
+        regret_s: NDArray[np.float32] | None,
+        batches: Sequence[BatchedWork | None],
     ) -> Numbers:
-        """Return the numbers of the requests of a group; `rows`: their numbers in the order of issue."""
-        unit, mix, trail, cut = self._unit, self._mix, run.trail, run.cut
-        counted: slice | NDArray[np.int64]
-        if isinstance(rows, slice):
-            counted, count, left_out = slice(cut, rows.stop), rows.stop, cut
-        else:
-            counted, count = rows[rows >= cut], len(rows)
-            left_out = count - len(counted)
-        log = RequestLog(run.columns, counted).answered
+        """Return the numbers of the requests of a group; `rows`: their numbers in the order of issue, None for all."""
+        unit, cut = self._unit, self._unit.scenario.warm_up_requests
+        counted = slice(cut, unit.scenario.requests) if rows is None else rows[rows >= cut]
+        count = unit.scenario.requests if rows is None else len(rows)
+        left_out = cut if isinstance(counted, slice) else count - len(counted)
+        log = RequestLog(columns, counted).answered
         if count == left_out:
             what = f"no request of {group.workload} at {group.site} is counted in replication {unit.replication}"
             raise InputError(what, remedy="give more requests, or fewer warm_up_requests")
@@ -487,34 +423,29 @@ class UnitWorld:
             if trail.outcome is not None:
                 error.lost_share = float(1.0 - were_answered(trail.outcome[cut:]).mean())
             raise error
-        regret_s = run.regret_s
-        extra_work = () if trail.faults is None else [work / _per_counted(unit, cut) for work in trail.faults.extra_work]
-        if mix is not None and extra_work:
-            own_work = extra_work[0][group.boxes]
-            extra_work = [own_work if len(own_work) else np.zeros(1), *extra_work[1:]]
+        extra_work = [] if trail.faults is None else [work / _per_counted(unit) for work in trail.faults.extra_work]
+        if extra_work:
+            extra_work[0] = extra_work[0][group.boxes] if group.owners else np.zeros(1)
         numbers = measure(
-            log if mix is None else _own_boxes_from(log, group.boxes.start),
-            regret_s[counted] if regret_s is not None and (cut or mix) else regret_s,
+            _servers_from(log, group.boxes.start),
+            None if regret_s is None else regret_s[counted],
             devices_of(unit, group),
             unit.case.arrivals.discipline,
-            batched,
+            batches,
             trail.streams,
             extra_work,
             NO_LOADS if trail.faults is None else _loads_of(trail.faults, counted, len(trail.arrival_s)),
-            criteria=unit.scenario.criteria_of(unit.case.name) if mix is None else _criteria_of(self._criteria, group, log),
+            criteria=_criteria_of(self._criteria, group, log),
             start_s=float(trail.arrival_s[slice(cut, cut + 1)][0]) if cut else 0.0,
         )
         # As if all requests were like those that count, so that totals of replications with different cuts are of as many.
         numbers["total_latency_s"] = known(numbers["total_latency_s"]) * (count / (count - left_out))
         numbers = with_faults(numbers, trail, list(unit.scenario.devices), self._down, counted)
         if trail.energy is not None:
-            numbers |= (
-                trail.energy.numbers()
-                if isinstance(rows, slice)
-                else trail.energy.of_some(RequestLog(run.columns, rows).answered).numbers()
-            )
+            energy = trail.energy if rows is None else trail.energy.of_some(RequestLog(columns, rows).answered)
+            numbers |= energy.numbers()
         numbers |= {"rtt_pace_s": self._drawn.pace_s, "warm_up_requests": float(left_out)}
-        return numbers if mix is None else numbers | {"requests": float(count)}
+        return numbers | {"requests": float(count)} if unit.mixed else numbers
 
 
 def _loads_of(faults: FaultAccount, counted: slice | NDArray[np.int64], requests: int) -> NDArray[np.float64]:
@@ -524,14 +455,14 @@ def _loads_of(faults: FaultAccount, counted: slice | NDArray[np.int64], requests
     return loads[is_counted[loads[:, 0].astype(int)], 1:]
 
 
-def _own_boxes_from(log: RequestLog, first: int) -> Log:
+def _servers_from(log: RequestLog, first: int) -> Log:
     """Return the log of a site, in which the deciders' own devices are counted from its first one."""
 
     def read(name: str) -> Array:
         column = log[name]
-        return np.where(log["target"] == 0, column - first, column) if name == "server" and first else column
+        return np.where(log["target"] == 0, column - first, column) if name == "server" else column
 
-    return Columns(log.keys, read)
+    return Columns(log.keys, read) if first else log
 
 
 def _criteria_of(by_part: Sequence[Criteria], group: Group, log: RequestLog) -> Criteria:
@@ -548,14 +479,6 @@ def _criteria_of(by_part: Sequence[Criteria], group: Group, log: RequestLog) -> 
     has_deadline = all(deadlines_s[number] is not None for number in group.parts)
     good_within_s = by_request([criteria.good_within_s for criteria in by_part])
     return Criteria(first.metrics, by_request(deadlines_s) if has_deadline else None, good_within_s)
-
-
-def _assumed_lengths(drawn: Drawn, setup: PolicySetup) -> NDArray[np.float64]:
-    """Return the target length that a policy assumes by source length, up to the longest drawn; NaN if it assumes none."""
-    by_src_len = np.full(int(drawn.truth.src_len.max()) + 1, np.nan)
-    if setup.predicted_tgt_len is not None:
-        by_src_len[1:] = setup.predicted_tgt_len(np.arange(1, len(by_src_len)))
-    return by_src_len
 
 
 def _stream_accounts(case: Case, log: RequestLog, trail: Trail) -> tuple[StreamAccount | None, ...]:

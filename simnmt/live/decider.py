@@ -15,7 +15,7 @@ import numpy as np
 
 from simnmt.base.configuration import end_tokens
 from simnmt.base.errors import InputError
-from simnmt.experiment.cases import Case, RunPlan, Unit
+from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.draws import learn
 from simnmt.experiment.policy_setup import set_up_policy
 from simnmt.policies.decision import PolicySettings
@@ -34,7 +34,7 @@ class Decision:
 
     target: int
     delay_s: tuple[float, ...]
-    """What the policy was shown, by target."""
+    """Delay to each target, as the policy was shown it."""
     tgt_len_predicted: float | None
     """None if the policy predicts no lengths."""
     estimate_s: float
@@ -45,19 +45,16 @@ class Decision:
 def live_unit(plan: RunPlan, workload: str | None = None, site: str | None = None) -> Unit:
     """Return the unit of a scenario that a gateway serves: its first workload, unless named, on its first network.
 
-    `site`: whose gateway it is; None: the first one's that has a gateway and the workload. Raises `InputError` for a workload
-    or a site that the scenario does not have, and for a device that streams its model.
+    `site`: whose gateway it is; None: the first one's that has one. Raises `InputError` for a workload or a site that the
+    scenario does not have, and for a device that streams its model.
     """
+    parts = {part.name: part for part in plan.sites if part.has_device}
+    if site not in (None, *parts) or (plan.sites and not parts):
+        remedy = f"one of {', '.join(parts)}" if parts else None
+        raise InputError(f"no site {site} has a gateway" if site else "no site has a gateway", remedy=remedy)
     scenario, cases, networks, of_site = plan.scenario, plan.cases, plan.networks, None
-    if site is not None and not plan.sites:
-        raise InputError(f"no site {site}: the scenario has no sites", remedy="leave the site out")
-    if plan.sites:
-        sites = {part.name: part for part in plan.sites if part.has_device}
-        if not sites or (site is not None and site not in sites):
-            what = f"no site {site} has a gateway" if site else "no site has a gateway"
-            raise InputError(what, remedy=f"one of {', '.join(sites)}" if sites else None)
-        first = next(iter(sites.values()))
-        part = sites[site] if site else next((part for part in sites.values() if workload in part.cases), first)
+    if parts:
+        part = parts[site or next(iter(parts))]
         scenario, cases = part.scenario, part.cases
         networks = {network: links[0] for network, links in part.networks.items()}
         of_site = part if len(plan.sites) > 1 else None  # a single one is as a scenario without
@@ -97,11 +94,10 @@ class LiveDecider:
             first_s = initial_s[target] if estimation.initial_transfer_ms is None else estimation.initial_transfer_ms / 1e3
             return estimation.transfer_estimate.estimate(first_s)
 
-        case: Case = unit.case
-        self._uncounted = 1 - end_tokens(case.profiles[0].length_unit.end_of_sentence)[0]
+        self._uncounted = 1 - end_tokens(unit.case.profiles[0].length_unit.end_of_sentence)[0]
         """Tokens of a source that the scenario's lengths do not count: the end of the sentence, or none."""
-        self._setup: PolicySetup = set_up_policy(unit, learn(unit), None, settings, estimate=estimate)
-        self._decider = Decider(0, len(case.targets), self._setup.beliefs[0])
+        self._setup: PolicySetup = set_up_policy(unit, learn(unit), settings, estimate)
+        self._decider = Decider(0, len(unit.case.targets), self._setup.beliefs[0])
         self._prepared: dict[int, tuple[Prepared, float | None]] = {}
 
     @property
@@ -110,13 +106,9 @@ class LiveDecider:
         return self._decider.views_itself
 
     def decide(self, request: int, src_len: int, now_s: float, unreachable: Sequence[int] = ()) -> Decision:
-        """Decide on a request, and note that it is sent.
+        """Decide on a request, and note that it is sent; `src_len` includes the end of the sentence.
 
-        Args:
-            request: its number.
-            src_len: source tokens, the end of the sentence included.
-            now_s: the moment.
-            unreachable: targets that do not answer for now; the first of the others takes what the policy sends to one.
+        `unreachable`: targets that do not answer for now; the first of the others takes what the policy sends to one.
         """
         prepared, tgt_len = self._prepared.get(src_len) or self._prepare(src_len)
         decider = self._decider
@@ -137,15 +129,13 @@ class LiveDecider:
         decider, target = self._decider, decision.target
         if target:
             decider.learn(target, transfer_s, now_s, wait_s)
-        view = decider.views[target] if decider.views else None
-        if view is not None:
+        if decider.views and (view := decider.views[target]) is not None:
             view.reported(decision.sent_as, wait_s, tuple(report[:2]) if len(report) >= 2 else (0, 0), now_s)
 
     def lost(self, decision: Decision) -> None:
         """Forget a request that its target did not answer."""
-        decider, target = self._decider, decision.target
-        view = decider.views[target] if decider.views else None
-        if view is not None:
+        views = self._decider.views
+        if views and (view := views[decision.target]) is not None:
             view.lost(decision.sent_as)
 
     def shook_hands(self, target: int, rtt_s: float, now_s: float) -> None:
@@ -156,12 +146,10 @@ class LiveDecider:
         """Prepare the policy for a source length; what it holds depends on nothing else."""
         setup = self._setup
         block = Requests(src_len=np.array([max(src_len - self._uncounted, 0)], np.int64), execution_s=())
-        prepared = Prepared.of(
-            setup.decide_for(block),
-            () if setup.expected_for is None else setup.expected_for(block),
-        )
+        expected = () if setup.expected_for is None else setup.expected_for(block)
         predict = setup.predicted_tgt_len
-        result = prepared, None if predict is None else float(predict(block.src_len)[0])
+        tgt_len = None if predict is None else float(predict(block.src_len)[0])
+        result = Prepared.of(setup.decide_for(block), expected), tgt_len
         if len(self._prepared) < 10_000:
             self._prepared[src_len] = result
         return result

@@ -16,16 +16,11 @@ from simnmt.base.errors import InputError
 from simnmt.base.files import read_bounded
 from simnmt.base.random_streams import stream
 from simnmt.base.suggestions import did_you_mean
-from simnmt.batching import Batching
 from simnmt.batching.custom import CustomBatching
-from simnmt.experiment import draws
 from simnmt.experiment.cases import RunPlan, Unit, UsedTarget
-from simnmt.experiment.draws import draw, learn
+from simnmt.experiment.draws import draw, learn_parts
 from simnmt.experiment.inputs import GIGABYTE
-from simnmt.experiment.mix import draw_mix
-from simnmt.experiment.routes import Routes
 from simnmt.experiment.targets import Target
-from simnmt.experiment.units import learn_parts
 from simnmt.live.engine import ONE_BY_ONE, EngineSettings
 from simnmt.live.model_engines import ModelEngines
 from simnmt.profile.blocks import ProfileError
@@ -68,7 +63,11 @@ def engine_settings(target: Target, folder: Path, **options: Any) -> EngineSetti
     Raises `InputError` for a profile of no measured engine, and for what no live engine does.
     """
     engine, name, device = target.profile.engine, target.profile.name, target.device
-    options = {"batching": batching_of(target)} | options
+    batching = ONE_BY_ONE if target.decoding is None else target.decoding.batching
+    if isinstance(batching, CustomBatching):
+        what = f"the batcher {batching.extension.label} of device {device} is simulated alone"
+        raise InputError(what, remedy="serve live with a batching of kind mini, maxi or top_up")
+    options = {"batching": batching} | options
     if engine is None or not engine.architecture:
         if options.get("model") is None:
             what = f"profile {name} of {device} is {target.profile.execution.kind} and holds no engine that could be started"
@@ -104,9 +103,9 @@ def holds_models(plan: RunPlan, device: str) -> bool:
 def model_engines(
     plan: RunPlan, device: str, folder: Path, models: Mapping[str, str], any_model: bool, **options: Any
 ) -> ModelEngines:
-    """Return the engines of a device of several models, one for each workload; the workloads have names of languages.
+    """Return the engines of a device of several models, one for each workload; see `engine_settings`.
 
-    `models`: trained weights, by workload; the other arguments are those of `engine_settings`. Raises `InputError`.
+    `models`: trained weights, by workload. Raises `InputError`, also for a workload whose name is not that of two languages.
     """
     engines, hashes, size_bytes = dict[str, EngineSettings](), dict[str, str](), dict[Hashable, int]()
     if unknown := [workload for workload in models if workload not in plan.cases]:
@@ -165,19 +164,6 @@ def recommended_policy(directory: Path, unit: Unit) -> str:
     raise InputError(f"the run recommends {what} for workload {unit.case.name}", path=directory, remedy="give --policy")
 
 
-def batching_of(target: Target) -> Batching:
-    batching = ONE_BY_ONE if target.decoding is None else target.decoding.batching
-    if isinstance(batching, CustomBatching):
-        what = f"the batcher {batching.extension.label} of device {target.device} is simulated alone"
-        raise InputError(what, remedy="serve live with a batching of kind mini, maxi or top_up")
-    return batching
-
-
-def routes_of(unit: Unit) -> Routes:
-    """Return the links of a unit with the moments at which its series begin, as its simulation has them."""
-    return draws.routes_of(unit, unit.links, unit.line_name(), unit.nodes)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplayedRequests:
     """The requests of one replication of a unit, as a load generator sends them; shape (requests,)."""
@@ -198,12 +184,11 @@ class ReplayedRequests:
 
 def replayed_requests(unit: Unit) -> ReplayedRequests:
     """Draw the requests of a unit, of all its sites together, with texts of random words."""
-    mix = draw_mix(unit, learn_parts(unit)) if unit.parts else None
-    drawn = draw(unit, learn(unit)) if mix is None else mix.drawn
+    drawn = draw(unit, learn_parts(unit))
     src_len, tgt_len, node, offsets_s = drawn.truth.src_len, drawn.truth.tgt_len, drawn.truth.node, drawn.issued_s
     assert tgt_len is not None and node is not None
-    gateway = np.zeros(len(src_len), np.int32) if mix is None else mix.part
-    units = [part.case.profiles[0].length_unit for part in unit.parts or (unit,)]
+    gateway = np.zeros(len(src_len), np.int32) if drawn.part is None else drawn.part
+    units = [part.case.profiles[0].length_unit for part in unit.parts]
     src_end, tgt_end = np.array([end_tokens(one.end_of_sentence) for one in units])[gateway].T
     src_len = np.maximum(src_len + (1 - src_end), 2)
     tgt_len = np.maximum(tgt_len + (1 - tgt_end), 1)

@@ -55,8 +55,8 @@ class ServedModel:
     new_decoder: Callable[[Batching], SentenceDecoder]
     """Returns an empty decoder that batches so. Raises `NmtError` for a batching that it cannot do."""
     engine: EngineBlock
-    run_reference: Callable[[], float] | None = None
-    """Does the fixed work once, and returns its seconds; None: there are no reference executions."""
+    run_reference: Callable[[], float]
+    """Does the fixed work once, and returns its seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,6 @@ class EngineSettings:
     fused: bool = False
     decoder: DecoderSettings | None = None
     """How sharp decodes; None for other backends."""
-    seed: int = 0
     batching: Batching = ONE_BY_ONE
     max_len: int | None = None
     """Most target tokens; None: twice the source's and 10."""
@@ -88,36 +87,22 @@ class EngineSettings:
     loader: Callable[[EngineSettings], ServedModel] | None = None
     """Loads the model in the process, which imports the function by its name; None: `load_model`."""
 
-    @property
-    def languages(self) -> Languages:
-        """What a model of Hugging Face translates from and to."""
-        return Languages(self.src_lang, self.tgt_lang)
 
-
-@dataclass(frozen=True, slots=True)
-class Execution:
-    """A sentence's way through the engine."""
+@dataclass(slots=True)
+class Result:
+    """A translated text, with the facts that the answer's headers state."""
 
     text: str
-    tgt_len: int
-    begin_s: float
-    end_s: float
-    largest_batch: int
-    """Most sentences that took a step together with it, itself included."""
-    left_active: int
-    left_waiting: int
-    asked_for_load: bool = False
-    """Whether the sentence asked for the load of its model."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """One reference execution."""
-
-    at_s: float
+    queue_s: float
     execution_s: float
-    busy_s: float
-    """From `at_s` on, with the work before it that is not measured."""
+    report: tuple[int, ...] = ()
+    """Sentences left active and waiting when it ended."""
+    lengths: tuple[int, int, int] = (0, 0, 0)
+    """Source and target tokens, and the most sentences that took a step together with it, itself included."""
+    decision: str = ""
+    """Account of a gateway's decision."""
+    model_load: bool = False
+    """Whether it asked for the load of its model."""
 
 
 def load_model(settings: EngineSettings) -> ServedModel:
@@ -125,17 +110,8 @@ def load_model(settings: EngineSettings) -> ServedModel:
     from simnmt.calibrate.profile_assembly import engine_block
 
     languages = _languages(settings)
-    engine = load_engine(
-        settings.model,
-        backend=settings.backend,
-        device=settings.device,
-        threads=settings.threads,
-        compute_type=settings.compute_type,
-        seed=settings.seed,
-        fused=settings.fused,
-        decoder=settings.decoder,
-        languages=languages,
-    )
+    names = ("backend", "device", "threads", "compute_type", "fused", "decoder")
+    engine = load_engine(settings.model, **{name: getattr(settings, name) for name in names}, languages=languages)
 
     def new_decoder(batching: Batching) -> SentenceDecoder:
         return engine.sentence_decoder(batching, settings.beam)
@@ -154,13 +130,14 @@ def _languages(settings: EngineSettings) -> Languages | None:
 
     Raises `NmtError` for a model of several languages in another backend, which translates into no chosen one.
     """
+    languages = Languages(settings.src_lang, settings.tgt_lang)
     if not _is_of_hugging_face(settings.model):
-        if settings.languages.given:
+        if languages.given:
             what = f"languages are for models of Hugging Face, not for {settings.model}"
             raise NmtError(what, remedy="leave --src-lang and --tgt-lang out")
         return None
     if settings.backend == "torch":
-        return settings.languages
+        return languages
     if read_pretrained_architecture(model_path(settings.model)).multilingual:
         what = f"{settings.backend} serves no model of several languages: it begins a target with none of them"
         raise NmtError(what, remedy="give --backend torch")
@@ -217,7 +194,7 @@ class TextCodec:
         self.has_subwords = True
         """False if the model has random weights, and translations mean nothing."""
         if _is_of_hugging_face(settings.model):
-            source = target = tokenizer = open_tokenizer(folder, architecture, settings.languages)
+            source = target = tokenizer = open_tokenizer(folder, architecture, Languages(settings.src_lang, settings.tgt_lang))
             most -= tokenizer.after_start
         elif (folder / SOURCE_TOKENIZER).is_file():
             source, target = load_subwords(folder)
@@ -245,11 +222,6 @@ class TextCodec:
 def send(connection: Connection, *message: Any) -> None:
     """Send a message; the connection's own pickler takes twice as long."""
     connection.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
-
-
-def receive(connection: Connection) -> Any:
-    """Return the next message. Raises `EOFError` or `OSError` at the end of the connection."""
-    return pickle.loads(connection.recv_bytes())
 
 
 def serve_engine(settings: EngineSettings, connection: Connection) -> None:
@@ -291,6 +263,7 @@ def _place(settings: EngineSettings) -> None:
 @dataclass(slots=True)
 class _Sentence:
     line: SourceLine
+    arrival_s: float
     is_begin_wanted: bool
     begin_s: float = 0.0
     largest_batch: int = 0
@@ -328,7 +301,8 @@ class _Loop:
             idle = self._act() if self.decoder.busy else True
             if idle and time.monotonic() >= next_reference_s:
                 begin_s = time.monotonic()
-                self._run_reference(begin_s)
+                with suppress(OutOfMemory):
+                    send(self.connection, "reference", begin_s, self.model.run_reference())
                 end_s = time.monotonic()
                 next_reference_s = end_s + max(self.reference_every_s, REST * (end_s - begin_s))
 
@@ -350,7 +324,7 @@ class _Loop:
         decoder = self.decoder
         if kind == "decode":
             line, forced_len, arrival_s, is_begin_wanted = content
-            self.sentences[key] = _Sentence(line, is_begin_wanted)
+            self.sentences[key] = _Sentence(line, arrival_s, is_begin_wanted)
             most = None if forced_len is not None else line.most
             decoder.arrive(key, DecodeRequest(line.ids, forced_len=forced_len, max_len=most), arrival_s)
         elif kind == "withdraw":
@@ -396,12 +370,12 @@ class _Loop:
     def _finish(self, key: int, hypothesis: Hypothesis) -> None:
         sentence = self.sentences.pop(key, None)
         if sentence is not None:
-            decoder = self.decoder
+            decoder, begin_s = self.decoder, sentence.begin_s
             text, steps = self.codec.text(sentence.line, hypothesis), hypothesis.steps or len(hypothesis.tokens)
             end_s = time.monotonic()  # with the text: the next sentence waits for that too
+            queue_s, lengths = max(begin_s - sentence.arrival_s, 0.0), (len(sentence.line.ids), steps, sentence.largest_batch)
             left = decoder.active, decoder.batcher.waiting
-            execution = Execution(text, steps, sentence.begin_s, end_s, sentence.largest_batch, *left)
-            send(self.connection, "done", key, execution)
+            send(self.connection, "done", key, Result(text, queue_s, end_s - begin_s, left, lengths))
 
     def _drop_lost(self, error: SimnmtError) -> None:
         """Answer the sentences that an error has removed from the decoder."""
@@ -411,9 +385,3 @@ class _Loop:
         for key in [key for key in self.sentences if not holds(key)]:
             del self.sentences[key]
             send(self.connection, "failed", key, status, str(error))
-
-    def _run_reference(self, begin_s: float) -> None:
-        if self.model.run_reference is not None:
-            with suppress(OutOfMemory):
-                execution_s = self.model.run_reference()
-                send(self.connection, "reference", Reference(begin_s, execution_s, time.monotonic() - begin_s))

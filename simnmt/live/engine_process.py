@@ -22,7 +22,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from simnmt.base.errors import SimnmtError
-from simnmt.live.engine import ONE_MODEL, EngineSettings, Execution, Reference, TextCodec, receive, serve_engine
+from simnmt.live.engine import ONE_MODEL, EngineSettings, Result, TextCodec, serve_engine
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.profile.origin import EngineBlock
@@ -46,15 +46,18 @@ class EngineProcess:
     def __init__(self, settings: EngineSettings, context: SpawnContext | ForkServerContext | None = None) -> None:
         """`context`: starts the process; by default with an interpreter of its own."""
         self.settings, self._context = settings, context or multiprocessing.get_context("spawn")
-        self.on_reference: Callable[[Reference], None] = lambda reference: None
+        self.on_reference: Callable[[float, float], None] = lambda at_s, execution_s: None
+        """Called with the begin and the seconds of each reference execution."""
         self.on_error: Callable[[str], None] = lambda text: None
         """Called with a line when the process dies."""
         self.block: EngineBlock
-        """What executes. Set by `start`, as the next."""
+        """What executes. Set by `ready`, as the next."""
         self.codec: TextCodec
+        self.alive = False
+        """Whether the process can take sentences."""
         self.restarts = 0
-        self._jobs: dict[int, tuple[asyncio.Future[Execution], Callable[[float], None] | None]] = {}
-        """Of each sentence that is waited for its future execution, and what is called at its begin."""
+        self._jobs: dict[int, tuple[asyncio.Future[Result], Callable[[float], None] | None]] = {}
+        """By sentence that is waited for, its future result, and what is called at its begin."""
         self._number = 0
         self._connection: Connection | None = None
         self._outlet: socket.socket
@@ -72,31 +75,21 @@ class EngineProcess:
         return len(self._jobs)
 
     @property
-    def alive(self) -> bool:
-        """Whether the process can take sentences."""
-        return self._connection is not None and self._has_loaded
-
-    @property
-    def _has_loaded(self) -> bool:
-        ready = self._ready
-        return ready is not None and ready.done() and not ready.cancelled() and ready.exception() is None
-
-    @property
     def pid(self) -> int | None:
         """The number of the process; None without one."""
         return None if self._process is None else self._process.pid
 
-    async def start(self) -> EngineBlock:
-        """Start the process and wait for its model. Raises `NmtError` for a model or options that cannot be used."""
-        self.block = await self._start()
-        self.codec = TextCodec(self.settings, self.block)
-        return self.block
-
     async def ready(self) -> Mapping[str, str]:
-        """Return the hash of the engine; its process is started unless it has been, or is being. Raises `NmtError`."""
+        """Start the process and wait for its model, unless that has been done; return the hash of the engine.
+
+        Raises `NmtError` for a model or options that cannot be used.
+        """
         if self._restarting is not None:
             await asyncio.shield(self._restarting)
-        return {ONE_MODEL: (self.block if self.alive else await self.start()).hash}
+        if not self.alive:
+            self.block = await self._start()
+            self.codec = TextCodec(self.settings, self.block)
+        return {ONE_MODEL: self.block.hash}
 
     def describe(self) -> Mapping[str, Any]:
         """Return what clients may know of the engine."""
@@ -122,8 +115,8 @@ class EngineProcess:
 
     async def execute(
         self, line: SourceLine, forced_len: int | None = None, began: Callable[[float], None] | None = None, model: str = ""
-    ) -> tuple[Execution, float]:
-        """Decode a line; return its execution and when it was handed over. A caller that is cancelled withdraws the line.
+    ) -> Result:
+        """Decode a line. A caller that is cancelled withdraws the line.
 
         `began` is called with the moment at which the encoding began. Raises `ServiceError` while the process is not alive, and
         if the engine cannot decode the sentence.
@@ -132,13 +125,13 @@ class EngineProcess:
             raise ServiceError(503, "the engine is starting", retry_after_s=self.RESTART_S)
         if len(self._unsent) > self.MOST_UNSENT_BYTES:
             raise ServiceError(503, "the engine stands still", retry_after_s=self.RESTART_S)
-        key, submitted_s = self._number, time.monotonic()
+        key = self._number
         self._number += 1
-        done = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._jobs[key] = done, began
-        self._send("decode", key, line, forced_len, submitted_s, began is not None)
+        self._send("decode", key, line, forced_len, time.monotonic(), began is not None)
         try:
-            return await done, submitted_s
+            return await done
         except asyncio.CancelledError:
             if self._jobs.pop(key, None) is not None:
                 self._send("withdraw", key)  # it is not decoded unless it has begun, and its answer is dropped
@@ -225,7 +218,7 @@ class EngineProcess:
     def _receive(self, connection: Connection) -> None:
         """Take a message of the process, or its end."""
         try:
-            kind, *content = receive(connection)
+            kind, *content = pickle.loads(connection.recv_bytes())
         except (EOFError, OSError):
             self._lose()
             return
@@ -246,13 +239,14 @@ class EngineProcess:
             self.on_reference(*content)
         elif self._ready is not None and not self._ready.done():
             if kind == "ready":
+                self.alive = True
                 self._ready.set_result(*content)
             else:  # refused
                 self._ready.set_exception(NmtError(*content))
 
     def _lose(self) -> None:
         """Close the connection, fail the sentences under way, and start the process again unless it was closed."""
-        connection, self._connection = self._connection, None
+        (connection, self._connection), (was_alive, self.alive) = (self._connection, None), (self.alive, False)
         if connection is None:
             return
         loop = asyncio.get_running_loop()
@@ -268,7 +262,7 @@ class EngineProcess:
             if not done.done():
                 done.set_exception(ServiceError(503, "the engine's process ended", retry_after_s=self.RESTART_S))
                 done.exception()  # a sentence that nobody awaits any more is no error
-        if self._has_loaded and not self._closing and self._restarting is None:
+        if was_alive and not self._closing and self._restarting is None:
             self._restarting = loop.create_task(self._restart())
 
     async def _restart(self) -> None:

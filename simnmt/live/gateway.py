@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -16,10 +16,12 @@ from simnmt.base import VERSION
 from simnmt.base.configuration import end_tokens
 from simnmt.base.errors import InputError
 from simnmt.experiment.cases import Unit
+from simnmt.experiment.routes import routes_of
 from simnmt.experiment.targets import Target
 from simnmt.live.decider import Decision, LiveDecider, deployable_policy
-from simnmt.live.deployment import check_engine, expected_hash, routes_of
-from simnmt.live.server import Engine, FrontSettings, LiveService, Result, Trip, served_hash
+from simnmt.live.deployment import check_engine, expected_hash
+from simnmt.live.engine import Result
+from simnmt.live.server import Engine, FrontSettings, LiveService, Trip, served_hash
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.policies.custom import PolicyError
 from simnmt.policies.health import TRY_S, ServerHealth
@@ -37,7 +39,6 @@ class GatewaySettings:
     """Settings of a live gateway."""
 
     unit: Unit
-    """The scenario's workload with its devices and what policies know."""
     policy: str
     servers: Mapping[str, str]
     """URL of each device but the first, by its name in the scenario."""
@@ -72,8 +73,8 @@ class _Server:
 
         Raises `InputError` for another model or other languages, `ServiceError` if the server does not answer.
         """
-        facts, _ = await self.client.health(TRY_S)
-        _, rtt_s = await self.client.health(TRY_S)  # over the open connection
+        facts, _ = await self.client.health()
+        _, rtt_s = await self.client.health()  # over the open connection
         if facts.get("needs_token") and not self.client.has_token:
             raise InputError(f"{self.client.url} asks for a token", remedy="give --server-token-file")
         self.hash = served_hash(facts, settings.front.source, settings.front.target)
@@ -112,15 +113,7 @@ class _Drift:
 class LiveGateway(LiveService):
     """A gateway before servers."""
 
-    def __init__(
-        self,
-        settings: GatewaySettings,
-        engine: Engine,
-        *,
-        log: TextIO | None = None,
-        on_error: Callable[[str], None] = print,
-        keeps_engine: bool = False,
-    ) -> None:
+    def __init__(self, settings: GatewaySettings, engine: Engine, **others: Any) -> None:
         """`engine`: what executes on the first device. For the others see `LiveService`.
 
         Raises `InputError` for a policy that cannot be deployed, and for servers that are not the scenario's other devices.
@@ -131,7 +124,7 @@ class LiveGateway(LiveService):
         if set(settings.servers) != set(self.devices[1:]):
             remedy = " ".join(f"--server {device}=URL" for device in self.devices[1:]) or "give no --server"
             raise InputError(f"the scenario's other devices are {', '.join(self.devices[1:]) or 'none'}", remedy=remedy)
-        super().__init__(self.devices[0], engine, settings.front, settings.access, settings.limits, log, on_error, keeps_engine)
+        super().__init__(self.devices[0], engine, settings.front, settings.access, settings.limits, **others)
         self._settings, self._batches = settings, targets[0].decoding is not None
         self._drift = _Drift(targets, self.metrics)
         what, labels = "Requests by device and outcome.", ["device", "outcome"]
@@ -142,7 +135,6 @@ class LiveGateway(LiveService):
         """Transports to the servers, if delays are slept here."""
         self._stack = AsyncExitStack()
         self._tasks: set[asyncio.Task[None]] = set()
-        self.fallbacks = 0
         self.decider: LiveDecider
         self.begin_s = 0.0
 
@@ -156,18 +148,13 @@ class LiveGateway(LiveService):
         [running] = (await self.engine.ready()).values()
         place = str(self.engine.describe().get("local_server", "this gateway"))
         check_engine(place, running, settings.expected_hash(targets[0]))
-        if settings.delays:
-            hops = routes_of(unit).hops
-            self.transports = [DelayedTransport(hops[: number + 1]) for number in range(len(hops))]
         initial_s: dict[int, float] = {}
         for number, target in enumerate(targets[1:], start=1):
-            client = TranslationClient(
-                settings.servers[target.device],
-                token=settings.token,
-                timeout_s=settings.offload_s,
-                ca_file=settings.ca_file,
-                transport=self.transports[number - 1] if self.transports else None,
-            )
+            options: dict[str, Any] = {"token": settings.token, "timeout_s": settings.offload_s, "ca_file": settings.ca_file}
+            if settings.delays:
+                options["transport"] = DelayedTransport(routes_of(unit).hops[:number])
+                self.transports.append(options["transport"])
+            client = TranslationClient(settings.servers[target.device], **options)
             await self._stack.enter_async_context(client)
             server = _Server(number, target, client)
             try:
@@ -193,12 +180,13 @@ class LiveGateway(LiveService):
 
     @property
     def is_ready(self) -> bool:
-        """See `Front`."""
+        """See `LiveService`."""
         return len(self._unreachable()) < len(self.devices)
 
     def health(self) -> Mapping[str, Any]:
-        """See `Front`."""
-        servers = {server.target.device: server.why or "ok" for server in self._servers}
+        """See `LiveService`."""
+        left_out = self._server_health.left_out
+        servers = {one.target.device: one.why or "slow" if one.number in left_out else "ok" for one in self._servers}
         facts = {"service": "gateway", "simnmt": VERSION, "policy": self._settings.policy, "servers": servers}
         if self.transports:
             facts["delays"] = self._settings.unit.network
@@ -207,20 +195,25 @@ class LiveGateway(LiveService):
     async def execute(self, trip: Trip, line: SourceLine) -> Result:
         """Decide, translate at the chosen target, and elsewhere if that fails: here, or at a server without an own engine."""
         decision = self._decide(trip, self._unreachable())
+        target = decision.target
         try:
-            return self._described(await self._translate_at(trip, line, decision.target), trip, decision, decision.target)
+            result = await self._translate_at(trip, line, target)
         except ServiceError as error:
             self._give_up(trip)
-            if decision.target:
-                self._note_failure(trip, self._servers[decision.target - 1], error)
+            if target:
+                self._note_failure(trip, self._servers[target - 1], error)
                 unreachable = [server.number for server in self._servers]
             elif self.engine.alive or len(unreachable := self._unreachable()) == len(self.devices):
                 raise
-        trip.fell_back = True
-        self.fallbacks += 1
-        # Decided again without the targets that failed, so that the views count the work where it is done.
-        target = self._decide(trip, unreachable).target
-        return self._described(await self._translate_at(trip, line, target), trip, decision, target)
+            trip.fell_back = True
+            # Decided again without the targets that failed, so that the views count the work where it is done.
+            target = self._decide(trip, unreachable).target
+            result = await self._translate_at(trip, line, target)
+        predicted = "" if decision.tgt_len_predicted is None else f"{decision.tgt_len_predicted:.6g}"
+        age_s = (trip.decided_s or 0.0) - self.begin_s - decision.measured_at_s
+        account = f"target={target};estimate_s={decision.estimate_s:.9f};age_s={age_s:.6f}"
+        result.decision = f"{account};tgt_len={predicted};fallback={int(trip.fell_back)}"
+        return result
 
     def _unreachable(self) -> list[int]:
         servers = self._server_health.left_out
@@ -240,14 +233,13 @@ class LiveGateway(LiveService):
 
     def _decide(self, trip: Trip, unreachable: Sequence[int]) -> Decision:
         """Return the decision on a request, and note it. Raises `ServiceError` if the policy, which users may write, fails."""
-        number, src_len, at_s = trip.task.number, trip.src_len or 0, time.monotonic()
+        number, src_len, at_s = trip.number, trip.src_len or 0, time.monotonic()
         now_s = at_s - self.begin_s
         try:
-            decision = self.decider.decide(number, src_len, now_s, unreachable)
+            trip.sent = decision = self.decider.decide(number, src_len, now_s, unreachable)
         except PolicyError as error:
             self._on_error(str(error))
             raise ServiceError(500, "the gateway's policy failed") from error
-        trip.sent = decision
         if trip.target is None:
             trip.target, trip.decided_s = decision.target, at_s
         self.write(DecisionRecord(number, now_s, src_len, tuple(unreachable), decision.delay_s, decision.target))
@@ -258,48 +250,39 @@ class LiveGateway(LiveService):
         if decision is not None:
             trip.transfer_s, now_s = transfer_s, time.monotonic() - self.begin_s
             self.decider.heard(decision, now_s, transfer_s=transfer_s, wait_s=wait_s, report=report)
-            self.write(HeardRecord(trip.task.number, now_s, transfer_s, wait_s, report))
+            self.write(HeardRecord(trip.number, now_s, transfer_s, wait_s, report))
 
     def _give_up(self, trip: Trip) -> None:
         """Let the decider forget a request that its target did not answer."""
         decision, trip.sent = trip.sent, None
         if decision is not None:
             self.decider.lost(decision)
-            self.write(LostRecord(trip.task.number, time.monotonic() - self.begin_s))
+            self.write(LostRecord(trip.number, time.monotonic() - self.begin_s))
 
     async def _local(self, trip: Trip, line: SourceLine) -> Result:
-        trip.device, forced_len, submitted_s = self.name, trip.task.forced_len, time.monotonic()
-        if self._batches or not self.decider.views_itself:  # what a batch is like shows when a sentence ends
-            result = Result.of(line, *await self.engine.execute(line, forced_len, model=trip.task.model))
-            self._hear(trip, 0.0, result.queue_s, result.report)
-            return result
+        trip.device, submitted_s = self.name, time.monotonic()
 
         def begin(begin_s: float) -> None:
             self._hear(trip, 0.0, max(begin_s - submitted_s, 0.0), ())
 
-        return Result.of(line, *await self.engine.execute(line, forced_len, begin, trip.task.model))
+        # What a batch is like shows when a sentence ends.
+        began = begin if self.decider.views_itself and not self._batches else None
+        result = await self.engine.execute(line, trip.forced_len, began, trip.model)
+        if began is None:
+            self._hear(trip, 0.0, result.queue_s, result.report)
+        return result
 
     async def _offloaded(self, trip: Trip, line: SourceLine, server: _Server) -> Result:
-        front, task, offload_s = self._settings.front, trip.task, self._settings.offload_s
-        timeout_s = min(offload_s, max((task.deadline_s - time.monotonic()) / 2, 1e-3))
+        front, offload_s = self._settings.front, self._settings.offload_s
+        timeout_s = min(offload_s, max((trip.deadline_s - time.monotonic()) / 2, 1e-3))
         trip.hurried = timeout_s < HURRIED * min(offload_s, front.deadline_s / 2)
-        forced = None if task.forced_len is None else (task.forced_len,)
-        request = TranslateRequest((line.text,), False, front.source, front.target, "", forced, timeout_s, str(task.number))
+        forced = None if trip.forced_len is None else (trip.forced_len,)
+        request = TranslateRequest((line.text,), False, front.source, front.target, "", forced, timeout_s, str(trip.number))
         exchange = await server.client.translate(request, timeout_s)
         answer, trip.device = exchange.answer, server.target.device
         queue_s, execution_s = (0.0, 0.0) if answer.times is None else (answer.times.queue_s, answer.times.execution_s)
         self._hear(trip, exchange.transfer_s, queue_s, answer.report)
         return Result(answer.texts[0], queue_s, execution_s, answer.report, answer.lengths)
-
-    def _described(self, result: Result, trip: Trip, decision: Decision, target: int) -> Result:
-        """Add the account of the decision, for the client's log."""
-        predicted = "" if decision.tgt_len_predicted is None else f"{decision.tgt_len_predicted:.6g}"
-        age_s = (trip.decided_s or 0.0) - self.begin_s - decision.measured_at_s
-        account = (
-            f"target={target};estimate_s={decision.estimate_s:.9f};age_s={age_s:.6f};"
-            f"tgt_len={predicted};fallback={int(trip.fell_back)}"
-        )
-        return Result(result.text, result.queue_s, result.execution_s, result.report, result.lengths, account)
 
     def _note_failure(self, trip: Trip, server: _Server, error: ServiceError) -> None:
         """Take a server out of use until it answers again, if `ServerHealth` says so."""
@@ -319,8 +302,8 @@ class LiveGateway(LiveService):
         while number in health.left_out:
             await asyncio.sleep(health.next_try_s(number) - (time.monotonic() - self.begin_s))
             try:
-                rtt_s = await server.shake_hands(self._settings)
-            except (ServiceError, InputError) as error:
+                rtt_s = await asyncio.wait_for(server.shake_hands(self._settings), TRY_S)
+            except (ServiceError, InputError, asyncio.TimeoutError) as error:
                 server.why = str(error)
                 health.try_failed(number, time.monotonic() - self.begin_s)
                 continue
@@ -328,5 +311,4 @@ class LiveGateway(LiveService):
             self.decider.shook_hands(number, rtt_s, now_s)
             self.write(HandshakeRecord(number, now_s, rtt_s))
             health.answered(number, now_s)
-            server.why = ""
             self._on_error(f"{server.target.device}: answers again")

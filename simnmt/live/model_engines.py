@@ -23,7 +23,7 @@ from simnmt.base.errors import InputError
 from simnmt.batching import Batching, Encode
 from simnmt.batching.batcher import ModelBatcher
 from simnmt.batching.model_memory import ModelCopy, ModelMemory
-from simnmt.live.engine import EngineSettings, Execution, Reference, TextCodec
+from simnmt.live.engine import EngineSettings, Result, TextCodec
 from simnmt.live.engine_process import EngineProcess
 from simnmt.nmt.engine import BACKENDS
 from simnmt.nmt.source_lines import SourceLine
@@ -122,7 +122,7 @@ class ModelEngines:
         """
         self.models, self._memory_bytes, self.expected_hashes = models, memory_bytes, expected_hashes or {}
         self._context = multiprocessing.get_context("forkserver")
-        self.on_reference: Callable[[Reference], None] = lambda reference: None
+        self.on_reference: Callable[[float, float], None] = lambda at_s, execution_s: None
         self.on_error: Callable[[str], None] = lambda text: None
         self.on_load: Callable[[str], None] = lambda model: None
         """Called with the name of a model when its load begins."""
@@ -155,13 +155,20 @@ class ModelEngines:
         self._context.set_forkserver_preload([*modules])
         for model in self.models:
             self._processes[ModelCopy(model)] = process = self._new_process(model)
-            await process.start()
+            await process.ready()
             self.hashes[model], self._codecs[model] = process.block.hash, process.codec
             self._size_bytes.setdefault(model, private_bytes(process))
             if self._memory_bytes is not None:
                 await process.close()
                 self._processes.clear()
-        self._memory = self._new_memory()
+        sizes, memory_bytes = self._size_bytes, self._memory_bytes
+        largest = max(sizes, key=sizes.__getitem__)
+        if memory_bytes is not None and sizes[largest] > memory_bytes:
+            what = f"{memory_bytes / 1e9:g} GB of memory, where {largest} takes {sizes[largest] / 1e9:.3g} GB"
+            raise InputError(what, remedy="give a larger --memory-gb, or leave it out so that all models stay loaded")
+        self._memory = (
+            ModelMemory(sizes, sum(sizes.values()), "never") if memory_bytes is None else ModelMemory(sizes, memory_bytes)
+        )
         for first in list(self._processes):  # all models, which stay
             copy, _ = self._memory.enter(first.model)
             self._memory.ended(copy)
@@ -173,18 +180,8 @@ class ModelEngines:
         batching = replace(settings.batching, longest_wait_s=0.0)  # sentences wait for company in `Turns`
         process = EngineProcess(replace(settings, batching=batching), self._context)
         process.on_error = lambda text: self.on_error(f"{model}: {text}")
-        process.on_reference = lambda reference: self.on_reference(reference)
+        process.on_reference = lambda at_s, execution_s: self.on_reference(at_s, execution_s)
         return process
-
-    def _new_memory(self) -> ModelMemory:
-        """Return the memory. Raises `InputError` if it is too small for a model."""
-        if self._memory_bytes is None:
-            return ModelMemory(self._size_bytes, sum(self._size_bytes.values()), "never")
-        model, size_bytes = max(self._size_bytes.items(), key=lambda item: item[1])
-        if size_bytes > self._memory_bytes:
-            what = f"{self._memory_bytes / 1e9:g} GB of memory, where {model} takes {size_bytes / 1e9:.3g} GB"
-            raise InputError(what, remedy="give a larger --memory-gb, or leave it out so that all models stay loaded")
-        return ModelMemory(self._size_bytes, self._memory_bytes)
 
     def line(self, text: str, model: str) -> SourceLine:
         """Return a text as a source line of a model; see `EngineProcess.line`."""
@@ -192,11 +189,8 @@ class ModelEngines:
 
     async def execute(
         self, line: SourceLine, forced_len: int | None = None, began: Callable[[float], None] | None = None, model: str = ""
-    ) -> tuple[Execution, float]:
-        """Decode a line; return its execution, and when it entered.
-
-        Raises `ServiceError` as `EngineProcess.execute` does, and when the engines are closed.
-        """
+    ) -> Result:
+        """Decode a line; see `EngineProcess.execute`. Raises `ServiceError` also when the engines are closed."""
         if self._closing:
             raise ServiceError(503, "the service ends")
         entered_s, (copy, is_hit) = time.monotonic(), self._memory.enter(model)
@@ -208,9 +202,12 @@ class ModelEngines:
             if not copy.is_loaded:
                 await asyncio.shield(self._loaded[copy])
             async with self._turns.turn(model, len(line.ids)):
-                execution, _ = await self._processes[copy].execute(line, forced_len, began)
-            left_waiting = execution.left_waiting + len(self._turns)
-            return replace(execution, left_waiting=left_waiting, asked_for_load=not is_hit), entered_s
+                waited_s = time.monotonic() - entered_s
+                result = await self._processes[copy].execute(line, forced_len, began)
+            left_active, left_waiting = result.report
+            result.queue_s, result.report = waited_s + result.queue_s, (left_active, left_waiting + len(self._turns))
+            result.model_load = not is_hit
+            return result
         finally:
             self.waiting -= 1
             self._memory.ended(copy)
@@ -228,7 +225,7 @@ class ModelEngines:
             for evicted in copy.evicts:
                 await self._processes[evicted].close()
                 del self._processes[evicted]
-            await process.start()
+            await process.ready()
         except Exception as error:  # whatever fails here, the loads of other models go on
             self.on_error(f"{copy.model} could not be loaded: {error}")
             process.start_later()

@@ -1,4 +1,4 @@
-"""Replay a scenario's workload against a live gateway or server, and make a result of what was measured.
+"""Replay a scenario's workload against a live gateway, and make a result of what was measured.
 
 Requests come by the workload's own arrivals. In an open loop, latency counts from the scheduled arrival, so that a service that
 stalls also delays the requests that should have been sent meanwhile. Only the device that executed a request has known times;
@@ -39,13 +39,13 @@ from simnmt.results.places import ALL, Place
 from simnmt.results.requests import FALLBACK, RequestLog, Requests, Trail, Truth, were_answered
 from simnmt.results.run import LiveMeasurement, Run
 from simnmt.results.stability import with_stability
-from simnmt.results.summary import Device, Numbers, measure, replicated, rows, with_deadlines_of_all, with_regret
+from simnmt.results.summary import Device, Numbers, measure, replicated, rows, with_deadlines_of_all
 from simnmt.service.client import DelayedTransport, TranslationClient
 from simnmt.service.load import SOON_S, Load, LoadLog, run_precisely, send_load
 from simnmt.service.messages import FORCED_LENGTH, ServiceError, TranslateRequest
 
 LIVE = "live"
-"""Name of the policy in the result if the scenario does not have the service's."""
+"""Name of the policy in the result if the scenario does not have the gateway's."""
 MOST_UNANSWERED = 0.01
 """Share of unanswered requests above which latencies of the others are doubtful."""
 WARM_UP = 3
@@ -66,8 +66,6 @@ class ReplaySettings:
     texts: Sequence[str] | None = None
     """Texts that are sent in turn; None: texts of random words, with the workload's lengths on both sides."""
     workload: str | None = None
-    device: str | None = None
-    """The device that the service is, if it is a server; None: found by the hash of its engine."""
     timeout_s: float = 60.0
     connections: int = 500
     """Most requests under way; further ones wait at the load generator, and their latency counts on."""
@@ -93,19 +91,6 @@ def read_texts(path: Path) -> list[str]:
     if not lines:
         raise InputError("holds no text", path=path, remedy="write one text a line")
     return lines
-
-
-@dataclass(frozen=True, slots=True)
-class _Served:
-    """What the service says of itself, in terms of the scenario."""
-
-    service: str
-    policy: str
-    target: int | None
-    """The only device that executes requests; None if a gateway decides."""
-    remarks: tuple[str, ...]
-    delays: bool
-    """Whether a gateway sleeps the delays of the scenario's network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +128,7 @@ def replay_plan(
         what = "a scenario with sites is not replayed: its requests are those of all sites together"
         raise InputError(what, remedy="write the site as a scenario without sites, with its part of the rate")
     unit, scenario = live_unit(plan, settings.workload), plan.scenario
-    served = _served(run_precisely(_health(settings)), unit, settings)
+    policy, remarks = _served(run_precisely(_health(settings)), unit, settings)
     total, ended = scenario.requests * scenario.replications, 0
 
     def count() -> None:
@@ -160,11 +145,11 @@ def replay_plan(
             texts = [settings.texts[number % len(settings.texts)] for number in range(len(requests.texts))]
             requests = replace(requests, texts=texts)
         turn = f", replication {replication + 1} of {scenario.replications}" if scenario.replications > 1 else ""
-        announce(f"sending {scenario.requests:,} requests to {settings.url} ({served.policy}){turn}")
+        announce(f"sending {scenario.requests:,} requests to {settings.url} ({policy}){turn}")
         log = run_precisely(send(requests, [settings], ended=count))
-        truth, trail = _measured_columns(unit_of, requests, log, served.target, texts=settings.texts is not None)
-        replays.append(_Replay(unit_of, requests, log, _result(unit_of, served, log, truth, trail)))
-    return _run_result(plan, settings, served, replays, begun)
+        truth, trail = _measured_columns(unit_of, requests, log, texts=settings.texts is not None)
+        replays.append(_Replay(unit_of, requests, log, _result(unit_of, policy, log, truth, trail)))
+    return _run_result(plan, settings, replays, begun, remarks)
 
 
 async def _health(settings: ReplaySettings) -> dict[str, Any]:
@@ -181,50 +166,32 @@ async def _health(settings: ReplaySettings) -> dict[str, Any]:
     return dict(facts)
 
 
-def _served(facts: Mapping[str, Any], unit: Unit, settings: ReplaySettings) -> _Served:
-    """Return what serves. Raises `InputError` for a service that is not of this scenario."""
-    url, targets = settings.url, unit.case.targets
-    devices = [target.device for target in targets]
+def _served(facts: Mapping[str, Any], unit: Unit, settings: ReplaySettings) -> tuple[str, list[str]]:
+    """Return the policy by which a gateway decides, and remarks on it. Raises `InputError` for another scenario's gateway."""
+    url, (first, *others) = settings.url, unit.case.targets
     if facts.get("needs_token") and not settings.token:
         raise InputError(f"{url} asks for a token", remedy="give --token-file")
-    service, running = facts.get("service"), served_hash(facts, settings.source, settings.target) or None
-    if service == "gateway":
-        servers = facts.get("servers")
-        behind = [str(name) for name in servers] if isinstance(servers, dict) else []
-        if sorted(behind) != sorted(devices[1:]):
-            what = f"{url} is before {format_list(behind) or 'no server'}, the scenario's devices are {format_list(devices)}"
-            raise InputError(what, remedy="name the scenario that the gateway was started with")
-        if settings.device is not None:
-            raise InputError(f"{url} is a gateway, which states the device of each request", remedy="omit --device")
-        policy, number = str(facts.get("policy")), None
-        remark = ""
-        if policy not in unit.scenario.policies:
-            remark = f"The scenario has no policy {policy}, by which the gateway decides: its results stand under {LIVE}."
-            policy = LIVE
-    elif service == "server":
-        if settings.device is not None and settings.device not in devices:
-            raise InputError(f"no device {settings.device}", remedy=f"one of {', '.join(devices)}")
-        alike = [number for number, target in enumerate(targets) if running is not None and expected_hash(target) == running]
-        known = [devices.index(settings.device)] if settings.device else [0] if len(devices) == 1 else alike
-        if len(known) != 1:
-            remedy = f"give --device, one of {', '.join(devices)}"
-            raise InputError(f"{url} is a server, of which device is not clear", remedy=remedy)
-        policy, number = LIVE, known[0]
-        remark = f"No policy decided: every request went to the server of {devices[number]}."
-    else:
-        raise InputError(f"{url} is no gateway or server of simnmt", remedy=FOREIGN_REMEDY)
-    remarks = (remark, _other_engine(targets[number or 0], running))
-    return _Served(service, policy, number, tuple(filter(None, remarks)), bool(facts.get("delays")))
-
-
-def _other_engine(target: Any, running: object) -> str:
-    """Return a remark on a service that may run another engine than the profile's; empty if it runs the same."""
-    expected = expected_hash(target)
+    if facts.get("service") != "gateway":
+        raise InputError(f"{url} is no gateway of simnmt", remedy=FOREIGN_REMEDY)
+    servers, devices = facts.get("servers"), [target.device for target in others]
+    behind = [str(name) for name in servers] if isinstance(servers, dict) else []
+    if sorted(behind) != sorted(devices):
+        what = (
+            f"{url} is before {format_list(behind) or 'no server'}, the scenario's is before {format_list(devices) or 'none'}"
+        )
+        raise InputError(what, remedy="name the scenario that the gateway was started with")
+    policy, remarks = str(facts.get("policy")), list[str]()
+    if policy not in unit.scenario.policies:
+        remarks.append(f"The scenario has no policy {policy}, by which the gateway decides: its results stand under {LIVE}.")
+        policy = LIVE
+    expected, running = expected_hash(first), served_hash(facts, settings.source, settings.target) or None
     if expected is None:
-        return f"The profile of {target.device} names no engine: that the service runs this scenario's is not known."
-    if expected != running:
-        return f"The service runs engine {running}, the profile of {target.device} is of engine {expected}."
-    return ""
+        remarks.append(f"The profile of {first.device} names no engine: that the gateway runs this scenario's is not known.")
+    elif expected != running:
+        remarks.append(f"The gateway runs engine {running}, the profile of {first.device} is of engine {expected}.")
+    real = f"The network is the real one, whatever the scenario's network {unit.network} says."
+    slept = f"Delays of the scenario's network {unit.network} were slept by the gateway."
+    return policy, [*remarks, slept if facts.get("delays") else real]
 
 
 async def send(
@@ -271,26 +238,18 @@ async def send(
 
 def _live_devices(unit: Unit) -> list[Device]:
     """Return the devices of a unit as a live replay sees them: a batch is as many workers, and a streamed model is not seen."""
-    return [
-        Device(
-            name,
-            unit.scenario.count_of(name, unit.case.name),
-            part.workers if part.batching is None else part.batching.size,
-        )
-        for name, part in unit.scenario.devices.items()
-    ]
+    devices = unit.scenario.devices.items()
+    workers = {name: part.workers if part.batching is None else part.batching.size for name, part in devices}
+    return [Device(name, unit.scenario.count_of(name, unit.case.name), count) for name, count in workers.items()]
 
 
-def _measured_columns(
-    unit: Unit, requests: ReplayedRequests, log: LoadLog, target: int | None, *, texts: bool
-) -> tuple[Truth, Trail]:
+def _measured_columns(unit: Unit, requests: ReplayedRequests, log: LoadLog, *, texts: bool) -> tuple[Truth, Trail]:
     """Return the measurements of a replay as the columns of a run; NaN where nothing was measured.
 
-    `target`: the device that executed all requests, None if the gateway stated it; `texts`: whether own texts were sent, so
-    that lengths are those that the service counted.
+    `texts`: whether lengths are those that the gateway counted.
     """
     devices, count = len(unit.case.targets), len(log.due_s)
-    stated = np.maximum(log.target, 0) if target is None else np.full(count, target)
+    stated = np.maximum(log.target, 0)
     outcome = np.where(log.fell_back, FALLBACK, 0).astype(np.int8)
     for status in np.unique(log.status[~log.answered]).tolist():
         outcome[log.status == status] = LIVE_OUTCOMES.index(outcome_of(ServiceError(status, "")))
@@ -325,10 +284,10 @@ def _measured_columns(
         "estimate_age_s": log.age_s,
         "outcome": outcome,
     }
-    return truth, Trail(columns, tgt_len_by_src_len=predicted)
+    return truth, Trail(columns, tgt_len_by_src_len=predicted[None])
 
 
-def _result(unit: Unit, served: _Served, log: LoadLog, truth: Truth, trail: Trail) -> UnitResult:
+def _result(unit: Unit, policy: str, log: LoadLog, truth: Truth, trail: Trail) -> UnitResult:
     """Return a replication's measurements as the result of a unit. Raises `InputError` if no request was answered."""
     answered = RequestLog.of(truth, trail).answered
     if not len(answered["request_id"]):
@@ -349,23 +308,24 @@ def _result(unit: Unit, served: _Served, log: LoadLog, truth: Truth, trail: Trai
         "rtt_pace_s": None,
     }
     return UnitResult(
-        numbers={Place(ALL, unit.case.name, unit.network, served.policy): numbers},
+        numbers={Place(ALL, unit.case.name, unit.network, policy): numbers},
         offloading={},
-        learnt=learn(unit),
-        learnts={},
+        learnts={(ALL, unit.case.name): learn(unit)},
         gap_totals_s={},
         engines={},
         truth=truth,
-        trails={served.policy: trail},
+        trails={policy: trail},
         live=True,
     )
 
 
-def _run_result(plan: RunPlan, settings: ReplaySettings, served: _Served, replays: Sequence[_Replay], begun: datetime) -> Run:
+def _run_result(
+    plan: RunPlan, settings: ReplaySettings, replays: Sequence[_Replay], begun: datetime, remarks: Sequence[str]
+) -> Run:
     scenario, first = plan.scenario, replays[0]
     case, devices = first.unit.case, _live_devices(first.unit)
-    place = Place(ALL, case.name, first.unit.network, served.policy)
-    numbers = with_regret({place: [one.result.numbers[place] for one in replays]}, None)
+    (place,) = first.result.numbers
+    numbers = {place: [one.result.numbers[place] for one in replays]}
     table = rows(numbers, scenario.requests, metrics=scenario.measured_metrics)
     judged = [device for device in devices if device.servers == 1]
     table = with_stability(table, numbers, {(ALL, case.name): judged} if case.arrivals.discipline == "open" else {})
@@ -375,7 +335,6 @@ def _run_result(plan: RunPlan, settings: ReplaySettings, served: _Served, replay
     p50_ms, p99_ms = np.quantile(lateness_ms, (0.5, 0.99)).tolist()
     live = LiveMeasurement(
         url=settings.url,
-        service=served.service,
         begun=begun.isoformat(timespec="seconds"),
         ended=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         outcomes={name: int((outcomes == number).sum()) for number, name in enumerate(LIVE_OUTCOMES)},
@@ -392,7 +351,7 @@ def _run_result(plan: RunPlan, settings: ReplaySettings, served: _Served, replay
         comparisons=[],
         fits=list(fits(case, first.result.learnt)),
         cells=[cell],
-        notes=[*_notes(first.unit, live, settings, served, replays), *(f"{warning}." for warning in warnings)],
+        notes=[*_notes(live, settings, replays, remarks), *(f"{warning}." for warning in warnings)],
         warnings=warnings,
         replicated=replicated(numbers, scenario.measured_metrics),
         scenario=scenario.model_dump(mode="json"),
@@ -412,12 +371,11 @@ def _series(replay: _Replay) -> RttSeries:
     """Return the measured transfer times to the last device over the time of the replay; the scenario's series without any."""
     truth, (*_, last) = replay.result.truth, replay.unit.case.targets
     assert truth is not None
-    transfer_s, time_s = truth.transfer_s[-1][:], replay.log.due_s - replay.log.begin_s
-    known = np.flatnonzero(transfer_s > 0.0)
-    time_s, kept = np.unique(time_s[known], return_index=True)
+    known = truth.transfer_s[-1][:] > 0.0
+    time_s, kept = np.unique((replay.log.due_s - replay.log.begin_s)[known], return_index=True)
     if len(replay.unit.case.targets) == 1 or not len(kept):
         return replay.unit.links.link.rtt
-    transfer_s = transfer_s[known][kept]
+    transfer_s = truth.transfer_s[-1][known][kept]
     if time_s[0] > 0.0:
         time_s, transfer_s = np.append(0.0, time_s), np.append(transfer_s[0], transfer_s)
     source = f"latency less queue and execution of the requests that {last.device} executed"
@@ -425,25 +383,20 @@ def _series(replay: _Replay) -> RttSeries:
 
 
 def _notes(
-    unit: Unit, live: LiveMeasurement, settings: ReplaySettings, served: _Served, replays: Sequence[_Replay]
+    live: LiveMeasurement, settings: ReplaySettings, replays: Sequence[_Replay], remarks: Sequence[str]
 ) -> Iterator[str]:
     """Yield what a reader needs to judge the numbers of a replay."""
+    unit = replays[0].unit
     if unit.scenario.description:
         yield unit.scenario.description
     sent, lateness = sum(live.outcomes.values()), live.lateness_ms
-    yield f"Measured live: {sent:,} requests to the {live.service} at {live.url}, from {live.begun} to {live.ended}."
-    yield from served.remarks
-    yield (
-        f"The load generator sent requests {lateness['p50']:.3f} ms late (p50; p99 {lateness['p99']:.3f}, max "
-        f"{lateness['max']:.3f}), which is part of the latencies; up to {live.under_way:,} were under way."
-    )
+    yield f"Measured live: {sent:,} requests to the gateway at {live.url}, from {live.begun} to {live.ended}."
+    yield from remarks
+    late = f"{lateness['p50']:.3f} ms late (p50; p99 {lateness['p99']:.3f}, max {lateness['max']:.3f})"
+    yield f"The load generator sent requests {late}, which is part of the latencies; up to {live.under_way:,} were under way."
     if others := [f"{count:,} {name}" for name, count in live.outcomes.items() if count and name != "done"]:
         fault = next((f"; the first fault: {one.log.fault}" for one in replays if one.log.fault), "")
         yield f"Outcomes beside done: {format_list(others)}{fault}."
-    if served.delays:
-        yield f"Delays of the scenario's network {unit.network} were slept by the gateway."
-    else:
-        yield f"The network is the real one, whatever the scenario's network {unit.network} says."
     random_words = "texts of random words, with the workload's lengths on both sides"
     texts = random_words if settings.texts is None else f"{len(settings.texts):,} own texts"
     yield f"{unit.case.name}: {texts}; {unit.case.arrivals.account}."

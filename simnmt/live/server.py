@@ -1,7 +1,4 @@
-"""The live servers of one and of several models behind LibreTranslate's API; and all that a gateway has in common.
-
-`Front` speaks the API; `LiveService` joins it with an engine, metrics and a log.
-"""
+"""The live servers of one and of several models behind LibreTranslate's API; and all that a gateway has in common."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import asyncio
 import collections
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any, TextIO
@@ -20,7 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from simnmt.base import VERSION
 from simnmt.live.decider import Decision
 from simnmt.live.deployment import check_engine
-from simnmt.live.engine import ONE_MODEL, Execution, Reference
+from simnmt.live.engine import ONE_MODEL, Result
 from simnmt.live.engine_process import EngineProcess
 from simnmt.live.model_engines import ModelEngines
 from simnmt.live.service_engine import ServiceEngine
@@ -46,11 +43,11 @@ class FrontSettings:
     """Time within which a request must be answered, unless it states a shorter one; then status 504."""
     forced_lengths: bool = False
     """Whether requests may state the number of target tokens, for validation."""
-    more_pairs: tuple[tuple[str, str], ...] = ()
+    more_pairs: Sequence[tuple[str, ...]] = ()
     """Further source and target languages."""
 
     @property
-    def pairs(self) -> tuple[tuple[str, str], ...]:
+    def pairs(self) -> tuple[tuple[str, ...], ...]:
         """The source and target languages of all that is translated."""
         return (self.source, self.target), *self.more_pairs
 
@@ -59,17 +56,12 @@ def served_hash(health: Mapping[str, Any], source: str, target: str) -> str:
     """Return the hash of the engine that translates two languages, as a service's `/health` states it; empty if it does not."""
     hashes = health.get("engine_hashes")
     by_pair = hashes if isinstance(hashes, Mapping) else {}
-    return str(by_pair.get(pair_name(source, target)) or health.get("engine_hash", ""))
+    return str(by_pair.get(f"{source}-{target}") or health.get("engine_hash", ""))
 
 
-def pair_name(source: str, target: str) -> str:
-    """Return the name of the model of two languages: `de-en`."""
-    return f"{source}-{target}"
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One text of a request, on its way through a service; moments of the monotonic clock."""
+@dataclass(slots=True)
+class Trip:
+    """One text of a request, and what happens to it in a service; moments of the monotonic clock."""
 
     number: int
     """Counts the texts of the service."""
@@ -79,41 +71,48 @@ class Task:
     """When the whole request had been read."""
     deadline_s: float
     """When it must be answered."""
-    sender: str = ""
-    model: str = ""
+    sender: str
+    model: str
     """Name of the model of its languages."""
+    src_len: int | None = None
+    target: int | None = None
+    """The choice of a gateway's policy."""
+    decided_s: float | None = None
+    device: str | None = None
+    transfer_s: float = 0.0
+    fell_back: bool = False
+    sent: Decision | None = None
+    """The last decision, from when a gateway's decider notes it until it learns of the execution or gives it up."""
+    hurried: bool = False
+    """Whether a server had less than the usual time to answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """A translated text, with the facts that the answer's headers state."""
+class LiveService(ABC):
+    """A service with LibreTranslate's API before an engine. `start` it, then `http.serve_until_stopped`, then `close`."""
 
-    text: str
-    queue_s: float
-    execution_s: float
-    report: tuple[int, ...] = ()
-    lengths: tuple[int, int, int] = (0, 0, 0)
-    """Source and target tokens, and the most sentences decoded together."""
-    decision: str = ""
+    def __init__(
+        self,
+        name: str,
+        engine: Engine,
+        front: FrontSettings,
+        access: Access,
+        limits: Limits,
+        log: TextIO | None = None,
+        on_error: Callable[[str], None] = print,
+        keeps_engine: bool = False,
+    ) -> None:
+        """Prepare the service.
 
-    @classmethod
-    def of(cls, line: SourceLine, execution: Execution, submitted_s: float) -> Result:
-        """Return the result of an execution on this box."""
-        return cls(
-            execution.text,
-            max(execution.begin_s - submitted_s, 0.0),
-            execution.end_s - execution.begin_s,
-            (execution.left_active, execution.left_waiting),
-            (len(line.ids), execution.tgt_len, execution.largest_batch),
-        )
-
-
-class Front(ABC):
-    """A service with LibreTranslate's API: its routes, admission and answers."""
-
-    def __init__(self, settings: FrontSettings, access: Access, limits: Limits, on_error: Callable[[str], None]) -> None:
-        """`on_error`: called with a line about a fault of the service."""
-        self._front, self.metrics = settings, CollectorRegistry()
+        Args:
+            name: of its own device.
+            engine: executes on that.
+            front, access, limits: what clients may do.
+            log: buffered by lines; None: none is written.
+            on_error: called with a line about a fault of the service.
+            keeps_engine: whether the engine outlives the service.
+        """
+        self.name, self.engine, self._front, self._keeps_engine = name, engine, front, keeps_engine
+        self._log, self._on_error, self.metrics = log, on_error, (metrics := CollectorRegistry())
         self.waiting = 0
         """Texts under way."""
         self.outcomes = collections.Counter[Outcome]()
@@ -125,20 +124,35 @@ class Front(ABC):
             web.post("/detect", self._detect),
             web.get("/health", self._health),
         ]
-        self.http = HttpService(routes, access, limits, self.metrics, on_error)
+        self.http = HttpService(routes, access, limits, metrics, on_error)
+        engine.on_reference, engine.on_error = self._note_reference, on_error
+        waiting = Gauge("simnmt_sentences_waiting", "Sentences under way.", registry=metrics)
+        waiting.set_function(lambda: self.waiting)
+        tokens = Counter("simnmt_tokens", "Tokens, by side.", ["side"], registry=metrics)
+        self._tokens = tokens.labels("source"), tokens.labels("target")
+        self._queue = Histogram("simnmt_queue_seconds", "Wait before execution.", buckets=BUCKETS_S, registry=metrics)
+        self._execution = Histogram("simnmt_execution_seconds", "Execution.", buckets=BUCKETS_S, registry=metrics)
+        what, sizes = "Most sentences decoded together.", (1, 2, 4, 8, 16, 32, 64)
+        self._batch = Histogram("simnmt_batch_sentences", what, buckets=sizes, registry=metrics)
 
     @abstractmethod
-    async def translate(self, task: Task) -> Result:
-        """Return the translation. Raises `ServiceError`; is cancelled at the task's deadline."""
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether requests can be translated now; `/health` has status 503 otherwise."""
-        return True
+    async def execute(self, trip: Trip, line: SourceLine) -> Result:
+        """Translate a line, and note how in the trip. Raises `ServiceError`; is cancelled at the deadline."""
 
     @abstractmethod
     def health(self) -> Mapping[str, Any]:
         """Return what clients may know of the service."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether requests can be translated now; `/health` has status 503 otherwise."""
+        return self.engine.alive
+
+    async def close(self) -> None:
+        """End the engine, unless it outlives the service."""
+        self.engine.on_reference = lambda at_s, execution_s: None
+        if not self._keeps_engine:
+            await self.engine.close()
 
     async def _translate(self, request: web.Request) -> web.Response:
         settings = self._front
@@ -152,15 +166,15 @@ class Front(ABC):
             self.outcomes["refused"] += count
             raise ServiceError(429, f"{self.waiting} sentences are under way; try again later", retry_after_s=1.0)
         deadline_s = ingress_s + min(settings.deadline_s, asked.deadline_s or inf)
-        forced, model = asked.forced_lens or (None,) * count, pair_name(source, asked.target)
-        tasks = [
-            Task(self._number + position, text, forced_len, ingress_s, deadline_s, asked.number, model)
+        forced, model = asked.forced_lens or (None,) * count, f"{source}-{asked.target}"
+        trips = [
+            Trip(self._number + position, text, forced_len, ingress_s, deadline_s, asked.number, model)
             for position, (text, forced_len) in enumerate(zip(asked.texts, forced, strict=True))
         ]
         self._number += count
         self.waiting += count
         try:
-            results = [await self._one(tasks[0])] if count == 1 else await _all_or_error([self._one(task) for task in tasks])
+            results = [await self._one(trips[0])] if count == 1 else await _all_or_error([self._one(trip) for trip in trips])
         finally:
             self.waiting -= count
         return self._response(asked, results, ingress_s, source)
@@ -180,12 +194,13 @@ class Front(ABC):
             raise ServiceError(400, f"{what}; send fewer")
         return sources[0]
 
-    async def _one(self, task: Task) -> Result:
+    async def _one(self, trip: Trip) -> Result:
+        result: Result | None = None
         outcome: Outcome = "failed"  # also of a text that is given up, since another one of the request failed
         try:
-            async with timeout(max(task.deadline_s - time.monotonic(), 1e-3)):
-                result = await self.translate(task)
-            outcome = "done"
+            async with timeout(max(trip.deadline_s - time.monotonic(), 1e-3)):
+                result = await self.translate(trip)
+            outcome = "fallback" if trip.fell_back else "done"
         except asyncio.TimeoutError:
             outcome = "timeout"
             raise ServiceError(504, "not translated within the deadline") from None
@@ -193,8 +208,57 @@ class Front(ABC):
             outcome = outcome_of(error)
             raise
         finally:
-            self.outcomes[outcome] += 1
+            self.note(trip, result, outcome)
         return result
+
+    async def translate(self, trip: Trip) -> Result:
+        """Return the translation. Raises `ServiceError`; is cancelled at the deadline."""
+        line = self.engine.line(trip.text, trip.model)
+        trip.src_len = len(line.ids)
+        return await self.execute(trip, line) if line.ids else Result("", 0.0, 0.0)
+
+    def note(self, trip: Trip, result: Result | None, outcome: Outcome) -> None:
+        """Count and log how a text ended."""
+        self.outcomes[outcome] += 1
+        if result is not None:
+            src_len, tgt_len, batch = result.lengths
+            self._tokens[0].inc(src_len)
+            self._tokens[1].inc(tgt_len)
+            self._queue.observe(result.queue_s)
+            self._execution.observe(result.execution_s)
+            self._batch.observe(batch)
+        self.write(
+            RequestRecord(
+                request=trip.number,
+                ingress_s=trip.ingress_s,
+                decision_s=trip.decided_s,
+                src_len=trip.src_len,
+                tgt_len=None if result is None else result.lengths[1],
+                target=trip.target,
+                device=trip.device,
+                queue_s=None if result is None else result.queue_s,
+                execution_s=None if result is None else result.execution_s,
+                transfer_s=None if result is None else trip.transfer_s,
+                egress_s=time.monotonic(),
+                outcome=outcome,
+                batch=1 if result is None else max(result.lengths[2], 1),
+                sender=trip.sender,
+                model=trip.model,
+                model_load=result is not None and result.model_load,
+            )
+        )
+
+    def write(self, record: Record) -> None:
+        """Append a record to the log, if there is one that can be written."""
+        if self._log is not None:
+            try:
+                self._log.write(format_record(record))
+            except (OSError, ValueError) as error:  # a full disk; a file that the caller has closed
+                self._log = None
+                self._on_error(f"the log cannot be written any more: {getattr(error, 'strerror', None) or error}")
+
+    def _note_reference(self, at_s: float, execution_s: float) -> None:
+        self.write(ReferenceRecord(self.name, at_s, execution_s))
 
     def _response(self, asked: TranslateRequest, results: list[Result], ingress_s: float, source: str) -> web.Response:
         longest = max(results, key=lambda result: result.queue_s + result.execution_s)
@@ -246,133 +310,6 @@ async def _all_or_error(coroutines: list[Coroutine[Any, Any, Result]]) -> list[R
         raise
 
 
-@dataclass(slots=True)
-class Trip:
-    """What happens to a text in a service; moments of the monotonic clock."""
-
-    task: Task
-    src_len: int | None = None
-    target: int | None = None
-    """The choice of a gateway's policy."""
-    decided_s: float | None = None
-    device: str | None = None
-    transfer_s: float = 0.0
-    fell_back: bool = False
-    sent: Decision | None = None
-    """The last decision, from when a gateway's decider notes it until it learns of the execution or gives it up."""
-    hurried: bool = False
-    """Whether a server had less than the usual time to answer."""
-    model_load: bool = False
-    """Whether it asked for the load of its model."""
-
-
-class LiveService(Front):
-    """A live server or gateway. `start` it, then `http.serve_until_stopped`, then `close`."""
-
-    def __init__(
-        self,
-        name: str,
-        engine: Engine,
-        front: FrontSettings,
-        access: Access,
-        limits: Limits,
-        log: TextIO | None,
-        on_error: Callable[[str], None],
-        keeps_engine: bool,
-    ) -> None:
-        """`name`: of its own device; `log`: buffered by lines; `keeps_engine`: whether the engine outlives the service."""
-        super().__init__(front, access, limits, on_error)
-        self.name, self._keeps_engine = name, keeps_engine
-        self.engine = engine
-        self._log, self._on_error, metrics = log, on_error, self.metrics
-        engine.on_reference, engine.on_error = self._note_reference, on_error
-        waiting = Gauge("simnmt_sentences_waiting", "Sentences under way.", registry=metrics)
-        waiting.set_function(lambda: self.waiting)
-        tokens = Counter("simnmt_tokens", "Tokens, by side.", ["side"], registry=metrics)
-        self._tokens = tokens.labels("source"), tokens.labels("target")
-        self._queue = Histogram("simnmt_queue_seconds", "Wait before execution.", buckets=BUCKETS_S, registry=metrics)
-        self._execution = Histogram("simnmt_execution_seconds", "Execution.", buckets=BUCKETS_S, registry=metrics)
-        what, sizes = "Most sentences decoded together.", (1, 2, 4, 8, 16, 32, 64)
-        self._batch = Histogram("simnmt_batch_sentences", what, buckets=sizes, registry=metrics)
-
-    @property
-    def is_ready(self) -> bool:
-        """See `Front`."""
-        return self.engine.alive
-
-    async def close(self) -> None:
-        """End the engine, unless it outlives the service."""
-        self.engine.on_reference = lambda reference: None
-        if not self._keeps_engine:
-            await self.engine.close()
-
-    def write(self, record: Record) -> None:
-        """Append a record to the log, if there is one that can be written."""
-        if self._log is not None:
-            try:
-                self._log.write(format_record(record))
-            except (OSError, ValueError) as error:  # a full disk; a file that the caller has closed
-                self._log = None
-                self._on_error(f"the log cannot be written any more: {getattr(error, 'strerror', None) or error}")
-
-    @abstractmethod
-    async def execute(self, trip: Trip, line: SourceLine) -> Result:
-        """Translate a line, and note how in the trip. Raises `ServiceError`."""
-
-    async def translate(self, task: Task) -> Result:
-        """See `Front`."""
-        trip = Trip(task)
-        result: Result | None = None
-        outcome: Outcome = "failed"
-        try:
-            line = self.engine.line(task.text, task.model)
-            trip.src_len = len(line.ids)
-            result = await self.execute(trip, line) if line.ids else Result("", 0.0, 0.0)
-            outcome = "fallback" if trip.fell_back else "done"
-        except ServiceError as error:
-            outcome = outcome_of(error)
-            raise
-        except asyncio.CancelledError:  # by the deadline, or because another text of the request failed
-            outcome = "timeout" if time.monotonic() >= task.deadline_s else "failed"
-            raise
-        finally:
-            self.note(trip, result, outcome)
-        return result
-
-    def note(self, trip: Trip, result: Result | None, outcome: Outcome) -> None:
-        """Count and log how a text ended."""
-        if result is not None:
-            src_len, tgt_len, batch = result.lengths
-            self._tokens[0].inc(src_len)
-            self._tokens[1].inc(tgt_len)
-            self._queue.observe(result.queue_s)
-            self._execution.observe(result.execution_s)
-            self._batch.observe(batch)
-        self.write(
-            RequestRecord(
-                request=trip.task.number,
-                ingress_s=trip.task.ingress_s,
-                decision_s=trip.decided_s,
-                src_len=trip.src_len,
-                tgt_len=None if result is None else result.lengths[1],
-                target=trip.target,
-                device=trip.device,
-                queue_s=None if result is None else result.queue_s,
-                execution_s=None if result is None else result.execution_s,
-                transfer_s=None if result is None else trip.transfer_s,
-                egress_s=time.monotonic(),
-                outcome=outcome,
-                batch=1 if result is None else max(result.lengths[2], 1),
-                sender=trip.task.sender,
-                model=trip.task.model,
-                model_load=trip.model_load,
-            )
-        )
-
-    def _note_reference(self, reference: Reference) -> None:
-        self.write(ReferenceRecord(self.name, reference.at_s, reference.execution_s, reference.busy_s))
-
-
 class LiveServer(LiveService):
     """A server of one model, or of several: one for each pair of languages, with its name."""
 
@@ -384,12 +321,10 @@ class LiveServer(LiveService):
         limits: Limits,
         *,
         expected_hash: str | None = None,
-        log: TextIO | None = None,
-        on_error: Callable[[str], None] = print,
-        keeps_engine: bool = False,
+        **others: Any,
     ) -> None:
         """`expected_hash`: of the engine of one model, by its profile; None: any. For the others see `LiveService`."""
-        super().__init__("server", engine, front, access, limits, log, on_error, keeps_engine)
+        super().__init__("server", engine, front, access, limits, **others)
         self._expected_hashes: Mapping[str, str | None] = {ONE_MODEL: expected_hash}
         if isinstance(engine, ModelEngines):
             loads = Counter("simnmt_model_loads", "Loads, by model.", ["model"], registry=self.metrics)
@@ -409,10 +344,8 @@ class LiveServer(LiveService):
 
     async def execute(self, trip: Trip, line: SourceLine) -> Result:
         """See `LiveService`."""
-        trip.target, trip.device, trip.decided_s = 0, self.name, trip.task.ingress_s
-        execution, submitted_s = await self.engine.execute(line, trip.task.forced_len, model=trip.task.model)
-        trip.model_load = execution.asked_for_load
-        return Result.of(line, execution, submitted_s)
+        trip.target, trip.device, trip.decided_s = 0, self.name, trip.ingress_s
+        return await self.engine.execute(line, trip.forced_len, model=trip.model)
 
     def health(self) -> Mapping[str, Any]:
         """See `Front`."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from simnmt.base.errors import InputError
 from simnmt.experiment.targets import Target
-from simnmt.live.engine import ONE_MODEL, Execution, Reference
+from simnmt.live.engine import ONE_MODEL, Result
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.service.client import TranslationClient
 from simnmt.service.messages import ServiceError, TranslateRequest
@@ -59,7 +59,7 @@ class ServiceEngine:
         self._languages = languages
         self._client = TranslationClient(url, token=token, connections=1, timeout_s=timeout_s, ca_file=ca_file)
         self._is_open = False
-        self.on_reference: Callable[[Reference], None] = lambda reference: None
+        self.on_reference: Callable[[float, float], None] = lambda at_s, execution_s: None
         """Never called, as `on_error`: no process here executes references or could die."""
         self.on_error: Callable[[str], None] = lambda text: None
         _, self._count = unit_and_counter(unit)
@@ -74,32 +74,27 @@ class ServiceEngine:
         if not self._is_open:
             await self._client.__aenter__()
             self._is_open = True
+        client = self._client
         try:
-            self._health = await self._read_health()
+            try:
+                self._health, _ = await client.health()
+            except ServiceError as error:
+                # A foreign service lists its languages alone. 502: nobody answers, which the languages show too.
+                if error.status not in (404, 405, 502):
+                    raise
+            try:
+                await client.check_languages(*self._languages)
+            except ServiceError:
+                if not self._health:  # a service that answers `/health` need not list its languages
+                    raise
         except ServiceError as error:
-            what = error.message if self._client.url in error.message else f"{self._client.url}: {error.message}"
+            what = error.message if client.url in error.message else f"{client.url}: {error.message}"
             what += "" if error.status in (502, 504) else f" (HTTP {error.status})"
             remedy = error.remedy or "start the service of this box first, and check --local-server"
             raise InputError(what, remedy=remedy) from None
-        if self._health.get("needs_token") and not self._client.has_token:
-            raise InputError(f"{self._client.url} asks for a token", remedy="give --local-token-file")
+        if self._health.get("needs_token") and not client.has_token:
+            raise InputError(f"{client.url} asks for a token", remedy="give --local-token-file")
         return {ONE_MODEL: str(self._health.get("engine_hash", ""))}
-
-    async def _read_health(self) -> Mapping[str, Any]:
-        """Return what the service says of itself; nothing for one that only lists its languages, as foreign ones do."""
-        health: Mapping[str, Any] = {}
-        try:
-            health, _ = await self._client.health()
-        except ServiceError as error:
-            # 502: nobody answers, which the languages show too, or `/health` is no object of JSON.
-            if error.status not in (404, 405, 502):
-                raise
-        try:
-            await self._client.check_languages(*self._languages)
-        except ServiceError:
-            if not health:  # a service that answers `/health` need not list its languages
-                raise
-        return health
 
     def line(self, text: str, model: str = "") -> SourceLine:
         """Return a text as a source line; its tokens are placeholders, since only their number matters here."""
@@ -108,7 +103,7 @@ class ServiceEngine:
 
     async def execute(
         self, line: SourceLine, forced_len: int | None = None, began: Callable[[float], None] | None = None, model: str = ""
-    ) -> tuple[Execution, float]:
+    ) -> Result:
         """Let the service translate when it is the line's turn. Raises the `ServiceError` of the service."""
         submitted_s = time.monotonic()
         forced = None if forced_len is None else (forced_len,)
@@ -118,7 +113,8 @@ class ServiceEngine:
                 began(begin_s)
             answer = (await self._client.translate(TranslateRequest((line.text,), False, *self._languages, "", forced))).answer
         tgt_len = answer.lengths[1] or self._count(answer.texts[0]) + 1
-        return Execution(answer.texts[0], tgt_len, begin_s, time.monotonic(), 1, 0, 0), submitted_s
+        times_s = begin_s - submitted_s, time.monotonic() - begin_s
+        return Result(answer.texts[0], *times_s, (0, 0), (len(line.ids), tgt_len, 1))
 
     def describe(self) -> Mapping[str, Any]:
         """Return what the service says of its engine, and where it is."""

@@ -96,12 +96,9 @@ class Comparison:
 
     def cells(self) -> dict[str, str]:
         """Return the texts of its row by the heads of their columns (`LEGEND`)."""
-        cells = {
-            "network": self.network,
-            "policy": self.policy + ("*" if self.void else ""),
-            "live ms": f"{1e3 * self.live[0]:.1f}",
-            "spread %": "-" if np.isnan(self.spread[0]) else f"{100 * self.spread[0]:.1f}",
-        }
+        spread = "-" if np.isnan(self.spread[0]) else f"{100 * self.spread[0]:.1f}"
+        cells = {"network": self.network, "policy": self.policy + ("*" if self.void else ""), "site": self.site}
+        cells |= {"live ms": f"{1e3 * self.live[0]:.1f}", "spread %": spread}
         for kind, errors in self.errors.items():
             cells |= {f"{kind} {name} %": f"{100 * errors[at]:+.1f}" for at, name in enumerate(("mean", "p50", "p95"))}
         cells["offloaded % live"] = f"{100 * self.live[3]:.1f}"
@@ -124,10 +121,8 @@ class Ranking:
         if len(self.live) < 2:
             return f"{self.network}: nothing is ranked, as fewer than two policies have two runs that are not void"
         pairs = "; ".join(f"{better} before {worse}" for better, worse in self.inverted) or "none"
-        return (
-            f"{self.network}: live {' < '.join(self.live)}; predicted {' < '.join(self.predicted)}; "
-            f"pairs clearly apart live and inverted in the prediction: {pairs}"
-        )
+        orders = f"{self.network}: live {' < '.join(self.live)}; predicted {' < '.join(self.predicted)}"
+        return f"{orders}; pairs clearly apart live and inverted in the prediction: {pairs}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,17 +140,10 @@ class Validation:
     @property
     def warning(self) -> str | None:
         """The warning of a busy box, whose runs are all disturbed, so that none stands out as void."""
-        cpus = os.cpu_count() or 1
-        used = self.others_cpus or 0.0
-        if used <= processor_use.QUIET_SHARE * cpus:
-            return None
+        cpus, used = os.cpu_count() or 1, self.others_cpus or 0.0
         why = "these errors do not judge the simulation (repeat when simnmt doctor shows no load)"
-        return f"other programs used {used:.1f} of {cpus} CPUs: {why}"
-
-    def cells(self) -> list[dict[str, str]]:
-        """Return the texts of all rows by the heads of their columns, with the site if there are several."""
-        has_sites = any(row.site != ALL for row in self.rows)
-        return [({"site": row.site} if has_sites else {}) | row.cells() for row in self.rows]
+        is_busy = used > processor_use.QUIET_SHARE * cpus
+        return f"other programs used {used:.1f} of {cpus} CPUs: {why}" if is_busy else None
 
     @property
     def worst_structural_error(self) -> float:
@@ -195,12 +183,13 @@ def validate(
     for replication, network in product(range(scenario.replications), plan.networks):
         progress(f"simulating {network}, replication {replication + 1}")
         simulated = run_unit(unit_at(plan, network, replication))
-        of_sites = next(iter(simulated.numbers)).workload  # others are of one workload at all sites
+        first = next(iter(simulated.numbers)).workload  # others are of one workload at all sites
         for place, numbers in simulated.numbers.items():
-            if place.workload == of_sites:
-                columns = ("mean_latency_s", "p50_latency_s", "p95_latency_s", "offloaded_share")
-                figures = np.array([known(numbers[name]) for name in columns])
-                predicted[network, place.policy, place.site, replication] = figures
+            if place.workload == first:
+                figures = [
+                    known(numbers[name]) for name in ("mean_latency_s", "p50_latency_s", "p95_latency_s", "offloaded_share")
+                ]
+                predicted[network, place.policy, place.site, replication] = np.array(figures)
     with TemporaryDirectory(prefix="simnmt-", ignore_cleanup_errors=True) as folder:
         started = engines_of(plan, Path(folder), engines or {}, any_model)
         runs = run_precisely(replayed_runs(plan, names, started, Path(folder), any_model, progress))

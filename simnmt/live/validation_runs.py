@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from simnmt.base import random_streams
 from simnmt.base.arrays import Floats
 from simnmt.base.errors import InputError, SimnmtError
-from simnmt.experiment.cases import RunPlan, Unit
-from simnmt.experiment.mix import mixed_units
+from simnmt.experiment.cases import RunPlan, Unit, mixed_unit
+from simnmt.experiment.routes import routes_of
 from simnmt.experiment.targets import Target
 from simnmt.live.decider import deployable_policy, live_unit, replayed_targets
 from simnmt.live.deployment import (
@@ -30,7 +30,6 @@ from simnmt.live.deployment import (
     holds_models,
     model_engines,
     replayed_requests,
-    routes_of,
     target_of,
 )
 from simnmt.live.engine import EngineSettings
@@ -69,7 +68,7 @@ def gateways_of(unit: Unit) -> tuple[Unit, ...]:
     """Return what each gateway serves, in the order of the sites."""
     if len(unit.parts) == 1:
         return (replace(unit.parts[0], site=None),)  # a single site is as a scenario without
-    return unit.parts or (unit,)
+    return unit.parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +86,10 @@ class Box:
 
 def boxes_of(unit: Unit) -> list[Box]:
     """Return the boxes of a unit: the gateways, then the devices behind."""
-    gateways = gateways_of(unit)
-    (first, *behind), boxes = gateways[0].case.targets, list[Box]()
+    gateways, boxes = gateways_of(unit), list[Box]()
     for number, gateway in enumerate(gateways):
-        name = first.device if gateway.site is None else f"{first.device} at {gateway.site_name}"
-        boxes.append(Box(name, 0, gateway.case.targets[0], number))
+        first, *behind = gateway.case.targets
+        boxes.append(Box(first.device if gateway.site is None else f"{first.device} at {gateway.site_name}", 0, first, number))
     return boxes + [Box(target.device, number, target, None) for number, target in enumerate(behind, start=1)]
 
 
@@ -180,7 +178,7 @@ def unit_at(plan: RunPlan, network: str, replication: int) -> Unit:
     """Return what is validated: the first workload, or all sites."""
     links, first = plan.networks[network], live_unit(plan)
     unit = replace(first, network=network, links=links, replication=replication, keeps_requests=False, site=None)
-    return mixed_units(plan, unit) if plan.sites else unit
+    return mixed_unit(plan, unit) if plan.sites else unit
 
 
 def _refuse(is_wrong: bool, what: str, remedy: str) -> None:
@@ -280,10 +278,10 @@ async def _live_run(
     requests, gateways, boxes = replayed_requests(unit), gateways_of(unit), boxes_of(unit)
     has_models = any(isinstance(engine, ModelEngines) for engine in engines)
     # Only models are told apart by languages.
-    pairs = [_languages(gateway.case.name) if has_models else ("de", "en") for gateway in gateways]
+    pairs = [tuple((gateway.case.name if has_models else "de-en").split("-")) for gateway in gateways]
     front = FrontSettings(forced_lengths=True, deadline_s=120.0, waiting=100_000)
     (source, target), *more_pairs = dict.fromkeys(pairs)
-    behind = replace(front, source=source, target=target, more_pairs=tuple(more_pairs))
+    behind = replace(front, source=source, target=target, more_pairs=more_pairs)
     paths = [folder / f"{number}.jsonl" for number in range(len(boxes))]
     async with AsyncExitStack() as stack:
         options: list[dict[str, Any]] = [
@@ -318,11 +316,6 @@ async def _live_run(
     handover_s, turnaround_s = zip(*gaps_s, strict=True)
     decides_again = all(_decides_again(gateway, policy, log) for gateway, log in zip(gateways, logs, strict=False))
     return LiveRun(unit, policy, requests, load, handover_s, turnaround_s, references_s, decides_again)
-
-
-def _languages(workload: str) -> tuple[str, str]:
-    source, _, target = workload.partition("-")
-    return source, target
 
 
 def _decides_again(unit: Unit, policy: str, log: LiveLog) -> bool:

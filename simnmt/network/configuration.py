@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from pydantic import BeforeValidator, Discriminator, Field, SerializerFunctionWrapHandler, Tag, model_serializer
@@ -64,7 +64,6 @@ class ConstantRtt(Configuration):
     """The round-trip time, ms."""
 
     def series(self, base: Path, name: str) -> RttSeries:
-        """Return a series of one value."""
         return constant_rtt(self.constant_ms / 1e3, name)
 
 
@@ -79,7 +78,6 @@ class CsvBandwidth(_SeriesFile):
     """Unit of the column of bandwidths; left out, the one that the column's name ends with, else mbps."""
 
     def series(self, base: Path, name: str) -> BandwidthSeries:
-        """Read the series, which gets the name `name`. Raises `TraceError` or, for an unknown `@name`, `InputError`."""
         return self._read(BandwidthSeries, _BANDWIDTH_FILE.path(self.csv, base), name, self.column, self.unit)
 
 
@@ -95,7 +93,6 @@ class CustomBandwidth(Extended):
     """A bandwidth series that a user brings: a `BandwidthSeries`, an array or a table."""
 
     def series(self, base: Path, name: str) -> BandwidthSeries:
-        """Return the series. Raises `ExtensionError`, or `TraceError` for values that make no series."""
         return _custom_series(BandwidthSeries, self.extension, name, {unit: unit for unit in ("mbps", "gbps", "kbps", "bps")})
 
 
@@ -105,17 +102,15 @@ def _custom_series(kind: type[SeriesKind], extension: Extension, name: str, unit
     if isinstance(value, kind):
         return value
     try:
-        if hasattr(value, "columns"):
-            column = next(name for name in units if name in value.columns)
-            times, values = value["time_s"], value[column]
-        else:
-            column, is_pair = next(iter(units)), isinstance(value, tuple) and len(value) == 2
-            times, values = value if is_pair else np.asarray(value, np.float64).T
-        time_s = np.asarray(times, np.float64)
-        numbers = np.asarray(values, np.float64) * {**SECONDS_PER, **BPS_PER}[units[column]]
+        if not hasattr(value, "columns"):
+            value = dict(zip(("time_s", next(iter(units))), np.asarray(value, np.float64).T, strict=True))
+        column = next(name for name in units if name in value)
+        time_s = np.asarray(value["time_s"], np.float64)
+        numbers = np.asarray(value[column], np.float64) * {**SECONDS_PER, **BPS_PER}[units[column]]
+        if numbers.ndim != 1:
+            raise ValueError
     except (KeyError, StopIteration, TypeError, ValueError):
-        shape = f"(times in seconds, values in {next(iter(units.values()))})"
-        remedy = f"give {shape}, an array of shape (samples, 2), or a table with time_s and {' or '.join(units)}"
+        remedy = f"give an array of pairs, time_s and {next(iter(units))}, or a table with time_s and {' or '.join(units)}"
         raise ExtensionError(f"{label} is no series of {kind.quantity}s", remedy=remedy) from None
     if kind is BandwidthSeries:
         numbers[numbers == 0.0] = np.nan
@@ -229,6 +224,7 @@ class NetworkConfiguration(LinkConfiguration):
 
 
 Cached = Callable[[Hashable, Callable[[], Any]], Any]
+AnyLink = TypeVar("AnyLink", bound=LinkConfiguration)
 Key = tuple[str | int, ...]
 """Path to a link in a network: empty for the main one, else such as `("hops", "gateway", 1)`."""
 
@@ -271,22 +267,20 @@ def load_network(
         if part.rtt_add_ms:
             with named_by(*key, "rtt_add_ms"):
                 rtt = rtt.shifted(part.rtt_add_ms / 1e3)
-        with named_by(*key, "uplink_mbps"):
-            uplink_bps = _bandwidth_bps(part.uplink_mbps, base, f"{label}, uplink", cached)
-        with named_by(*key, "downlink_mbps"):
-            downlink_bps = _bandwidth_bps(part.downlink_mbps, base, f"{label}, downlink", cached)
+        rates: list[float | BandwidthSeries] = []
+        for direction, mbps in {"uplink": part.uplink_mbps, "downlink": part.downlink_mbps}.items():
+            with named_by(*key, f"{direction}_mbps"):
+                rates.append(
+                    mbps * 1e6 if isinstance(mbps, (int, float)) else _read(mbps, base, f"{label}, {direction}", cached)
+                )
         costs = part.joules_per_byte or 0.0, part.price_per_gb or 0.0
         into = hops.setdefault(str(key[1]), []) if key else main
-        into.append(Link(rtt, uplink_bps, downlink_bps, part.outages, *costs))
+        into.append(Link(rtt, rates[0], rates[1], part.outages, *costs))
         if part.outages == "trace":
             with named_by(*key, "outages"):
                 outage_spans("trace", (0, 0, ""), rtt, 0.0)  # raises if no sample is lost
     per_node_devices = frozenset(device for device, parts in config.hops.items() if isinstance(parts, list))
     return Network(main[0], {device: tuple(links) for device, links in hops.items()}, per_node_devices)
-
-
-def _bandwidth_bps(mbps: float | CsvBandwidth, base: Path, name: str, cached: Cached) -> float | BandwidthSeries:
-    return mbps * 1e6 if isinstance(mbps, (int, float)) else _read(mbps, base, name, cached)
 
 
 def _read(config: Any, base: Path, name: str, cached: Cached) -> Any:
@@ -299,19 +293,18 @@ def _read(config: Any, base: Path, name: str, cached: Cached) -> Any:
 
 def with_drawn_means(config: NetworkConfiguration, draw: Callable[[Key, DrawnNumber], float]) -> NetworkConfiguration:
     """Return the network with each law of an `rtt_mean_ms` replaced by the number that `draw(key, law)` returns."""
-    drawn = {
-        key: part.model_copy(update={"rtt_mean_ms": draw(key, part.rtt_mean_ms)})
-        for key, part in links_of(config)
-        if isinstance(part.rtt_mean_ms, DrawnNumber)
-    }
-    hops = {
-        device: [drawn.get(("hops", device, index), part) for index, part in enumerate(parts)]
-        if isinstance(parts, list)
-        else drawn.get(("hops", device), parts)
-        for device, parts in config.hops.items()
-    }
-    main = drawn.get((), config)
-    return config if not drawn else main.model_copy(update={"hops": hops})  # type: ignore[return-value]
+
+    def drawn(part: AnyLink, *key: str | int) -> AnyLink:
+        law = part.rtt_mean_ms
+        return part.model_copy(update={"rtt_mean_ms": draw(key, law)}) if isinstance(law, DrawnNumber) else part
+
+    def of_hop(device: str, parts: HopConfiguration) -> HopConfiguration:
+        if isinstance(parts, list):
+            return [drawn(part, "hops", device, index) for index, part in enumerate(parts)]
+        return drawn(parts, "hops", device)
+
+    hops = {device: of_hop(device, parts) for device, parts in config.hops.items()}
+    return drawn(config).model_copy(update={"hops": hops} if hops else {})
 
 
 def links_of(config: NetworkConfiguration) -> Iterator[tuple[Key, LinkConfiguration]]:

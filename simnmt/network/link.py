@@ -1,7 +1,6 @@
 """Times on the way of a request: a link between two tiers (CNMT-03), hops over several, and the overhead of a device.
 
-A service reads the request, counts its tokens, decides, passes it from process to process, and writes the answer. The times
-vary from request to request and have a tail, so an overhead is a distribution, whose mean is known in closed form.
+The overhead of a service varies from request to request and has a tail, so it is a distribution with a mean in closed form.
 """
 
 from __future__ import annotations
@@ -14,9 +13,8 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator
-from pydantic_core import PydanticCustomError
 
-from simnmt.base.configuration import Configuration, form_by_key
+from simnmt.base.configuration import Configuration, form_by_key, misfit
 from simnmt.network.outages import Outages
 from simnmt.network.series import BandwidthSeries, RttSeries
 
@@ -37,8 +35,7 @@ def bytes_per_token(vocab: int) -> int:
 class Link:
     """The connection of two tiers: an RTT that changes with time, and a bandwidth in each direction that may change too.
 
-    Each direction takes half the RTT. Both directions of a request use the values at the moment `at_s` at which it meets the
-    network. Each series repeats after its own lap.
+    Each direction takes half the RTT. Both directions of a request use the values at the moment at which it meets the network.
     """
 
     rtt: RttSeries
@@ -54,10 +51,7 @@ class Link:
     """Money for 10**9 bytes, in either direction."""
 
     def ways_s(self, at_s: Seconds, src_len: Tokens, tgt_len: Tokens, token_bytes: int) -> tuple[Seconds, Seconds]:
-        """Return the seconds to the cloud for `src_len` tokens and back for `tgt_len`; all arrays have one shape.
-
-        Their sum is T_tx. Raises `TraceError` for a time that is not finite.
-        """
+        """Return the seconds to the cloud for `src_len` tokens and back for `tgt_len`; their sum is T_tx."""
         half_s = self.rtt.at(at_s) / 2
         up_bps = self.uplink_bps.at(at_s) if isinstance(self.uplink_bps, BandwidthSeries) else self.uplink_bps
         down_bps = self.downlink_bps.at(at_s) if isinstance(self.downlink_bps, BandwidthSeries) else self.downlink_bps
@@ -151,15 +145,12 @@ class ConstantOverhead(Configuration):
 
     @property
     def mean_s(self) -> float:
-        """Mean, seconds."""
         return self.constant_ms / 1e3
 
     def draw_s(self, generator: np.random.Generator, count: int) -> Seconds:
-        """Return the overhead of each request, shape (count,), seconds."""
         return np.full(count, self.mean_s)
 
     def describe(self) -> str:
-        """Return the distribution as text."""
         return f"{self.constant_ms:.4g} ms a request"
 
 
@@ -173,18 +164,15 @@ class LognormalOverhead(Configuration):
 
     @property
     def mean_s(self) -> float:
-        """Mean, seconds."""
         return self.mean_ms / 1e3
 
     def draw_s(self, generator: np.random.Generator, count: int) -> Seconds:
-        """Draw the overhead of each request, shape (count,), seconds."""
         variance = log1p((self.sd_ms / self.mean_ms) ** 2)
         median_s = self.mean_s * exp(-variance / 2.0)
         drawn_s: Seconds = median_s * np.exp(sqrt(variance) * generator.standard_normal(count))
         return drawn_s
 
     def describe(self) -> str:
-        """Return the distribution as text."""
         return f"lognormal with mean {self.mean_ms:.4g} ms and standard deviation {self.sd_ms:.4g} ms"
 
 
@@ -202,23 +190,20 @@ class EmpiricalOverhead(Configuration):
     @classmethod
     def _do_not_decrease(cls, quantiles_ms: list[float]) -> list[float]:
         if any(after < before for before, after in pairwise(quantiles_ms)):
-            raise PydanticCustomError("quantiles_decrease", "quantiles must not decrease (sort them)")
+            raise misfit("", "quantiles must not decrease (sort them)")
         return quantiles_ms
 
     @property
     def mean_s(self) -> float:
-        """Mean, seconds."""
         first, *between, last = self.quantiles_ms
         return (first / 2.0 + sum(between) + last / 2.0) / (len(between) + 1) / 1e3
 
     def draw_s(self, generator: np.random.Generator, count: int) -> Seconds:
-        """Draw the overhead of each request, shape (count,), seconds."""
         shares = np.linspace(0.0, 1.0, len(self.quantiles_ms))
         drawn_s: Seconds = np.interp(generator.random(count), shares, np.array(self.quantiles_ms) / 1e3)
         return drawn_s
 
     def describe(self) -> str:
-        """Return the distribution as text."""
         least, *_, most = self.quantiles_ms
         ends = f"{least:.4g} to {most:.4g} ms with mean {self.mean_s * 1e3:.4g} ms"
         return f"drawn from {len(self.quantiles_ms):,} quantiles of a measurement, {ends}"

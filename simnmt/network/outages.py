@@ -13,10 +13,9 @@ from math import inf
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag
-from pydantic_core import PydanticCustomError
 
 from simnmt.base import random_streams
-from simnmt.base.configuration import Configuration, form_by_key
+from simnmt.base.configuration import Configuration, form_by_key, misfit
 from simnmt.network.series import RttSeries, TraceError
 
 Span = tuple[float, float]
@@ -101,15 +100,13 @@ def spans_of_laps(spans: Sequence[Span], lap_s: float, begin_s: float) -> Iterat
 
 
 def _in_order(spans: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
-    end_s, fault = 0.0, ""
+    end_s = 0.0
     for number, span in enumerate(spans, 1):
         if len(span) != 2 or not 0.0 <= span[0] < span[1]:
-            fault = f"interval {number} is {list(span)}, but an interval is [from, to] in seconds, 0 <= from < to"
-        elif span[0] < end_s:
+            raise misfit("", f"interval {number} is {list(span)}, but an interval is [from, to] in seconds, 0 <= from < to")
+        if span[0] < end_s:
             remedy = "sort them, and join those that overlap"
-            fault = f"interval {number}, {list(span)}, begins before the end of the one before ({remedy})"
-        if fault:
-            raise PydanticCustomError("bad_intervals", "{fault}", {"fault": fault})
+            raise misfit("", f"interval {number}, {list(span)}, begins before the end of the one before ({remedy})")
         end_s = span[1]
     return spans
 

@@ -175,16 +175,17 @@ class RttSeries(Series):
     def scaled_to_mean(self, mean_s: float) -> RttSeries:
         """Return the series with every RTT times one factor, so that `mean_s` is its mean; `source` states the factor."""
         factor = mean_s / self.mean_s
-        note = f"every RTT times {factor:.4g} for a mean of {mean_s * 1e3:.6g} ms"
-        return replace(self, value=self.value * factor, source=f"{self.source}; {note}" if self.source else note)
+        return self._changed(self.value * factor, f"every RTT times {factor:.4g} for a mean of {mean_s * 1e3:.6g} ms")
 
     def shifted(self, add_s: float) -> RttSeries:
         """Return the series with `add_s` added to every RTT. Raises `TraceError` if one would not stay above 0."""
         least_s = float(self.value.min())
         if least_s + add_s <= 0.0:
             raise TraceError(f"{add_s * 1e3:+.6g} ms leaves nothing of the least RTT, {least_s * 1e3:.6g} ms")
-        note = f"{add_s * 1e3:+.6g} ms on every RTT"
-        return replace(self, value=self.value + add_s, source=f"{self.source}; {note}" if self.source else note)
+        return self._changed(self.value + add_s, f"{add_s * 1e3:+.6g} ms on every RTT")
+
+    def _changed(self, rtt_s: Floats, note: str) -> RttSeries:
+        return replace(self, value=rtt_s, source="; ".join(filter(None, (self.source, note))))
 
 
 def constant_rtt(rtt_s: float, name: str = "constant") -> RttSeries:

@@ -54,9 +54,8 @@ def read_text(path: Path, decode_other: Callable[[bytes], str | None] = lambda r
         line, column = raw.count(b"\n", 0, error.start) + 1, error.start - raw.rfind(b"\n", 0, error.start)
         what = f"byte 0x{raw[error.start]:02x} is not UTF-8 text"
         if raw.startswith((b"%PDF", b"PAR1")) or re.search(rb"[\0-\x08\x0e-\x1a]", raw[:4000]):
-            raise TraceError(
-                "is binary, not text", path=path, remedy="export it as CSV, or give what the tool printed"
-            ) from None
+            remedy = "export it as CSV, or give what the tool printed"
+            raise TraceError("is binary, not text", path=path, remedy=remedy) from None
         raise TraceError(what, path=path, line=line, column=column, remedy="save the file as UTF-8 CSV") from None
     return text.replace("\r\n", "\n") if "\n" in text else text.replace("\r", "\n")
 
@@ -71,10 +70,7 @@ def parse_number(cell: str) -> float | None:
 
 
 class SeriesTable:
-    """The notes and the columns of a file, whose cells are separated by commas, semicolons or tabs.
-
-    Raises `TraceError` for a file without column names, and for an unknown kind.
-    """
+    """The notes and columns of a file with commas, semicolons or tabs. Raises `TraceError` without columns or a known kind."""
 
     def __init__(self, path: Path, text: str | None = None) -> None:
         self.path = path
@@ -182,16 +178,11 @@ def read_series(
     An empty or `nan` cell is a lost sample, and so is a bandwidth of 0: the value before it holds on, and the loss is counted;
     losses before the first sample that arrived are counted and dropped. A file of one sample is a series of one value.
 
+    The name of None is that of the file; the `column` of the values is then `rtt_ms` or `mbps`, their `unit` ms, or the rate
+    that the column's name ends with (`dl_kbps`), else mbps.
+
     Raises `TraceError` with line and column for a cell or a header that cannot be used, and for values that show another unit:
     a median RTT below 0.5 ms, which no wide-area network has, is believed if the unit is stated or simnmt wrote the file.
-
-    Args:
-        kind: `RttSeries` or `BandwidthSeries`.
-        path: the file, whose first row names the columns.
-        name: name of the series; None: that of the file.
-        time_column, time_unit: of the times.
-        column: of the values; None: `rtt_ms` or `mbps`.
-        unit: of the values; None: ms, or the rate that the column's name ends with (`dl_kbps`), else mbps.
     """
     path, column = Path(path), column or kind.csv_column
     table, is_rtt = SeriesTable(path), kind is RttSeries
@@ -234,7 +225,7 @@ def series_text(
 ) -> str:
     """Return the text of a series file; `notes` become `# key: value` lines, `decimals` round the values.
 
-    `lost`, shape (samples,), marks lost samples: their cells stay empty. The header counts all lost samples.
+    The cells of `lost` samples, shape (samples,), stay empty. The header counts all lost samples.
     """
     values = series.value * 1e3 if isinstance(series, RttSeries) else series.value / 1e6
     values = values if decimals is None else np.round(values, decimals)

@@ -126,14 +126,12 @@ class CellSample(Quantiles):
     """Repeats of one cell: sentences of one source and one target length, executed alone."""
 
     src_len: Length
-    src_len_mean: Annotated[float, Field(ge=0.0, le=1e6)] | None = None
-    """Mean source length of inferences of several source lengths; `src_len` is then the nearest whole number."""
     tgt_len: Length
     mean_s: Duration
     sd_s: Seconds | None = None
 
 
-Mode = Literal["six_cells", "full_grid", "every_repeat", "paper", "sentences"]
+Mode = Literal["six_cells", "full_grid", "every_repeat", "sentences"]
 """How an execution plane is fitted."""
 
 
@@ -156,7 +154,7 @@ class ExecutionFit(Block):
     r2_of_means_per_tgt_len: Annotated[RSquared | None, Shown("of the means per target length {:.5f}")] = None
     mse_ms2: Annotated[NotNegative | None, Shown("MSE {:.4g} ms^2")] = None
     heldout_error: Annotated[NotNegative | None, HELDOUT] = None
-    """Error of the shape on the least or median times of left-out cells. In modes paper and every_repeat: of the plane itself
+    """Error of the shape on the least or median times of left-out cells. In mode every_repeat: of the plane itself
     on single inferences."""
     heldout_how: Annotated[str | None, HOW] = None
     heldout_error_of_means: Annotated[NotNegative | None, Shown("{:.3g} % on the mean times of the same cells", PERCENT)] = None
@@ -359,28 +357,18 @@ class EnergyBlock(CostBlock):
         return None if self.active_w is None else self.active_w * np.asarray(execution_s, np.float64)
 
 
-PageCache = Literal["warm", "no files", "unknown", "cold"]
-"""State of a model's files in the page cache before a load; random weights are drawn without files."""
-
-
 class ModelLoad(Block):
     """One load of a model in a fresh process."""
 
     load_s: Duration
     resident_bytes: Bytes
-    cache: PageCache
 
 
 class MemoryBlock(CostBlock):
-    """Memory of the model, and the time of loading it."""
+    """Memory of the model, and the time of loading it from files in the page cache; random weights are drawn without files."""
 
     resident_bytes: Annotated[Bytes, Shown("{:,} bytes resident")]
     """Memory that a process keeps for the model after a first translation, without that of the engine: median of the loads."""
     load_s: Annotated[Duration, Shown("loaded in {:.3g} s")]
     """Seconds until the first translation, in a process that has loaded the engine's libraries: median of the loads."""
-    cache: Annotated[PageCache, Shown("page cache: {}")]
-    """State of the page cache before the loads of `load_s`."""
-    cold_load_s: Annotated[Duration | None, Shown("{:.3g} s from the disk")] = None
-    """The same after the files were dropped from the page cache; null if they were not."""
-    file_bytes: Annotated[Count | None, Shown("{:,} bytes of files")] = None
     samples: tuple[ModelLoad, ...] = ()

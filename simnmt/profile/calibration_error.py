@@ -75,7 +75,7 @@ class CalibrationDraws:
         self.profile = profile
         self._src, self._tgt = np.asarray(src_len, np.float64), np.asarray(tgt_len, np.float64)
         samples = profile.execution.samples
-        lengths = np.array([(sample.src_len_mean or sample.src_len, sample.tgt_len) for sample in samples], np.float64)
+        lengths = np.array([(sample.src_len, sample.tgt_len) for sample in samples], np.float64)
         repeats = [sample_times(sample) for sample in samples]
         src, tgt = np.repeat(lengths, [len(times) for times in repeats], axis=0).T
         self._cells = cells = Cells(src, tgt, np.concatenate(repeats))
@@ -126,7 +126,6 @@ class CalibrationDraws:
         return profile.model_copy(update=update)
 
     def _refit(self, cells: Cells, *, keep_disturbed: bool = False) -> PlaneOfMeans:
-        """Refit the plane to repeats, as the profile's was."""
         fit = self.profile.execution.fit
         quantile = fit.quantile or LEAST
         return fit_plane_of_means(cells, fit.mode or "full_grid", quantile, self._fitted, keep_disturbed=keep_disturbed)

@@ -7,7 +7,6 @@ a known effect on its numbers (`Doubt.effect`). This module has the conditions o
 from __future__ import annotations
 
 import itertools
-import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from simnmt.base.configuration import end_tokens
 from simnmt.base.suggestions import format_list
 from simnmt.profile.blocks import MemoryBlock
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.origin import Conditions
+from simnmt.profile.origin import Conditions, EngineBlock
 from simnmt.profile.streaming_block import StiBlock
 
 if sys.version_info >= (3, 11):
@@ -35,8 +34,6 @@ COST_MODELS = ("execution", "step", "encoder", "decoder", "overheads", "energy",
 """The eight cost blocks of a profile, which may be measured."""
 LENGTHS = "@de-en-news"
 """Shipped length table over which a sentence alone is compared with the plane."""
-FIRST_STEPS = 12
-"""Positions at which variants are measured: those of short translations."""
 ERRING = {
     "step": "times of decoding steps at other batch sizes",
     "encoder": "times of encoding at other batch sizes",
@@ -67,27 +64,22 @@ def profile_doubts(profile: DeviceProfile, cost_models: Sequence[str] = COST_MOD
 
     `beam`: beam of the search, if a variant of the profile's decoder is chosen; None for the profile's beam.
     """
-    values = [_of_sessions(profile), _of_execution(profile), _of_batches(profile), _of_header(profile, beam)]
-    values += [] if profile.model_memory is None else [_of_loads(profile.model_memory)]
-    doubts = _doubts(*values, *([] if profile.sti is None else [_of_streaming(profile.sti)]))
-    return [doubt for doubt in doubts if set(doubt.cost_models) & set(cost_models)]
-
-
-@cache
-def _rules() -> dict[str, dict[str, Any]]:
-    return tomllib.loads((Path(__file__).parent / "doubts.toml").read_text(encoding="utf-8"))
-
-
-def _doubts(*values: Iterator[Value]) -> list[Doubt]:
+    parts = [_of_sessions(profile), _of_execution(profile), _of_batches(profile), _of_header(profile, beam)]
+    parts += [_of_loads(profile.model_memory, profile.engine), _of_streaming(profile.sti)]
     doubts = []
-    for name, value, facts in itertools.chain(*values):
+    for name, value, facts in itertools.chain(*parts):
         rule = _rules()[name]
         if value > rule.get("above", 0.0):
             facts = {"percent": 100 * value} | facts
             source, text, effect = (rule.get(part, "").format(**facts) for part in ("source", "text", "effect"))
             models: Any = facts.get("models") or rule.get("concerns") or [source]
             doubts.append(Doubt(source, tuple(models), text, effect))
-    return doubts
+    return [doubt for doubt in doubts if set(doubt.cost_models) & set(cost_models)]
+
+
+@cache
+def _rules() -> dict[str, dict[str, Any]]:
+    return tomllib.loads((Path(__file__).parent / "doubts.toml").read_text(encoding="utf-8"))
 
 
 def heldout_errors(profile: DeviceProfile) -> dict[str, float | None]:
@@ -103,7 +95,6 @@ def heldout_errors(profile: DeviceProfile) -> dict[str, float | None]:
 
 
 def _of_sessions(profile: DeviceProfile) -> Iterator[Value]:
-    """Return busy boxes, cells that stayed disturbed, and large drifts, in which repeats may hide worse."""
     for state, models in _sessions(profile):
         measuring = format_list(models)
         message = busy_message(state.others_cpus, f"measuring {measuring}")
@@ -132,7 +123,6 @@ def _sessions(profile: DeviceProfile) -> list[tuple[Conditions, list[str]]]:
 
 
 def _of_execution(profile: DeviceProfile) -> Iterator[Value]:
-    """Return medians that were fitted, a mean far above them or the least, disturbed executions, and the greater error."""
     fit = profile.execution.fit
     if profile.execution.kind == "measured":
         level, usual = fit.level or 1.0, "medians" if fit.quantile else "undisturbed time"
@@ -150,17 +140,13 @@ def _error(block: str, error: float | None, erring: str, times: str = "") -> Val
 
 
 def _of_batches(profile: DeviceProfile) -> Iterator[Value]:
-    """Return held-out errors of the other blocks, and parts that contradict the plane or each other."""
     errors = heldout_errors(profile)
     yield from (_error(name, errors[name], erring) for name, erring in ERRING.items())
     apart = alone_vs_plane(profile) or 0.0
     yield "alone", abs(apart), {"signed": 100 * apart}
-    for batch, ratio in sorted(against_step(profile).items(), key=lambda pair: -abs(math.log(pair[1])))[:1]:
-        yield "decoder_at_another_pace", max(ratio, 1 / ratio), {"ratio": ratio, "batch": batch}
 
 
 def _of_header(profile: DeviceProfile, beam: int | None) -> Iterator[Value]:
-    """Return steps of a beam that are not charged, weights that 16-bit products clip, and what a service hides."""
     engine, endpoint = profile.engine, profile.endpoint
     calibrated = 1 if engine is None else engine.beam
     # Only the steps of the calibrated beam are charged.
@@ -180,7 +166,9 @@ def _of_header(profile: DeviceProfile, beam: int | None) -> Iterator[Value]:
         yield from (("recorded", 1.0, {"message": message}) for message in endpoint.doubts)
 
 
-def _of_streaming(block: StiBlock) -> Iterator[Value]:
+def _of_streaming(block: StiBlock | None) -> Iterator[Value]:
+    if block is None:
+        return
     r2, ranks = block.io.r2, block.importance
     yield _error("sti", block.compute.heldout_error, "computing times of submodels", " on whole submodels")
     if block.kind == "measured":
@@ -190,12 +178,13 @@ def _of_streaming(block: StiBlock) -> Iterator[Value]:
         yield "chance_level", message is not None, {"message": message}
 
 
-def _of_loads(block: MemoryBlock) -> Iterator[Value]:
-    """Return loads that read no file, and loads that differ."""
-    yield "drawn_weights", block.cache == "no files", {}
-    load_s = [sample.load_s for sample in block.samples if sample.cache == block.cache]
-    sizes = [sample.resident_bytes for sample in block.samples]
-    for what, values in (("load times", load_s), ("resident sizes", sizes)):
+def _of_loads(block: MemoryBlock | None, engine: EngineBlock | None) -> Iterator[Value]:
+    if block is None:
+        return
+    yield "drawn_weights", engine is not None and engine.weights == "random", {}
+    loads_s, sizes = [load.load_s for load in block.samples], [load.resident_bytes for load in block.samples]
+    columns: list[tuple[str, Sequence[float]]] = [("load times", loads_s), ("resident sizes", sizes)]
+    for what, values in columns:
         greatest = max(values, default=0)
         yield "loads_differ", 1.0 - min(values) / greatest if greatest else 0.0, {"what": what, "count": len(values)}
 
@@ -245,17 +234,3 @@ def _news() -> NDArray[np.float64]:
     # The room `workload`, which reads length tables in full, is on the same floor and must not be imported.
     table = np.loadtxt(shipped_files.find("traces/lengths", LENGTHS), delimiter=",", comments=("#", "s"))
     return np.ascontiguousarray(table[:, :3].T)
-
-
-def against_step(profile: DeviceProfile) -> dict[int, float]:
-    """Return by batch size the measured step of the decoder's base over the profile's step and gap; about 1 if both agree."""
-    block = profile.decoder
-    if block is None or profile.step is None or profile.encoder is None:
-        return {}
-    cost = profile.of_forced_lengths.decoding_cost
-    last = min(FIRST_STEPS, cost.step.length_range[1])
-    steps = {batch: step.step_s for batch, step in block.steps(block.base).items() if batch <= cost.step.batch_range[1]}
-    # Variants are usual (median) steps too.
-    return {
-        batch: step_s / (cost.step.sum_s(batch, 0, last) / (last + 1) + cost.gap_s(batch)) for batch, step_s in steps.items()
-    }

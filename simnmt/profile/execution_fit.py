@@ -85,7 +85,7 @@ def fit_plane(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike) -> Plan
 
 
 def _coefficients(src: Floats, tgt: Floats, time: Floats) -> list[float]:
-    """Return the least-squares coefficients (src, tgt, constant) by elimination, from sums of a fixed order."""
+    """Return the coefficients (src, tgt, constant) by elimination, from sums of a fixed order."""
     src_aside, tgt_aside = src - src.mean(), tgt - tgt.mean()
     src_square = (src_aside * src_aside).sum()
     tgt_alone = tgt_aside - (src_aside * tgt_aside).sum() / src_square * src_aside
@@ -95,10 +95,12 @@ def _coefficients(src: Floats, tgt: Floats, time: Floats) -> list[float]:
 
 
 class Cells:
-    """Measurements grouped by their pair of lengths; the cells are sorted by source, then by target length."""
+    """Measurements, columns of shape (measurements,), grouped by their pair of lengths; sorted by source, then target length.
+
+    Raises `ValueError` for a measurement that is not positive.
+    """
 
     def __init__(self, src_len: ArrayLike, tgt_len: ArrayLike, measured: ArrayLike) -> None:
-        """Take columns of shape (measurements,). Raises `ValueError` for a measurement that is not positive."""
         self.columns: list[Floats] = [np.asarray(column, np.float64) for column in (src_len, tgt_len, measured)]
         """Source length, target length and value of each measurement, in the given order."""
         self.time = self.columns[2]
@@ -163,20 +165,13 @@ def _error_on(planes: Iterable[tuple[Mask, Plane]], cells: Cells, cell_of: NDArr
     return float(joined.mean()) if joined.size else None
 
 
-def fit_relative_plane(
-    src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, quantile: float = 0.0, fitted: Mask | None = None
-) -> tuple[Plane, float | None]:
+def fit_relative_plane(cells: Cells, quantile: float = 0.0, fitted: Mask | None = None) -> tuple[Plane, float | None]:
     """Fit a plane to each cell's `quantile` (0: its minimum) by weighted least squares (weights 1/time).
 
-    No slope is negative; the offset is free. Columns of shape (inferences,), repeats of a cell in any order. `fitted`: mask of
-    the inferences of cells to fit; the others judge (six cells of a larger grid). Without it, each cell is left out once; of
-    more than 60 cells, a tenth at a time. Return the mean absolute relative error on left-out cells too, None with fewer than
-    four cells. Raises `ValueError` for times that are not positive.
+    No slope is negative; the offset is free. `fitted`: mask of the inferences of cells to fit; the others judge (six cells of a
+    larger grid). Without it, each cell is left out once; of more than 60 cells, a tenth at a time. Return the mean absolute
+    relative error on left-out cells too, None with fewer than four cells.
     """
-    return _judged_plane(Cells(src_len, tgt_len, time_s), quantile, fitted)
-
-
-def _judged_plane(cells: Cells, quantile: float, fitted: Mask | None) -> tuple[Plane, float | None]:
     time, on = cells.quantile(quantile), np.ones(len(cells), np.bool_) if fitted is None else cells.counted(fitted) > 0.0
     planes = [(left_out, _relative_plane(cells, time, ~left_out)) for left_out in _folds(cells, fitted)]
     return _relative_plane(cells, time, on), _error_on(planes, cells, np.arange(len(cells)), time)
@@ -190,8 +185,7 @@ def _relative_plane(cells: Cells, time: Floats, on: Mask) -> Plane:
 def _mean_plane(src: Floats, tgt: Floats, time: Floats) -> Plane:
     """Fit the mean of all executions over both lengths, by relative error; no coefficient is below 0.
 
-    Each execution is weighted by the plane's own time and not by its measured one: weights of measured times would let the
-    fast repeats of a cell count more than the slow ones, and the plane would lie below the mean.
+    Weights are times of the plane: measured ones would let fast repeats count more, and the plane would lie below the mean.
     """
     expected = np.full_like(time, time.mean())
     for _ in range(10):  # each with the weights of the one before; after a few, the plane no longer changes
@@ -237,18 +231,14 @@ def fit_plane_of_means(
 ) -> PlaneOfMeans:
     """Fit the plane of mean times to raw repeats: the part of `fit_execution` that determines the profile's numbers.
 
-    `quantile`: of each cell's repeats for the shape; not used in modes paper and every_repeat. `keep_disturbed`: take disturbed
-    inferences into the level and the residual as well. The others as for `fit_execution`.
+    `quantile`: of each cell's repeats for the shape; `keep_disturbed`: take disturbed inferences into level and residual too.
     """
     (src, tgt, time), kept = cells.columns, np.ones(cells.time.size, np.bool_)
     if mode == "every_repeat":
         plane = _mean_plane(src, tgt, time)
         return PlaneOfMeans(plane, 1.0, kept, time / plane.seconds(src, tgt) - 1.0)
-    on, least = kept if fitted is None else fitted, cells.quantile(LEAST)[cells.cell_of]
-    if mode == "paper":
-        shape = fit_plane(src[on], tgt[on], time[on]).plane
-    else:
-        shape = _relative_plane(cells, cells.quantile(quantile), cells.counted(on) > 0.0)
+    on = np.ones(len(cells), np.bool_) if fitted is None else cells.counted(fitted) > 0.0
+    shape = _relative_plane(cells, cells.quantile(quantile), on)
     expected = shape.seconds(src, tgt)
     expected = np.where(expected > 0.0, expected, time)  # level and spread ignore cells where the plane is not positive
     if not keep_disturbed:
@@ -256,9 +246,9 @@ def fit_plane_of_means(
         ratio = time / np.where((cells.counts >= 3)[cells.cell_of], cells.quantile(MEDIAN)[cells.cell_of], expected)
         robust_sd = 1.4826 * float(np.median(np.abs(ratio - np.median(ratio))))
         kept = ratio <= np.median(ratio) + max(ROBUST_SDS * robust_sd, LEAST_DISTURBANCE)
-        if mode != "paper" and quantile == LEAST:
-            kept &= time <= (1.0 + MOST_NOISE) * least
-    level = 1.0 if mode == "paper" else float((time[kept] / expected[kept]).mean())
+        if quantile == LEAST:
+            kept &= time <= (1.0 + MOST_NOISE) * cells.quantile(LEAST)[cells.cell_of]
+    level = float((time[kept] / expected[kept]).mean())
     return PlaneOfMeans(shape.times(level), level, kept, time / (level * expected) - 1.0)
 
 
@@ -277,19 +267,15 @@ def fit_execution(
     predicts left-out cells clearly better: if a step takes one of two times, the least of few repeats is accidental. Multiplied
     by the level the shape gives the mean, so that draws of the mean-one residual resemble the undisturbed measurements.
 
-    Args:
-        src_len, tgt_len, time_s: shape (inferences,), tokens and seconds.
-        mode: "paper" is ordinary least squares over all inferences (CNMT-05), judged on single inferences; "every_repeat" is
-            the plane of the means of all inferences, disturbed ones included, with the quantiles of their residual.
-        fitted: as for `fit_relative_plane`.
-        stretch: number of the stretch of measuring that each inference belongs to, from which `level_error` follows.
-
-    Raises `ValueError` for times that are not positive.
+    Columns of shape (inferences,), tokens and seconds. `mode`: "every_repeat" is the plane of the means of all inferences,
+    disturbed ones included, with the quantiles of their residual. `fitted`: as for `fit_relative_plane`. `stretch`: number of
+    the stretch of measuring of each inference, from which `level_error` follows. Raises `ValueError` for times that are not
+    positive.
     """
-    cells, every, quantile, shape_error = Cells(src_len, tgt_len, time_s), mode in ("paper", "every_repeat"), LEAST, None
+    cells, every, quantile, shape_error = Cells(src_len, tgt_len, time_s), mode == "every_repeat", LEAST, None
     (src, tgt, time), all_on = cells.columns, np.ones(cells.time.size, np.bool_)
     if not every:
-        least, median = (_judged_plane(cells, at, fitted)[1] for at in (LEAST, MEDIAN))
+        least, median = (fit_relative_plane(cells, at, fitted)[1] for at in (LEAST, MEDIAN))
         medians_fit = least is not None and median is not None and least > GOOD_ENOUGH and median < CLEARLY * least
         quantile, shape_error = (MEDIAN, median) if medians_fit else (LEAST, least)
     means = fit_plane_of_means(cells, mode, quantile, fitted)
@@ -298,13 +284,12 @@ def fit_execution(
     def fit_without(left_out: Mask) -> Plane:
         on = ~left_out[cells.cell_of]
         if every:
-            columns = src[on], tgt[on], time[on]
-            return fit_plane(*columns).plane if mode == "paper" else _mean_plane(*columns)
+            return _mean_plane(src[on], tgt[on], time[on])
         shape, calm = _relative_plane(cells, shape_time, ~left_out), on & kept
         ratio = time[calm] / np.maximum(shape.seconds(src[calm], tgt[calm]), 1e-12)
         return shape.times(float(ratio.mean()) if calm.any() else 1.0)
 
-    mean = cells.means(time, all_on if every else kept)
+    mean = cells.means(time, kept)
     judging = np.flatnonzero(np.isfinite(mean))
     planes = [(left_out, fit_without(left_out)) for left_out in _folds(cells, fitted)]
     predicted, on = means.plane.seconds(src[kept], tgt[kept]), all_on if fitted is None else fitted
@@ -353,24 +338,12 @@ def _level_error(off: Floats, stretch: NDArray[np.integer[Any]]) -> float | None
     return float(np.sqrt((sums**2).sum() / off.size**2 * sums.size / (sums.size - 1))) if sums.size > 1 else None
 
 
-def cell_samples(
-    src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, by_tgt_len: bool = False
-) -> tuple[CellSample, ...]:
-    """Return `execution.samples` of raw repeats, sorted by cell.
-
-    `by_tgt_len`: one entry a target length for many single inferences, as in C-NMT's figure 2a. `src_len_mean` is then the mean
-    of their source lengths, `src_len` the nearest whole number.
-    """
-    src = np.asarray(src_len, np.float64)
-    cells = Cells(np.zeros_like(src) if by_tgt_len else src, tgt_len, time_s)
-    lengths = zip(cells.means(src, np.ones(src.size, np.bool_)).tolist(), cells.tgt, cells.repeats(), strict=True)
+def cell_samples(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike) -> tuple[CellSample, ...]:
+    """Return `execution.samples` of raw repeats, sorted by cell."""
+    cells = Cells(src_len, tgt_len, time_s)
     return tuple(
         CellSample.of(
-            repeats,
-            src_len=round(mean),
-            src_len_mean=mean if by_tgt_len else None,
-            tgt_len=int(tgt),
-            sd_s=float(repeats.std(ddof=1)) if repeats.size > 1 else None,
+            repeats, src_len=int(src), tgt_len=int(tgt), sd_s=float(repeats.std(ddof=1)) if repeats.size > 1 else None
         )
-        for mean, tgt, repeats in lengths
+        for src, tgt, repeats in zip(cells.src, cells.tgt, cells.repeats(), strict=True)
     )

@@ -15,7 +15,7 @@ import numpy as np
 from simnmt.base.text_tables import format_table
 from simnmt.profile.blocks import OF_BATCHES, Block, ExecutionFit, Shown, shown_of
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.doubts import COST_MODELS, LENGTHS, against_step, alone_vs_plane, heldout_errors, profile_doubts
+from simnmt.profile.doubts import COST_MODELS, LENGTHS, alone_vs_plane, heldout_errors, profile_doubts
 from simnmt.profile.profile_variant import choose
 
 _COSTS = (*COST_MODELS, "beam_overrun")
@@ -85,8 +85,6 @@ def _derived(name: str, profile: DeviceProfile) -> Iterator[tuple[str, str]]:
     if name == "decoder" and profile.decoder is not None:
         choices = (choose(profile, settings) for settings in profile.decoder.measured)
         yield "decoder fidelity", "; ".join(f"{choice.settings}: {choice.fidelity}" for choice in choices)
-        if ratios := ", ".join(f"{ratio:.3g} at batch {batch}" for batch, ratio in against_step(profile).items()):
-            yield "decoder against step", f"measured steps of {profile.decoder.base} over step and gap: {ratios}"
 
 
 def _blocks(profile: DeviceProfile) -> list[tuple[str, Shown, Block | Mapping[str, Block]]]:

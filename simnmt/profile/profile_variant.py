@@ -42,7 +42,7 @@ class DecoderChoice:
 
     @property
     def how(self) -> Literal["base", "measured"]:
-        """The origin of its times: those of the profile, or of the variant."""
+        """Origin of the times: the profile, or the variant."""
         return "base" if self.settings == self.base else "measured"
 
     @property
@@ -95,8 +95,8 @@ class DecoderChoice:
     def short(self) -> str:
         """Description, `decoder beam 5, fused: measured, exact`; with the beam of the profile if that differs."""
         origin = "as calibrated" if self.how == "base" else "measured"
-        summary = f"decoder {self.settings.describe()}: {origin}, {self.fidelity}"
-        return summary if self.settings.beam == self.base.beam else f"{summary} (the profile is of beam {self.base.beam})"
+        other_beam = "" if self.settings.beam == self.base.beam else f" (the profile is of beam {self.base.beam})"
+        return f"decoder {self.settings.describe()}: {origin}, {self.fidelity}{other_beam}"
 
     def as_json(self) -> dict[str, Any]:
         """Return plain numbers in SI units."""
@@ -137,7 +137,6 @@ def _completed(block: DecoderBlock, settings: DecoderSettings) -> DecoderSetting
 
 
 def _rounding(settings: DecoderSettings, compute_type: str | None) -> str | None:
-    """Return the engine's type if the decoder's products are in it and it is not float32, else None."""
     return None if settings.gemm is not None or compute_type in (None, "float32") else compute_type
 
 
@@ -184,10 +183,8 @@ def as_calibrated(profile: DeviceProfile) -> DecoderChoice | None:
 def with_decoder(profile: DeviceProfile, settings: DecoderSettings) -> tuple[DeviceProfile, DecoderChoice]:
     """Return the profile of the same device with another decoder configuration, and the choice of variant.
 
-    Step with gap, and the plane's seconds per target token, are multiplied by the ratio of the variant's step to that of
-    the block's `base`, at each batch size: a ratio, because both steps were timed alternately, but perhaps at another pace
-    than the rest of the profile. Costs of encoding, refilling and longer sources do not change. The new profile has no block
-    `decoder`; for the settings of `base`, the profile itself is returned.
+    Step with gap, and the plane's seconds per target token, are multiplied as the module says. Costs of encoding, refilling and
+    longer sources do not change. The new profile has no block `decoder`; for the settings of `base`, it is the profile itself.
 
     Raises `ProfileError` as `choose` does, and for settings that name no beam if the profile's beam is not 1.
     """
@@ -223,16 +220,11 @@ def _moved(profile: DeviceProfile, choice: DecoderChoice) -> DeviceProfile:
 
 
 def _moved_step(step: StepBlock, gaps: dict[str, float], choice: DecoderChoice, kind: Kind) -> StepBlock:
-    """Multiply step and gap together by the measured ratio, at each batch size and every position; the gap is in the step then.
-
-    Between measured batch sizes, the ratio is that of interpolated times. The step block ends at the greatest measured batch
-    of the variant, if that is below the block's greatest.
-    """
+    """Multiply step and gap together by the measured ratio at each batch size of both; the gap is in the step then."""
     measured = np.array(list(choice.ratios))
     batches: NDArray[np.int64] = np.unique([*step.batch, *measured])
-    batches = batches[(batches <= measured[-1]) & (batches >= step.batch[0]) & (batches <= step.batch[-1])]
-    if not batches.size:
-        batches = np.array(step.batch[:1])
+    batches = batches[(batches >= step.batch[0]) & (batches <= min(measured[-1], step.batch[-1]))]
+    batches = batches if batches.size else np.array(step.batch[:1])
     # The mean step takes longer than the usual step of the block; the ratio holds for the mean step with its gap.
     mean_over_usual = step.run_over_predicted or 1.0
     gap_s = gaps.get("step_gap_s", 0.0) + gaps.get("step_gap_s_per_sentence", 0.0) * batches

@@ -181,11 +181,8 @@ class StiBlock(Block):
         io_s, shard_bytes = _by_bits(self.io.reads)
         half, head_s = None, sum(at.head_s for at in times) / len(times)
         if decoder is not None:
-            geometry = replace(self.geometry, layers=decoder.layers, cross_attention=True)
-            half, head_s = (
-                DecoderShards(geometry, *_by_bits(decoder.reads), decoder.step_s, decoder.once_s or ()),
-                decoder.output_s,
-            )
+            geometry, head_s = replace(self.geometry, layers=decoder.layers, cross_attention=True), decoder.output_s
+            half = DecoderShards(geometry, *_by_bits(decoder.reads), decoder.step_s, decoder.once_s or ())
         return StiCost(
             geometry=self.geometry,
             io_s=io_s,

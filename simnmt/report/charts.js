@@ -23,16 +23,11 @@ function revived(value, pool, styles) {
   return Object.fromEntries(Object.entries(value).map(([key, entry]) => [key, revived(entry, pool, styles)]));
 }
 
-// A phone has no room for labels side by side, and a legend of many rows takes its room from the page, not from the chart.
+// A legend of many rows takes its room from the page, not from the chart.
 function fitted(chart, { data, layout }) {
   const names = data.filter((trace) => trace.showlegend).length;
   const rows = narrow.matches ? Math.max(names - 3, 0) : Math.max(Math.ceil(names / 3) - 2, 0);
   chart.style.minHeight = `${(narrow.matches ? 20 : 23) + 1.2 * rows}rem`;
-  const upright = data.filter((trace) => trace.type === "bar" && trace.orientation === "v" && trace.textposition === "outside");
-  if (narrow.matches && upright.length) {
-    upright.forEach((trace) => { trace.textangle = -90; });
-    if (layout.yaxis.range) layout.yaxis.range[1] *= 1.14;
-  }
   const paper = printing ? { width: PRINTED_WIDTH, height: 380 } : { autosize: true };
   return { ...layout, ...paper, showlegend: names > 0, dragmode: coarse.matches ? false : "zoom" };
 }

@@ -157,13 +157,11 @@ class Mark:
     low: Values | None = None
     high: Values | None = None
     text: Sequence[str] | None = None
-    """Text of each value, `%{text}` in `hover`; if `labelled`, also shown above bars."""
+    """Text of each value, `%{text}` in `hover`."""
     hover: str = "%{y:,.4~g} at %{x:,.4~g}"
     """plotly's template, without the name; empty: no hover text."""
-    labelled: bool = False
     level: bool = False
     """Horizontal bars and whiskers: `x` is the value."""
-    pattern: str = ""
 
     def trace(self) -> dict[str, Any]:
         """Return the marks as one plotly trace."""
@@ -181,19 +179,18 @@ class Mark:
         if self.low is not None and self.high is not None:
             trace["error_x" if self.level else "error_y"] = self._whiskers(self.low, self.high)
         if self.kind == "bars":
-            return trace | self._bars()
+            bars: dict[str, Any] = {
+                "orientation": "h" if self.level else "v",
+                "marker": {"color": _token(self.colour)},
+                "cliponaxis": False,
+            }
+            return trace | {"type": "bar"} | bars
         marker: dict[str, Any] = {"size": self.size, "line": {"width": 0}, "color": _token(self.colour)}
         marker |= {"symbol": self.symbol} if self.symbol else {}
         line = {"color": marker["color"], "dash": self.dash, "width": self.width} | ({"shape": "hv"} if self.step else {})
         if self.kind == "points":
             return trace | {"type": "scatter", "mode": "markers", "marker": marker}
         return trace | {"type": "scatter", "mode": "lines+markers" if self.symbol else "lines", "line": line, "marker": marker}
-
-    def _bars(self) -> dict[str, Any]:
-        pattern = {"shape": self.pattern, "fillmode": "overlay", "fgcolor": _token("panel"), "size": 7, "solidity": 0.25}
-        marker = {"color": _token(self.colour), **({"pattern": pattern} if self.pattern else {})}
-        bars = {"type": "bar", "orientation": "h" if self.level else "v", "marker": marker, "cliponaxis": False}
-        return bars | {"textposition": "outside" if self.labelled else "none", "textangle": 0}
 
     def _whiskers(self, low: Values, high: Values) -> dict[str, Any]:
         middle = self.x if self.level else self.y

@@ -23,7 +23,6 @@ from simnmt.report.charts import (
     Control,
     Mark,
     Panel,
-    beside,
     extremes,
     numbers,
     plain,
@@ -44,8 +43,6 @@ SPANS = 200
 """Spans of time of a timeline: together a few thousand numbers for each place of a page."""
 MANY_MS = 1e5
 """Milliseconds from which figures show seconds."""
-MOST_SITES = 30
-"""Most sites of a figure: those with the greatest latencies."""
 LEAST_SHOWN = 0.01
 """Least backlog on a logarithmic axis."""
 PLANE_REQUESTS = 1_500
@@ -58,13 +55,11 @@ Ends = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class CellView:
-    """One cell with the data that its figures share: its rows, and the colours of policies."""
+    """One cell with its rows, and the colours of policies."""
 
     cell: Cell
     rows: Sequence[Row]
     colours: Mapping[str, int]
-    sites: Sequence[Row] = ()
-    """Rows of the sites of a mix."""
 
     def row(self, policy: str) -> Row:
         """Return the row of a policy; empty if there is none."""
@@ -160,47 +155,6 @@ def parts(view: CellView) -> Panel:
     )
 
 
-def sites(view: CellView) -> Panel:
-    """Draw p95 of each site under each policy with its interval."""
-    stable = [row for row in view.sites if not row.get("unstable") and row.get("p95_latency_s") is not None]
-    slowest: dict[str, float] = {row["site"]: 0.0 for row in view.sites}
-    for row in stable:
-        slowest[row["site"]] = max(slowest[row["site"]], row["p95_latency_s"])
-    kept = sorted(slowest, key=lambda site: -slowest[site])[:MOST_SITES]
-    shown = [site for site in slowest if site in kept]
-    unit, factor = _time_scale(1e3 * max(slowest.values()))
-    marks = []
-    for place, policy in enumerate(view.cell.logs):
-        rows = [row for row in stable if row["policy"] == policy and row["site"] in kept]
-        x, low, high = (
-            [None if (value := row.get(f"p95_latency_s{end}")) is None else 1e3 * factor * value for row in rows]
-            for end in ("", "_low", "_high")
-        )
-        y = [shown.index(row["site"]) + beside(place, len(view.cell.logs)) for row in rows]
-        look: dict[str, Any] = {"symbol": "circle", "size": 7.0, "level": True, "hover": f"%{{x:,.4~g}} {unit}"}
-        marks.append(Mark("points", x, y, short(policy), f"policy-{view.colours[policy]}", low=low, high=high, **look))
-    unstable = sorted({row["policy"] for row in view.sites if row.get("unstable")})
-    readings = [f"Left out where unstable: {plain(format_list(unstable))}."] if unstable else []
-    readings += [f"The {MOST_SITES} slowest of {len(slowest)} sites."] if len(slowest) > MOST_SITES else []
-    ticks = {float(at): short(site, 20) for at, site in enumerate(shown)}
-    message = "" if stable else "no policy has a steady p95"
-    chart = Chart(
-        marks,
-        Axis(f"p95 latency, {unit}", from_zero=True),
-        Axis(ticks=ticks, span=(len(shown) - 0.5, -0.5)),
-        " ".join(readings),
-        message=message,
-    )
-    return Panel(
-        "sites",
-        "How long requests take at each site",
-        f"95th percentile of the latency at each site, a point with its interval for each policy, {view.cell.name}",
-        lambda: chart,
-        caption="p95 of the requests of each site, per policy, with 95 % intervals over replications.",
-        across=True,
-    )
-
-
 def timeline(view: CellView) -> Panel:
     """Draw what waits at a device, and how much of it works, over the time of the run: means over spans of time."""
     cell = view.cell
@@ -210,8 +164,8 @@ def timeline(view: CellView) -> Panel:
     arrivals = max(float(log.whole["arrival_s"].max(initial=0.0)) for log in cell.logs.values()) / length_s
     log = any(map(view.unstable, cell.logs))
 
-    def draw(device: str, of: str) -> Chart:
-        number, backlog = int(device), of == "waiting"
+    def draw(device: str, quantity: str) -> Chart:
+        number, backlog = int(device), quantity == "waiting"
         hover = f"{'%{y:,.4~g} waiting' if backlog else '%{y:.1f} % busy'} at %{{x:.4~g}} {unit}"
         marks = []
         for policy, run in runs.items():

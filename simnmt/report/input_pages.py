@@ -57,7 +57,7 @@ def means_per_tgt_len(profile: DeviceProfile) -> tuple[Floats, Floats, Floats, F
     mean = np.array([sample.mean_s for sample in samples])
     stated = np.array([sample.sd_s is not None for sample in samples])
     inner = np.array([(sample.sd_s or 0.0) ** 2 * (sample.repeats - 1) / sample.repeats for sample in samples])
-    src = np.array([sample.src_len if sample.src_len_mean is None else sample.src_len_mean for sample in samples])
+    src = np.array([sample.src_len for sample in samples])
     believed = profile.of_forced_lengths.plane.seconds(src, np.array([sample.tgt_len for sample in samples]))
     middle = means(mean)
     # Variance within cells plus variance between cells, which differ in source length.

@@ -14,7 +14,6 @@ from simnmt.report.pipelines import planned_pipelines_svg
 from simnmt.report.run_tables import (
     batch_table,
     boxes,
-    divided_by,
     energy_table,
     fits_table,
     gaps_table,
@@ -27,7 +26,7 @@ from simnmt.report.run_tables import (
 )
 from simnmt.report.words import gap_words, verdicts, words
 from simnmt.results import Cell, Run
-from simnmt.results.places import ALL, CellName, by_world
+from simnmt.results.places import ALL, CellName, by_cell
 from simnmt.results.run import MOST_DRAWN, doubtful_profiles
 from simnmt.results.summary import Row
 
@@ -186,15 +185,12 @@ def run_panels(result: Run, cell: Cell) -> list[Panel]:
     queues = any(row.get("offered_rps") is not None for row in view.rows)
     timelines = [figures.timeline(view)] if queues else []
     inputs = [figures.rtt(view), figures.plane(view)] if cell.series is not None and not cell.sources else []
-    sites = [figures.sites(view)] if view.sites else []
-    return [figures.latency(view), figures.parts(view), *sites, *timelines, *inputs]
+    return [figures.latency(view), figures.parts(view), *timelines, *inputs]
 
 
 def view_of(result: Run, cell: Cell) -> CellView:
     """Return a cell with its rows and the colours of the policies."""
-    cells = by_world(result.summary_rows).get(cell.name, {})
-    sites = [row for name, rows in cells.items() if divided_by(name, cell.name) == "site" for row in rows]
-    return CellView(cell, cells.get(cell.name, []), policy_colours(result), sites)
+    return CellView(cell, by_cell(result.summary_rows).get(cell.name, []), policy_colours(result))
 
 
 def policy_colours(result: Run) -> dict[str, int]:

@@ -39,12 +39,9 @@ def policies_table(result: Run, colours: Mapping[str, int] | None = None) -> Tab
         style = {"outcome": None} if name in bounds else {}
         return change(f"vs {name} %", lambda row: changes.get((row["key"], name)), key=f"change_vs_{name}", **style)
 
-    def colour(row: Row) -> str:
-        return f"policy-{colours[row['policy']]}" if colours else ""
-
     compared = {row["baseline"] for row in result.comparisons}
     columns = [
-        Column("policy", "policy", small="about", colour=colour, words=True),
+        _policy_column(colours, small="about"),
         estimate("total s", "total_latency_s", mark=lambda row: "*" * bool(row.get("unstable"))),
         *_latency_columns(result),
         *_share_columns(rows),
@@ -62,19 +59,27 @@ def policies_table(result: Run, colours: Mapping[str, int] | None = None) -> Tab
     )
 
 
+def _policy_column(colours: Mapping[str, int] | None, **style: Any) -> Column:
+    return Column(
+        "policy", "policy", colour=lambda row: f"policy-{colours[row['policy']]}" if colours else "", words=True, **style
+    )
+
+
+def _mean_column(**style: Any) -> Column:
+    return latency("mean ms", "mean_latency_s", outcome=lambda row: "unstable" if row.get("unstable") else "", **style)
+
+
 def _policies_facts(result: Run) -> Row:
     rows = result.whole_rows
     limits_s = {row["good_within_s"] for row in rows if row.get("good_within_s") is not None}
-    misroutes = [account for cell in result.cells for account in cell.misroutes.values()]
-    unknown = [cell for cell in result.cells if not cell.misroutes]
+    judged = {CellName.of(row) for row in rows if row.get("misrouted_share") is not None}
+    unknown = [cell for cell in result.cells if cell.name not in judged]
     return {
         "compared": bool(result.comparisons) and rows[0]["replications"] > 1,
         "unclear": any(row["effect"] == "not distinguishable" for row in result.comparisons),
         "unstable": any(row.get("unstable") for row in rows),
         "goodput": "" if not limits_s else f"{1e3 * limits_s.pop():g} ms" if len(limits_s) == 1 else "the workload's deadline",
-        "misrouted": bool(misroutes),
-        "foreseen": any(account.foreseen for account in misroutes),
-        "sampled": any(account.sampled for account in misroutes),
+        "misrouted": bool(judged),
         "unknown": bool(unknown),
         "streamed": any(cell.planned and not cell.batches for cell in unknown),
         "batched": any(cell.batches or not (cell.planned or cell.loads) for cell in unknown),
@@ -95,9 +100,7 @@ def _latency_columns(result: Run) -> list[Column]:
     keys = [key.removesuffix("_latency_s") for key in first if re.fullmatch(r"p\d{2,3}_latency_s", key)]
     objectives = [record["objective"] for record in result.recommendations]
     asked = [key for key in keys if key not in ALWAYS or key in objectives]
-    columns = [
-        latency("mean ms", "mean_latency_s", small=_below_mean, outcome=lambda row: "unstable" if row.get("unstable") else "")
-    ]
+    columns = [_mean_column(small=_below_mean)]
     for name in dict.fromkeys(("p50", "p95", "p99", *asked)):
         key = f"{name}_latency_s"
         columns.append(latency(f"{name[:3]}.{name[3:]}".rstrip(".") + " ms", key, small=partial(_predicted, key)))
@@ -172,16 +175,14 @@ def parts_tables(result: Run, world: CellName, colours: Mapping[str, int] | None
         met = kept.get(Place.of(row))
         return "" if met is None else "kept" if met else "missed"
 
-    def colour(row: Row) -> str:
-        return f"policy-{colours[row['policy']]}" if colours else ""
-
     for key, title in PARTS.items():
-        rows = [row for cell, of_cell in cells.items() for row in of_cell if cell != world and divided_by(cell, world) == key]
+        divided = [cell for cell in cells if cell != world and (key == "site") == (cell.site != world.site)]
+        rows = [row for cell in divided for row in cells[cell]]
         if not rows:
             continue
         columns = [
-            Column("policy", "policy", colour=colour, words=True),
-            latency("mean ms", "mean_latency_s", outcome=lambda row: "unstable" if row.get("unstable") else ""),
+            _policy_column(colours),
+            _mean_column(),
             *(latency(f"{name} ms", f"{name}_latency_s") for name in ("p50", "p95", "p99")),
             share("offloaded %", "offloaded_share"),
             latency("waiting ms", "mean_queue_s"),
@@ -196,11 +197,6 @@ def parts_tables(result: Run, world: CellName, colours: Mapping[str, int] | None
             groups=(key,),
             chosen=lambda row: row["policy"] == recommended.get("policy"),
         )
-
-
-def divided_by(part: CellName, world: CellName) -> str:
-    """Return the key by which a part of a mix differs from the whole."""
-    return "site" if part.site != world.site else "workload"
 
 
 def _origin(cell: Cell) -> str:
@@ -367,8 +363,8 @@ def model_table(cell: Cell, rows: Sequence[Row]) -> Table | None:
 def stream_table(cell: Cell, rows: Sequence[Row], device: str) -> Table:
     """Return what a device streamed, under each policy that used it. `rows`: of the cell."""
     used = [(device, policy) for policy, name, account in cell.accounts("streams") if name == device and account.requests.any()]
-    foreseen = any(misroutes.foreseen for misroutes in cell.misroutes.values())
-    how = "as an oracle foresaw both" if foreseen else "not asked for in this run (foresee_misroutes)"
+    foreseen = any(row.get(f"{device}_cold_decision_regret_s") is not None for row in rows)
+    how = "as an oracle foresaw both" if foreseen else "not known in this run (foresee_misroutes)"
     note = (
         "Means over replications; times are executions, stalls included. A cold request loses what it takes longer than at "
         f"the best device: {how}."

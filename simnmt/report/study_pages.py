@@ -74,9 +74,10 @@ def changes_table(comparison: Comparison) -> Table:
 def best_table(comparison: Comparison) -> Table:
     """Return the best policy of each run."""
     keys = [column.key for column in group_columns(CellName._fields, comparison.best)]
+    by_run_of_cells = {cell: {row["run"]: row for row in of_cell} for cell, of_cell in by_cell(comparison.best).items()}
     rows = [
         (*(getattr(cell, key) for key in keys), *(_describe_best(by_run.get(name)) for name in comparison.names))
-        for cell, by_run in comparison.best_by_cell.items()
+        for cell, by_run in by_run_of_cells.items()
     ]
     return Table.of_texts("Best policy", [*keys, *comparison.names], rows, words=len(comparison.names) + len(keys), id="best")
 
@@ -368,7 +369,8 @@ def candidates_table(plan: DeploymentPlan) -> Table:
             _format_values(candidate.outcome),
             outcome(candidate),
         )
-        for candidate in plan.simulated
+        for candidate in plan.candidates
+        if candidate.trials
     ]
     boxes = ("boxes at sites", "boxes behind") if plan.scenario.sites else ()
     heads = ("deployment", plan.minimised, *boxes, "requirements", "level")

@@ -100,7 +100,7 @@ def traffic_panels(traffic: Traffic) -> list[Panel]:
         time = Axis(f"time from {recording.moment(0.0)} on, {unit}")
         return Chart(marks, time, Axis("requests/s", from_zero=True))
 
-    def shares(name: str = traffic.lengths[0].name if traffic.lengths else "") -> Chart:
+    def shares(name: str = next(iter(traffic.lengths_of), "")) -> Chart:
         values = traffic.lengths_of[name]
         grid = quantile_shares(values.size)
         hover = "%{y:.2%} up to %{x:,.5~g}"
@@ -108,7 +108,7 @@ def traffic_panels(traffic: Traffic) -> list[Panel]:
         return Chart([curve], Axis(name), Axis("share of requests", span=(0.0, 1.01), tick_format=".0%"))
 
     panels = [Panel("rate", "Rate over time", "Requests/s over time, with the busiest windows", rate, across=True)]
-    if names := [(row.name, row.name) for row in traffic.lengths]:
+    if names := [(name, name) for name in traffic.lengths_of]:
         controls = [Control("length", "Length", names)] if len(names) > 1 else []
         panels.append(Panel("lengths", "Lengths", "Share of requests up to a length", shares, controls))
     return panels

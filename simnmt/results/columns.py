@@ -6,7 +6,7 @@ compiled engine declares the arrays that it fills a second time, in `world/compi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import nan
 from typing import Any, Literal
@@ -119,23 +119,3 @@ def recorder(requests: int, wanted: Collection[str] = ()) -> Recorder:
     return {
         column.name: column.array(requests) for column in COLUMNS.values() if column.filled == "always" or column.name in wanted
     }
-
-
-def arrow_array(values: Array | Sequence[Any], dtype: type | None = None) -> Any:
-    """Return numbers, flags or texts as an arrow array, None as null, without `pa.array`, which imports pandas (0.8 s).
-
-    `dtype`: of a list, `str` for texts.
-    """
-    import pyarrow as pa
-
-    known = np.array([value is not None for value in values]) if isinstance(values, Sequence) else np.ones(1, bool)
-    mask = None if known.all() else pa.py_buffer(np.packbits(known, bitorder="little"))
-    if dtype is str:
-        encoded = [(value or "").encode() for value in values]
-        starts = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
-        buffers = [mask, pa.py_buffer(starts), pa.py_buffer(b"".join(encoded))]
-        return pa.Array.from_buffers(pa.string(), len(values), buffers)
-    if isinstance(values, Sequence):
-        values = np.array([0 if value is None else value for value in values], dtype)
-    content = np.packbits(values, bitorder="little") if values.dtype == bool else np.ascontiguousarray(values)
-    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [mask, pa.py_buffer(content)])

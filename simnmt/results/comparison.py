@@ -13,7 +13,7 @@ from simnmt.base.errors import InputError
 from simnmt.base.extension import OBJECT
 from simnmt.base.suggestions import format_list
 from simnmt.results.number_text import percent
-from simnmt.results.places import ALL, CellName, Place, by_cell
+from simnmt.results.places import ALL, CellName, Place
 from simnmt.results.run import Run
 from simnmt.results.run_directory import RESOLVED, SUMMARY, check_unchanged
 from simnmt.results.statistics import change_columns, change_percent, unpaired_change_percent
@@ -40,8 +40,6 @@ class Comparison:
     """One per run: `run`, `directory`, `seed`, `replications`, `requests` and `live`."""
     best: list[Row]
     """One per cell and run: the recommended `policy`, its `objective` and `objective_value` with the interval."""
-    not_in_all: list[Row]
-    """Sites, workloads, networks and policies that some runs lack: `part`, `name`, `runs` with it and `missing_in`."""
     notes: list[str]
     """Sentences on what the changes rest on, and on what is not compared."""
 
@@ -56,11 +54,6 @@ class Comparison:
     def title(self) -> str:
         """The names of the runs in a heading."""
         return f"{format_list(self.names[1:])} against {self.names[0]}"
-
-    @property
-    def best_by_cell(self) -> dict[CellName, dict[str, Row]]:
-        """The recommendations by cell, then by run."""
-        return {cell: {row["run"]: row for row in of_cell} for cell, of_cell in by_cell(self.best).items()}
 
     def document(self) -> Row:
         """Return the comparison as plain data."""
@@ -108,7 +101,6 @@ def compare_runs(runs: Sequence[Run]) -> Comparison:
     by_name = dict(zip(names, runs, strict=True))
     changes = [row for name in names[1:] for row in _changes((names[0], runs[0]), (name, by_name[name]))]
     best = ("policy", "objective", "objective_value", "objective_value_low", "objective_value_high", "unstable")
-    not_in_all = list(_not_in_all(by_name))
     return Comparison(
         names=names,
         changes=changes,
@@ -126,15 +118,7 @@ def compare_runs(runs: Sequence[Run]) -> Comparison:
             for name, run in by_name.items()
             for record in run.recommendations
         ],
-        not_in_all=not_in_all,
-        notes=[
-            *_pairing_notes(changes),
-            *(
-                f"{row['part']} {row['name']}: in {format_list(row['runs'])}, not in {format_list(row['missing_in'])}."
-                for row in not_in_all
-            ),
-            *_origin_notes(by_name),
-        ],
+        notes=[*_pairing_notes(changes), *_missing_notes(by_name), *_origin_notes(by_name)],
     )
 
 
@@ -175,43 +159,34 @@ def _changes(baseline: tuple[str, Run], compared: tuple[str, Run]) -> Iterator[R
 
 def unpaired_reasons(first: Run, second: Run, workload: str) -> Iterator[str]:
     """Yield why two runs do not issue the same requests of a workload; nothing if they do."""
-    scenarios = first.scenario, second.scenario
     names = [workload]
-    if any(_is_shared(run) for run in (first, second)):  # the rates of all workloads divide the requests
-        names = [*dict.fromkeys(name for scenario in scenarios for name in scenario.get("workloads", {}))]
-    drawn = [{name: scenario.get("workloads", {}).get(name) for name in names} for scenario in scenarios]
-    shares = [scenario.get("fit", {}).get("share") for scenario in scenarios]
-    sites = [_sites_of_requests(run) for run in (first, second)]
-    for key in ("seed", "replications", "requests"):
-        theirs, ours = (scenario[key] for scenario in scenarios)
-        if ours != theirs:
-            yield f"{key} {ours} instead of {theirs}"
-    for key, _ in [*differences(shares, "fit.share"), *differences(drawn, "workloads"), *differences(sites)]:
-        yield f"another {key}"
-    others = second.scenario | {
-        "workloads": {name: part for name, part in second.scenario["workloads"].items() if name not in names}
-    }
-    read, read_by_others = (json.dumps(part, ensure_ascii=False) for part in (drawn[1], others))
+    if any(place.workload == ALL for run in (first, second) for place in run.totals_s):
+        # They share devices: the rates of all workloads divide the requests.
+        names = [*dict.fromkeys(name for run in (first, second) for name in run.scenario.get("workloads", {}))]
+    before, after = (_drawn_from(run, names) for run in (first, second))
+    for key, (theirs, ours) in differences([before, after]):
+        yield f"{key} {ours} instead of {theirs}" if isinstance(ours, int) and isinstance(theirs, int) else f"another {key}"
+    others = second.scenario | {name: part for name, part in second.scenario["workloads"].items() if name not in names}
+    read, read_by_others = (json.dumps(part, ensure_ascii=False) for part in (after["workloads"], others | {"workloads": None}))
     if f'{{"{OBJECT}": ' in read:
         yield "the workload has an object of Python, of which the class alone is recorded"
     # A file that only devices, networks or other workloads read leaves the requests as they are.
     for file in changed_inputs(first, second):
         if file in read or file not in read_by_others:
             yield f"another content of {file}"
-    if (first.live and first.live.texts_digest) != (second.live and second.live.texts_digest):
-        yield "other texts sent live"
 
 
-def _is_shared(run: Run) -> bool:
-    """Return whether requests of several workloads meet at the devices: a run has a row of all of them then."""
-    return any(place.workload == ALL for place in run.totals_s)
-
-
-def _sites_of_requests(run: Run) -> Row:
-    """Return what decides how many requests of a workload come, and from which site."""
-    keys = ("count", "share", "end_nodes", "workloads")
-    sites = {name: {key: site.get(key) for key in keys} for name, site in (run.scenario.get("sites") or {}).items()}
-    return {"share_devices": _is_shared(run), "sites": sites}
+def _drawn_from(run: Run, workloads: Sequence[str]) -> Row:
+    """Return all that decides which requests of some workloads come, and from which site."""
+    scenario, keys = run.scenario, ("count", "share", "end_nodes", "workloads")
+    return {
+        **{key: scenario[key] for key in ("seed", "replications", "requests")},
+        "fit": {"share": scenario.get("fit", {}).get("share")},
+        "workloads": {name: scenario.get("workloads", {}).get(name) for name in workloads},
+        "shared devices": any(place.workload == ALL for place in run.totals_s),
+        "sites": {name: {key: site.get(key) for key in keys} for name, site in (scenario.get("sites") or {}).items()},
+        "text sent live": run.live and run.live.texts_digest,
+    }
 
 
 def changed_inputs(first: Run, second: Run) -> list[str]:
@@ -220,13 +195,14 @@ def changed_inputs(first: Run, second: Run) -> list[str]:
     return [name for name, digest in second.input_digests.items() if before.get(name, digest) != digest]
 
 
-def _not_in_all(runs: Mapping[str, Run]) -> Iterator[Row]:
+def _missing_notes(runs: Mapping[str, Run]) -> Iterator[str]:
+    """Yield the sites, workloads, networks and policies that some runs lack."""
     for at, part in enumerate(Place._fields):
         names = {run: {place[at] for place in runs[run].totals_s} for run in runs}
         for value in dict.fromkeys(place[at] for run in runs.values() for place in run.totals_s):
             present = [run for run in runs if value in names[run]]
-            if len(present) < len(runs):
-                yield {"part": part, "name": value, "runs": present, "missing_in": [run for run in runs if run not in present]}
+            if missing := [run for run in runs if run not in present]:
+                yield f"{part} {value}: in {format_list(present)}, not in {format_list(missing)}."
 
 
 def _pairing_notes(rows: Sequence[Row]) -> Iterator[str]:

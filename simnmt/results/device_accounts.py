@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from math import isnan, nan
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -253,7 +253,7 @@ class BoxesAccount:
 
     boxes: int
     compute_s: float
-    """Seconds of computing, without stalls for reads and without the slowing by reads."""
+    """Without stalls for reads and without the slowing by reads."""
     read_s: float
     read_bytes: int
     peak_buffer_bytes: int
@@ -273,15 +273,13 @@ def merged_until(untils: Sequence[BoxesUntil]) -> BoxesUntil:
     """Return the function that sums up the totals of several groups of boxes."""
 
     def until(end_s: float) -> BoxesAccount:
-        accounts = [of_group(end_s) for of_group in untils]
+        accounts = [asdict(of_group(end_s)) for of_group in untils]
+        largest = ("peak_buffer_bytes", "peak_shard_bytes", "working_bytes")
+        return BoxesAccount(
+            **{name: (max if name in largest else sum)(account[name] for account in accounts) for name in accounts[0]}
+        )
 
-        def total(name: str) -> Any:
-            values = [getattr(account, name) for account in accounts]
-            return max(values) if name in ("peak_buffer_bytes", "peak_shard_bytes", "working_bytes") else sum(values)
-
-        return BoxesAccount(**{field.name: total(field.name) for field in fields(BoxesAccount)})
-
-    return until if len(untils) > 1 else untils[0]
+    return until
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -397,7 +395,6 @@ class TargetCosts:
 class RunEnergy:
     """Joules and money of one run."""
 
-    COLUMNS: ClassVar[tuple[str, ...]] = ("target", "src_len", "tgt_len", "t_exe_s")
     requests: int
     tgt_tokens: int
     sums: Mapping[str, float]
@@ -410,14 +407,10 @@ class RunEnergy:
     """Joules of a token, shape (targets, parts of a mix), as is the next."""
     token_price: Floats
 
-    @property
-    def _is_mix(self) -> bool:
-        return bool(self.token_j.shape[1] > 1)
-
     def of_some(self, log: Log) -> RunEnergy:
         """Return the joules and the money of some requests of the run, by their log."""
         target, requests = log["target"], len(log["target"])
-        part = log["part"] if self._is_mix else 0
+        part = log["part"] if self.token_j.shape[1] > 1 else 0
         tokens, share = log["src_len"] + log["tgt_len"], requests / self.requests
         static_j, moved = share * self.sums["static_j"], float(self.token_price[target, part] @ tokens)
         dynamic_j, transfer_j = float(self.execution_w[target] @ log["t_exe_s"]), float(self.token_j[target, part] @ tokens)
@@ -427,10 +420,9 @@ class RunEnergy:
         return replace(self, requests=requests, tgt_tokens=int(log["tgt_len"].sum()), sums=sums)
 
     def request_j(self, log: Log) -> Floats:
-        """Return the joules of each request by `COLUMNS` of its log; NaN if unknown. They add up to `energy_j`."""
-        target, src_len, tgt_len, execution_s = (log[name] for name in self.COLUMNS)
-        token_j = self.token_j[target, log["part"] if self._is_mix else 0]
-        joules: Floats = self.execution_w[target] * execution_s + token_j * (src_len + tgt_len)
+        """Return the joules of each request by its log; NaN if unknown. They add up to `energy_j`."""
+        token_j = self.token_j[log["target"], log["part"] if self.token_j.shape[1] > 1 else 0]
+        joules: Floats = self.execution_w[log["target"]] * log["t_exe_s"] + token_j * (log["src_len"] + log["tgt_len"])
         return joules + self.sums["static_j"] / self.requests
 
     def numbers(self) -> Numbers:
@@ -470,14 +462,9 @@ def account_energy(
     tokens = np.bincount(link, log["src_len"] + log["tgt_len"], token_j.size)
     joules = {name: float(sum(part[name] for part in parts)) for name in ("static_j", "dynamic_j")}
     joules["transfer_j"] = float(token_j.ravel() @ tokens)
-    links = {"device": "links", "power_kind": "given", "boxes": 0, "requests": 0}
-    unknown = {"idle_w": nan, "busy_w": nan, "static_j": nan}
-    moved = {
-        "dynamic_j": joules["transfer_j"],
-        "price": float(token_price.ravel() @ tokens),
-        "bytes": int(token_bytes.ravel() @ tokens),
-    }
-    parts.append({**links, **unknown, **moved})
+    links = {"device": "links", "power_kind": "given", "boxes": 0, "requests": 0, "idle_w": nan, "busy_w": nan}
+    price, size_bytes = float(token_price.ravel() @ tokens), int(token_bytes.ravel() @ tokens)
+    parts.append({**links, "static_j": nan, "dynamic_j": joules["transfer_j"], "price": price, "bytes": size_bytes})
     sums = {"energy_j": sum(joules.values()), **joules, "cost": sum(part["price"] for part in parts) or nan}
     known = [{name: None if value != value else value for name, value in part.items()} for part in parts]
     return RunEnergy(len(target), int(log["tgt_len"].sum()), sums, known, execution_w, token_j, token_price)

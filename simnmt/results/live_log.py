@@ -126,16 +126,12 @@ class HandshakeRecord:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceRecord:
-    """One execution of the fixed reference work of a device.
-
-    `busy_s`: from `at_s` on, with what the engine executed before and did not measure; 0 if unknown.
-    """
+    """One execution of the fixed reference work of a device."""
 
     event: Literal["reference"] = field(default="reference", kw_only=True)
     device: str
     at_s: Clock
     execution_s: Seconds
-    busy_s: Seconds = 0.0
 
 
 DeciderRecord = DecisionRecord | HeardRecord | LostRecord | HandshakeRecord
@@ -151,8 +147,8 @@ def format_record(record: Record) -> str:
     """Return the line of a record, its line break included.
 
     Example:
-        >>> format_record(ReferenceRecord("gateway", 12.5, 0.0051, 0.0074))
-        '{"event":"reference","device":"gateway","at_s":12.5,"execution_s":0.0051,"busy_s":0.0074}\\n'
+        >>> format_record(ReferenceRecord("gateway", 12.5, 0.0051))
+        '{"event":"reference","device":"gateway","at_s":12.5,"execution_s":0.0051}\\n'
     """
     return _adapter().dump_json(record).decode() + "\n"
 

@@ -1,4 +1,4 @@
-"""Metrics, such as `p95_ms`, by which deployments are judged; requirements, such as `p95_ms<=300`; whether a run meets them."""
+"""Metrics, such as `p95_ms`, by which deployments are judged, and requirements, such as `p95_ms<=300`, with their outcome."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 from simnmt.base.arrays import Floats
 from simnmt.base.errors import InputError, shorten
-from simnmt.base.suggestions import did_you_mean, format_list
+from simnmt.base.suggestions import did_you_mean
 from simnmt.results.number_text import digits, format_interval, percent
-from simnmt.results.places import CellName, Place, by_cell
+from simnmt.results.places import CellName, Place
 from simnmt.results.statistics import Estimate, over_replications
 
 Row = Mapping[str, Any]
@@ -44,11 +44,6 @@ class Metric:
     quantile: float | None = None
     label: str = ""
     """Name in sentences of what a deployment spends; empty for a metric that is no spending."""
-
-    @property
-    def columns(self) -> tuple[str, str, str]:
-        """Names of the columns of a sweep's table: the mean and the ends of its 95 % interval."""
-        return self.name, f"{self.name}_low", f"{self.name}_high"
 
     @property
     def least_requests(self) -> int:
@@ -86,24 +81,22 @@ class Metric:
         return replace(estimate, high=None if estimate.high is None else min(estimate.high, self.most or inf))
 
 
-def _metrics(*metrics: Metric) -> dict[str, Metric]:
-    return {known.name: known for known in metrics}
-
-
-SPENDINGS = _metrics(
-    Metric("energy_j", "mean_energy_j", "J", "<=", label="mean energy"),
-    Metric(*("energy_j_per_thousand_tokens",) * 2, "J", "<=", label="mean energy per thousand tokens"),
-    Metric("cost_per_request", "mean_cost", "", "<=", label="mean cost"),
-    Metric(*("cost_per_thousand_tokens",) * 2, "", "<=", label="mean cost per thousand tokens"),
-)
-PLAIN_METRICS: Mapping[str, Metric] = SPENDINGS | _metrics(
-    Metric("mean_ms", "mean_latency_s", "ms", "<=", 1e3, sample="latency"),
-    Metric("first_token_ms", "mean_first_token_s", "ms", "<=", 1e3, sample="first_token"),
-    Metric("deadline_met_share", "deadline_met_share", "", ">=", most=1.0),
-    Metric("goodput_rps", "goodput_rps", "requests/s", ">="),
-    Metric("stable", "stable", "", ">=", most=1.0),
-)
+PLAIN_METRICS = {
+    known.name: known
+    for known in (
+        Metric("energy_j", "mean_energy_j", "J", "<=", label="mean energy"),
+        Metric(*("energy_j_per_thousand_tokens",) * 2, "J", "<=", label="mean energy per thousand tokens"),
+        Metric("cost_per_request", "mean_cost", "", "<=", label="mean cost"),
+        Metric(*("cost_per_thousand_tokens",) * 2, "", "<=", label="mean cost per thousand tokens"),
+        Metric("mean_ms", "mean_latency_s", "ms", "<=", 1e3, sample="latency"),
+        Metric("first_token_ms", "mean_first_token_s", "ms", "<=", 1e3, sample="first_token"),
+        Metric("deadline_met_share", "deadline_met_share", "", ">=", most=1.0),
+        Metric("goodput_rps", "goodput_rps", "requests/s", ">="),
+        Metric("stable", "stable", "", ">=", most=1.0),
+    )
+}
 """Metrics with fixed names. A further one needs a line here, and a column of the same numbers in the summary."""
+SPENDINGS = {name: known for name, known in PLAIN_METRICS.items() if known.label}
 _PERCENTILE = re.compile(r"(first_token_)?p([5-9]\d)(?:\.([1-9]))?_ms")
 _COLUMN = re.compile(r"p(\d\d)(\d?)_(latency|first_token)_s")
 _STANDARD = (
@@ -235,54 +228,46 @@ class Requirement:
             return value / self.limit
         return self.limit / value if value > 0.0 else inf
 
-    def assess(
-        self, values: Sequence[float | None], *, unstable: str | None = None, lost: bool = False, **about: Any
-    ) -> Assessment:
+    def assess(self, row: Row, columns: Mapping[str, Sequence[float | None]]) -> Assessment:
         """Return whether the mean over replications meets the requirement, with its interval and the single replications.
 
         Without a steady state, or if the metric is infinite since requests are lost, no requirement is met. Raises `InputError`
-        if the run does not have the metric. `values`: the metric's column of each replication, in SI units. `unstable`, `lost`,
-        `about`: fields of the `Assessment`.
+        if the run does not have the metric. `row`: of a summary; `columns`: its values of each replication (`Run.replicated`).
         """
+        about: dict[str, Any] = {key: row.get(key, "") for key in Place._fields} | {"unstable": row.get("unstable")}
+        lost_share: float = row.get("lost_share") or 0.0
+        is_lost = False
+        values: Sequence[float | None]
+        if self.metric.name == "stable":
+            failed = row.get("unstable_replications") or 0
+            values, lost_share = [*[1.0] * (row["replications"] - failed), *[0.0] * failed], 0.0
+        else:
+            self.metric.check_requests(row["requests"])
+            judged = self.metric.of_answered(lost_share)
+            values = columns.get(judged.column, ()) if judged else ()
+            if lost_share > 0.0 and (not values or None in values):
+                is_lost, values = True, columns.get(self.metric.column, ())  # shown are those of the answered requests
         known = [value for value in values if isinstance(value, (int, float))]
         if not known or len(known) < len(values):
             remedy = f"run the scenario with metrics: [{self.metric.name}]" if self.metric.sample == "latency" else None
             raise InputError(f"this run has no {self.metric.name}", remedy=remedy)
-        estimate, is_failed = self.metric.estimate(known), lost or unstable is not None
-        ends = [end for end in (estimate.low, estimate.high) if end is not None]
-        each_met = [self.is_met_by(self.metric.per_si_unit * value) for value in known]
+        estimate, is_failed = self.metric.estimate(known), is_lost or about["unstable"] is not None
+        met_by = [self.is_met_by(self.metric.per_si_unit * value) for value in known]
+        ends = [self.is_met_by(end) for end in (estimate.low, estimate.high) if end is not None]
         return Assessment(
             self,
             estimate.mean,
             estimate.low,
             estimate.high,
             met=not is_failed and self.is_met_by(estimate.mean),
-            sure=is_failed or len({self.is_met_by(end) for end in ends}) == 1,
+            sure=is_failed or len({*ends}) == 1,
             headroom=(1.0 if self.comparison == "<=" else -1.0) * (self.limit - estimate.mean) / self.limit,
-            met_share=0.0 if is_failed else sum(each_met) / len(known),
+            met_share=0.0 if is_failed else sum(met_by) / len(known),
             replications=len(known),
-            unstable=unstable,
-            lost=lost,
+            lost_share=lost_share,
+            lost=is_lost,
             **about,
         )
-
-    def assess_row(self, row: Row, columns: Mapping[str, Sequence[float | None]]) -> Assessment:
-        """Return whether a row of a summary meets the requirement (`assess`).
-
-        `columns`: values of each replication by column (`Run.replicated`).
-        """
-        about = {key: row.get(key, "") for key in Place._fields} | {"unstable": row.get("unstable")}
-        if self.metric.name == "stable":
-            failed = row.get("unstable_replications") or 0
-            return self.assess([*[1.0] * (row["replications"] - failed), *[0.0] * failed], **about)
-        self.metric.check_requests(row["requests"])
-        lost_share: float = row.get("lost_share") or 0.0
-        further = self.metric.of_answered(lost_share)
-        values = () if further is None else columns.get(further.column, ())
-        lost = lost_share > 0.0 and (not values or None in values)
-        # The values of the answered requests are shown where those of all are infinite.
-        values = columns.get(self.metric.column, ()) if lost else values
-        return self.assess(values, lost_share=lost_share, lost=lost, **about)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +297,11 @@ class Assessment:
     network: str = ""
     policy: str = ""
 
+    @property
+    def ratio(self) -> float:
+        """How far the value is from the limit (`Requirement.ratio`); infinite if too many requests are lost."""
+        return inf if self.lost else self.requirement.ratio(self.value)
+
     def as_json(self) -> dict[str, Any]:
         """Return the assessment as plain data."""
         known = self.requirement.metric
@@ -325,38 +315,30 @@ class Assessment:
         return cls(**values | {"requirement": Requirement.parse(record["requirement"])})
 
     def __str__(self) -> str:
-        place = f"{self.policy} for {CellName.of(self)}" if self.policy else ""
-        return ": ".join(filter(None, (str(self.requirement), place, self.format_value(), self.format_outcome())))
-
-    def format_value(self) -> str:
-        """Return the value with its interval and unit; empty for the requirement of being stable."""
-        known = self.requirement.metric
-        if known.name == "stable":
-            return ""
-        factor, unit = (1.0, known.unit) if known.most is None else (100.0, "%")
-        low, high = (None if end is None else factor * end for end in (self.low, self.high))
-        # A price of a request may be as small as a millionth.
-        most = max(2, 2 - floor(log10(self.value))) if known.label and self.value > 0.0 else 2
-        text, interval = format_interval(factor * self.value, low, high, signs="minus", most=most)
-        return " ".join(filter(None, (text if interval else digits(factor * self.value), interval, unit)))
-
-    def format_outcome(self) -> str:
-        """Return whether the requirement is met, and how clearly."""
-        outcome = "met" if self.met else "missed"
+        """Return requirement, place, value with its interval, and outcome in words."""
+        known, outcome, shown = self.requirement.metric, "met" if self.met else "missed", ""
+        if known.name != "stable":
+            factor, unit = (1.0, known.unit) if known.most is None else (100.0, "%")
+            low, high = (None if end is None else factor * end for end in (self.low, self.high))
+            # A price of a request may be as small as a millionth.
+            most = max(2, 2 - floor(log10(self.value))) if known.label and self.value > 0.0 else 2
+            text, interval = format_interval(factor * self.value, low, high, signs="minus", most=most)
+            shown = " ".join(filter(None, (text if interval else digits(factor * self.value), interval, unit)))
         if self.unstable is not None:
-            return f"{outcome}, unstable ({self.unstable})"
-        if self.lost:
-            return f"{outcome}, {100.0 * self.lost_share:.2g} % of the requests are lost (the value is of the others)"
-        if self.requirement.metric.name == "stable":
-            return outcome
-        unsure = "" if self.sure or self.low is None else ", not surely"
-        distance = f"{percent(abs(self.headroom))} {'below' if self.value < self.requirement.limit else 'above'} the limit"
-        met = f"met in {round(self.met_share * self.replications)} of {self.replications} replications"
-        judged = self.requirement.metric.of_answered(self.lost_share)
-        instead = ""
-        if judged is not None and judged != self.requirement.metric:
-            instead = f"; the value is the {judged.name} of the answered requests, as {percent(self.lost_share)} are lost"
-        return f"{outcome}{unsure} ({distance}; {met}{instead})"
+            outcome += f", unstable ({self.unstable})"
+        elif self.lost:
+            outcome += f", {100.0 * self.lost_share:.2g} % of the requests are lost (the value is of the others)"
+        elif known.name != "stable":
+            outcome += "" if self.sure or self.low is None else ", not surely"
+            side = "below" if self.value < self.requirement.limit else "above"
+            outcome += f" ({percent(abs(self.headroom))} {side} the limit"
+            outcome += f"; met in {round(self.met_share * self.replications)} of {self.replications} replications"
+            judged = known.of_answered(self.lost_share)
+            if judged is not None and judged != known:
+                outcome += f"; the value is the {judged.name} of the answered requests, as {percent(self.lost_share)} are lost"
+            outcome += ")"
+        place = f"{self.policy} for {CellName.of(self)}" if self.policy else ""
+        return ": ".join(filter(None, (str(self.requirement), place, shown, outcome)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,34 +359,3 @@ class Assertion:
 
     def __str__(self) -> str:
         return str(self.requirement) if self.policy is None else f"{self.policy}: {self.requirement}"
-
-
-def assess_run(
-    assertion: Assertion,
-    rows: Sequence[Row],
-    recommendations: Sequence[Row],
-    replicated: Mapping[Place, Mapping[str, Sequence[float | None]]],
-    workload: str | None = None,
-    network: str | None = None,
-    site: str | None = None,
-) -> list[Assessment]:
-    """Return whether a run does as asserted, in every cell, or in those of what is named; the parts of a mix by
-    the policy that is recommended for the whole.
-
-    `recommendations`: of the run; without any, as of a live measurement, the only policy is judged. `replicated`: as
-    `Run.replicated`. Raises `InputError` for an unknown place, and for a metric that the run does not have.
-    """
-    recommended, cells = {CellName.of(record): record["policy"] for record in recommendations}, by_cell(rows)
-    judged = [cell for cell in cells if cell.matches(workload, network, site)]
-    if not judged:
-        what = f"{assertion}: no results of {workload or 'any workload'} on {network or 'any network'}"
-        raise InputError(what, remedy=f"the run has {format_list(map(str, cells), ',')}")
-    assessments = []
-    for cell in judged:
-        here = {row["policy"]: row for row in cells[cell]}
-        policy = assertion.policy or recommended.get(cell.whole(cells)) or (next(iter(here)) if len(here) == 1 else None)
-        if policy is None:
-            remedy = f"name a policy, as in '{next(iter(here))}: {assertion}'"
-            raise InputError(f"{assertion}: no policy is recommended for {cell}", remedy=remedy)
-        assessments.append(assertion.requirement.assess_row(here[policy], replicated.get(Place(*cell, policy), {})))
-    return assessments

@@ -6,27 +6,20 @@ can reach and never a recommendation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from math import ceil, inf
+from math import inf
 
-from simnmt.base.errors import InputError
-from simnmt.base.suggestions import format_list
 from simnmt.results.metrics import Assessment, Objective, Requirement, objective_metric
 from simnmt.results.places import ALL, CellName, Place, by_cell
 from simnmt.results.statistics import Estimate, change_percent, interval_columns, is_tie, over_replications
-from simnmt.results.summary import Row, Runs, known, objective_name
+from simnmt.results.summary import Row, Runs, known
 
 TRIVIAL_SPREAD = 0.05
 """Relative spread between the worst and the best deployable policy below which the choice is nearly trivial."""
 WORTHLESS_GAIN = 0.01
 """Relative gain over the best fixed policy below which routing each request is not worthwhile, even if the gain is no
 chance."""
-MOST_REPLICATIONS = 100
-"""Number at which a run stops adding replications, even if its intervals are wide."""
-FEWEST_REPLICATIONS = 5
-"""Fewer replications estimate their spread too badly to conclude that they suffice."""
 LEAST_TAIL = 20
 """Requests beyond a quantile from which 95 % intervals of its change hold the truth 92 times of 100 or more.
 
@@ -82,29 +75,37 @@ def recommend(
     decisions, for the words on the recommendation. `parts`: rows of each site and each workload of a mix. A policy keeps the
     service level there if every workload and every site keeps the level that is asked for it.
     """
-    cell = _Cell(rows, runs, roles, goal, [*parts])
-    by_policy = cell.by_policy
+    parts, by_policy = [*parts], {row["policy"]: row for row in rows}
+    sites = [part for part in parts if part[0]["site"] != ALL]
+    judged = [*([part for part in parts if part[0]["site"] == ALL] or [rows]), *sites]
+    assessed = {
+        name: [one for part in judged for row in part if row["policy"] == name for one in _assess(row, runs, goal)]
+        for name in roles.deployable
+    }
+    ratios = {name: max((one.ratio for one in of_policy), default=0.0) for name, of_policy in assessed.items()}
+    compared = _Compared(rows, runs, goal.objective)
     lost = {name: by_policy[name].get("lost_share") or 0.0 for name in roles.deployable}
     stable = [name for name in roles.deployable if not by_policy[name].get("unstable")]
     fewest = min((lost[name] for name in stable), default=0.0)
     answering = [name for name in stable if is_tie(lost[name], fewest)]
-    missed = [name for name in stable if cell.worst_ratio(name) > 1.0]
+    missed = [name for name in stable if ratios[name] > 1.0]
     eligible = [name for name in answering if name not in missed] or answering
-    score: Callable[[str], float] = cell.worst_ratio if set(eligible) <= set(missed) else cell.mean
+    score = ratios if set(eligible) <= set(missed) else compared.means
     policy, as_good = None, []
     if eligible:
-        best = min(map(score, eligible))
-        tied = [name for name in eligible if is_tie(score(name), best)]
+        best = min(score[name] for name in eligible)
+        tied = [name for name in eligible if is_tie(score[name], best)]
         policy, *as_good = sorted(tied, key=lambda name: name not in roles.fixed)
     elif roles.deployable:
-        policy = min(roles.deployable, key=lambda name: (by_policy[name]["backlog_growth"], cell.mean(name)))
+        policy = min(roles.deployable, key=lambda name: (by_policy[name]["backlog_growth"], compared.means[name]))
     rivals = [name for name in eligible if name != policy and name not in as_good]
-    runner_up = min(rivals, key=cell.mean, default=None)
-    changes = {name: cell.change(policy, name) for name in answering if policy is not None and name != policy}
+    runner_up = min(rivals, key=compared.means.__getitem__, default=None)
+    changes = {name: compared.change(policy, name) for name in answering if policy is not None and name != policy}
     unclear = [name for name in rivals if changes[name].low is not None and not changes[name].excludes_zero]
     unstable = None if policy is None else by_policy[policy].get("unstable")
     shown = dict.fromkeys([*(name for name in roles.fixed if name in changes), *([] if runner_up is None else [runner_up])])
-    value = None if policy is None or unstable else over_replications(cell.values[policy], positive=True)
+    value = None if policy is None or unstable else over_replications(compared.values[policy], positive=True)
+    level = dict.fromkeys(str(one) for part in judged for one in goal.level(part[0]))
     return {
         **CellName.of(rows[0])._asdict(),
         "objective": goal.objective,
@@ -115,122 +116,83 @@ def recommend(
         **interval_columns("margin", changes.get(runner_up or ""), 100.0),
         "against": [{"baseline": name, **interval_columns("change", changes[name], 100.0)} for name in shown],
         "indistinguishable": [name for name in eligible if name in as_good or name in unclear],
-        "best_but_for_losses": cell.best_but_for_losses(policy, stable, answering),
         "lost_shares": {name: share for name, share in lost.items() if share > 0.0},
         **interval_columns("objective_value", value),
         "unstable": unstable,
-        "slo": list(dict.fromkeys(str(one) for judged in cell.judged for one in goal.level(judged[0]))),
+        "slo": list(level),
         "slo_missed_by": missed if policy is not None else [],
-        "slo_met": (policy in stable and policy not in missed) if cell.has_level and policy is not None else None,
-        "slo_uncertain": [name for name in stable if any(one.low is not None and not one.sure for one in cell.assess(name))],
-        "slo_assessments": [] if policy is None else [one.as_json() for one in cell.assess(policy)],
-        "parts": [cell.part_facts(row) for part in cell.parts for row in part],
-        **cell.worth(policy if stable else None, eligible),
+        "slo_met": (policy in stable and policy not in missed) if level and policy is not None else None,
+        "slo_uncertain": [name for name in stable if any(one.low is not None and not one.sure for one in assessed[name])],
+        "slo_assessments": [] if policy is None else [one.as_json() for one in assessed[policy]],
+        "parts": [{**Place.of(row)._asdict(), "slo_met": _keeps_level(row, runs, goal)} for part in parts for row in part],
+        **_worth(compared, roles, policy if stable else None, eligible),
         "caution": describe_short_tail(goal.objective, rows[0]["requests"]) if changes else "",
         "reason": reason or {},
     }
 
 
-@dataclass(frozen=True)
-class _Cell:
-    """The policies of one cell, compared with each other."""
+def _assess(row: Row, runs: Runs, goal: Goal) -> list[Assessment]:
+    numbers = runs[Place.of(row)]
+    columns = {column: [of_run.get(column) for of_run in numbers] for column in numbers[0]}
+    return [requirement.assess(row, columns) for requirement in goal.level(row)]
 
-    rows: Sequence[Row]
-    runs: Runs
-    roles: Roles
-    goal: Goal
-    parts: Sequence[Sequence[Row]]
 
-    @property
-    def judged(self) -> Sequence[Sequence[Row]]:
-        """The rows that must keep a service level: of each workload of a mix, else of all requests, and of each site."""
-        sites = [part for part in self.parts if part[0]["site"] != ALL]
-        return [*([part for part in self.parts if part[0]["site"] == ALL] or [self.rows]), *sites]
+def _keeps_level(row: Row, runs: Runs, goal: Goal) -> bool | None:
+    """Return whether a policy keeps the service level in a row of a site or a workload; None without a level."""
+    assessments = _assess(row, runs, goal)
+    return all(one.met for one in assessments) if assessments else None
 
-    @property
-    def has_level(self) -> bool:
-        return any(self.goal.level(rows[0]) for rows in self.judged)
 
-    @cached_property
-    def by_policy(self) -> Mapping[str, Row]:
-        return {row["policy"]: row for row in self.rows}
+class _Compared:
+    """The objective of the policies of one cell."""
 
-    @cached_property
-    def values(self) -> Mapping[str, list[float]]:
-        """The objective of each replication, by policy."""
-        column = objective_metric(self.goal.objective).column
-        return {name: [known(numbers[column]) for numbers in self._runs_of(name)] for name in self.by_policy}
-
-    def _runs_of(self, policy: str) -> Sequence[Mapping[str, float | None]]:
-        return self.runs[Place.of(self.rows[0], policy)]
-
-    def mean(self, policy: str) -> float:
-        return over_replications(self.values[policy]).mean
+    def __init__(self, rows: Sequence[Row], runs: Runs, objective: Objective) -> None:
+        column = objective_metric(objective).column
+        self.unstable = {row["policy"] for row in rows if row.get("unstable")}
+        self.values = {row["policy"]: [known(numbers[column]) for numbers in runs[Place.of(row)]] for row in rows}
+        """Of each replication, by policy."""
+        self.means = {policy: over_replications(values).mean for policy, values in self.values.items()}
 
     def change(self, policy: str, baseline: str) -> Estimate:
         """Return the paired change of the objective from the baseline to the policy, percent."""
         return change_percent(self.values[policy], self.values[baseline])
 
-    def assess(self, policy: str) -> list[Assessment]:
-        """Return whether a policy meets each requirement of the service level."""
-        return [one for rows in self.judged for row in rows if row["policy"] == policy for one in self._assess_row(row)]
 
-    def _assess_row(self, row: Row) -> list[Assessment]:
-        runs = self.runs[Place.of(row)]
-        columns = {column: [numbers.get(column) for numbers in runs] for column in runs[0]}
-        return [requirement.assess_row(row, columns) for requirement in self.goal.level(row)]
+def _worth(compared: _Compared, roles: Roles, policy: str | None, eligible: Sequence[str]) -> Row:
+    """Return the worth of the choice: the spread of the policies, the gain over a fixed policy, the gap to the oracle.
 
-    def part_facts(self, row: Row) -> Row:
-        """Return whether a policy keeps the service level in a row of a site or a workload; None without a level."""
-        assessments = self._assess_row(row)
-        return {**Place.of(row)._asdict(), "slo_met": all(one.met for one in assessments) if assessments else None}
-
-    def worst_ratio(self, policy: str) -> float:
-        """Return the greatest ratio of a limited number to its limit, above 1 if that is missed; 0 without a service level."""
-        return max((inf if one.lost else one.requirement.ratio(one.value) for one in self.assess(policy)), default=0.0)
-
-    def best_but_for_losses(self, policy: str | None, stable: Sequence[str], answering: Sequence[str]) -> str | None:
-        """Return the best policy by answered requests if it loses too many, and a fixed policy is recommended; else None."""
-        if policy is None or policy not in self.roles.fixed or policy not in answering:
-            return None
-        best = min(stable, key=self.mean)
-        return None if best in answering or is_tie(self.mean(best), self.mean(policy)) else best
-
-    def worth(self, policy: str | None, eligible: Sequence[str]) -> Row:
-        """Return the worth of the choice: the spread of the policies, the gain over a fixed policy, the gap to the oracle.
-
-        The spread is over all deployable policies: one that misses the service level is a choice too, and a costly one.
-        `policy`: None if nothing stable is deployable; `eligible`: those among which it was chosen.
-        """
-        roles, unstable = self.roles, {name for name, row in self.by_policy.items() if row.get("unstable")}
-        worth: Row = {"worst": None, "best_fixed": None, "oracle": None, "gap_left": None, "trivial": False}
-        spread = over_fixed = above_oracle = fixed_suffices = None
-        if policy is not None:
-            others = [] if unstable.intersection(roles.deployable) else [name for name in roles.deployable if name != policy]
-            if others:
-                worth["worst"] = max(others, key=self.mean)
-                changes = {name: self.change(name, policy) for name in others}
-                spread = changes[worth["worst"]]
-                worth["trivial"] = {*roles.deployable} <= {*eligible} and all(map(_is_small, changes.values()))
-            widest = 0.0
-            if fixed := [name for name in roles.fixed if name in eligible]:
-                best_fixed = worth["best_fixed"] = policy if policy in fixed else min(fixed, key=self.mean)
-                over_fixed = self.change(policy, best_fixed)
-                routing = [name for name in eligible if name not in roles.fixed] if policy in fixed else [policy]
-                fixed_suffices = bool(routing) and all(_matters_little(self.change(name, best_fixed)) for name in routing)
-                widest = self.mean(best_fixed)
-            if roles.oracle is not None and roles.oracle not in unstable:
-                worth["oracle"], above_oracle = roles.oracle, self.change(policy, roles.oracle)
-                bound = self.mean(roles.oracle)
-                if widest - bound > 1e-9 * bound:
-                    worth["gap_left"] = (self.mean(policy) - bound) / (widest - bound)
-        return {
-            **worth,
-            **interval_columns("spread", spread, 100.0),
-            **interval_columns("over_fixed", over_fixed, 100.0),
-            "fixed_suffices": fixed_suffices,
-            **interval_columns("above_oracle", above_oracle, 100.0),
-        }
+    The spread is over all deployable policies: one that misses the service level is a choice too, and a costly one.
+    `policy`: None if nothing stable is deployable; `eligible`: those among which it was chosen.
+    """
+    means, worst, best_fixed, bound, gap_left, trivial = compared.means, None, None, None, None, False
+    spread = over_fixed = above_oracle = fixed_suffices = None
+    if policy is not None:
+        others = [name for name in roles.deployable if name != policy]
+        if others and compared.unstable.isdisjoint(roles.deployable):
+            worst = max(others, key=means.__getitem__)
+            spread, changes = compared.change(worst, policy), [compared.change(name, policy) for name in others]
+            trivial = {*roles.deployable} <= {*eligible} and all(map(_is_small, changes))
+        if fixed := [name for name in roles.fixed if name in eligible]:
+            best_fixed = policy if policy in fixed else min(fixed, key=means.__getitem__)
+            over_fixed = compared.change(policy, best_fixed)
+            routing = [name for name in eligible if name not in roles.fixed] if policy in fixed else [policy]
+            fixed_suffices = bool(routing) and all(_matters_little(compared.change(name, best_fixed)) for name in routing)
+        if roles.oracle is not None and roles.oracle not in compared.unstable:
+            bound, above_oracle = roles.oracle, compared.change(policy, roles.oracle)
+            widest = 0.0 if best_fixed is None else means[best_fixed] - means[bound]
+            if widest > 1e-9 * means[bound]:
+                gap_left = (means[policy] - means[bound]) / widest
+    return {
+        "worst": worst,
+        "best_fixed": best_fixed,
+        "oracle": bound,
+        "gap_left": gap_left,
+        "trivial": trivial,
+        **interval_columns("spread", spread, 100.0),
+        **interval_columns("over_fixed", over_fixed, 100.0),
+        "fixed_suffices": fixed_suffices,
+        **interval_columns("above_oracle", above_oracle, 100.0),
+    }
 
 
 def _is_small(change: Estimate) -> bool:
@@ -257,60 +219,6 @@ def by_objective(rows: Sequence[Row], recommendations: Sequence[Row]) -> list[Ro
         return bool(row.get("unstable")), row.get("lost_share") or 0.0, inf if value is None else value
 
     return [row for of_cell in by_cell(rows).values() for row in sorted(of_cell, key=rank)]
-
-
-def best_row(recommendations: Sequence[Row], rows: Sequence[Row], workload: str | None, network: str | None) -> Row:
-    """Return the row of the policy that is recommended on a workload and network, by default on the first ones.
-
-    Raises `InputError` if there is no such place, or if no policy is recommended there.
-    """
-    for recommended in recommendations:
-        if CellName.of(recommended).matches(workload, network):
-            best = next((row for row in rows if Place.of(row) == Place.of(recommended)), None)
-            if best is not None:
-                return best
-            break
-    places = format_list((str(CellName.of(row)) for row in recommendations), ",")
-    what = f"no policy is recommended for {workload or 'any workload'} on {network or 'any network'}"
-    raise InputError(what, remedy=f"the run has {places}" if places else None)
-
-
-def half_width(row: Row, key: str) -> float:
-    """Return how far the interval of a row's number reaches from it, relative to it; infinite if it is unknown."""
-    value, low, high = row.get(key), row.get(f"{key}_low"), row.get(f"{key}_high")
-    if value is None or low is None or high is None or value <= 0.0:
-        return inf
-    return max(float(high / value - 1.0), float(1.0 - low / value))
-
-
-def next_replications(rows: Sequence[Row], objective: Objective, wanted: float) -> int:
-    """Return how many replications to run next so that all intervals of the objective become as narrow as `wanted`.
-
-    The present number is returned if those of all stable rows are so already, or if it is the most. It is at most doubled,
-    since few replications estimate their spread badly.
-    """
-    count: int = rows[0]["replications"]
-    key = objective_metric(objective).column
-    if count < FEWEST_REPLICATIONS:
-        return FEWEST_REPLICATIONS
-    widest = max((half_width(row, key) for row in rows if not row.get("unstable")), default=0.0)
-    if widest <= wanted or count >= MOST_REPLICATIONS:
-        return count
-    return min(ceil(count * min((widest / wanted) ** 2, 2.0)), MOST_REPLICATIONS)
-
-
-def describe_precision(rows: Sequence[Row], objective: Objective, wanted: float) -> str:
-    """Describe how wide the intervals of the objective are after how many replications, beside what was wanted."""
-    key, stable = objective_metric(objective).column, [row for row in rows if not row.get("unstable")]
-    if not stable:
-        return f"{rows[0]['replications']} replications: no policy is stable, so none has a {objective_name(objective)}"
-    widest = max(stable, key=lambda row: half_width(row, key))
-    half = half_width(widest, key)
-    return (
-        f"{rows[0]['replications']} replications {'suffice' if half <= wanted else 'do not suffice'} for intervals within "
-        f"{100.0 * wanted:g} % of the {objective_name(objective)}: the widest reaches {100.0 * half:.2g} % from it "
-        f"({widest['policy']} for {CellName.of(widest)})"
-    )
 
 
 def reliable_requests(objective: Objective) -> int:

@@ -128,7 +128,7 @@ class Trail:
     columns: Mapping[str, Array]
     """By the names of `columns.COLUMNS`, in the order of the requests."""
     tgt_len_by_src_len: Floats | None = None
-    """Target tokens that the policy assumes, by source length, shape (longest source + 1,); NaN if it assumes none."""
+    """Target tokens that the policy assumes, shape (parts of a mix or 1, longest source + 1); NaN if it assumes none."""
     truth: Requests | None = None
     """The requests as this policy met them, if they meet the network when the policy issues them; None: as all policies met
     them."""
@@ -207,9 +207,7 @@ _DERIVED: dict[str, Callable[[Truth, Trail], Array]] = {
     "node": lambda truth, _: _known(truth.node),
     "src_len": lambda truth, _: truth.src_len.astype(np.int32),
     "tgt_len": lambda truth, _: _known(truth.tgt_len).astype(np.int32),
-    "tgt_len_predicted": lambda truth, trail: (
-        _known(trail.tgt_len_by_src_len)[truth.src_len] if trail.tgt_len_predicted is None else trail.tgt_len_predicted
-    ),
+    "tgt_len_predicted": lambda truth, trail: _known(trail.tgt_len_by_src_len)[trail.columns.get("part", 0), truth.src_len],
     "t_exe_s": _execution_s,
     "t_tx_s": _transfer_s,
     "latency_s": lambda truth, trail: trail.queue_s + _execution_s(truth, trail) + _transfer_s(truth, trail),
@@ -312,22 +310,6 @@ def read_once(log: Log) -> Log:
 
 ROUNDING_S = 1e-9
 """Smaller differences are rounding errors of sums in another order, not misroutes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Misroutes:
-    """How the decisions of one policy were judged."""
-
-    foreseen: bool = False
-    """True if by an oracle's foresight, queues included; False if nothing waits."""
-    sampled: bool = False
-    """True if those of an even sample of the requests alone."""
-
-    @classmethod
-    def of(cls, trail: Trail) -> Misroutes:
-        """Return how the decisions of a run were judged."""
-        regret_s = trail.decision_regret_s
-        return cls() if regret_s is None else cls(foreseen=True, sampled=not np.isfinite(regret_s).all())
 
 
 def decision_regret_s(truth: Truth, trail: Trail) -> NDArray[np.float32]:

@@ -11,20 +11,22 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
+from simnmt.base.errors import InputError
 from simnmt.base.suggestions import format_list
 from simnmt.network.series import RttSeries
 from simnmt.results.columns import Array
 from simnmt.results.device_accounts import BatchAccount, PlannedDevice, RunEnergy, StreamAccount
-from simnmt.results.metrics import Assertion, Assessment, assess_run
-from simnmt.results.places import CellName, Place, wholes
-from simnmt.results.recommendation import best_row
-from simnmt.results.requests import Misroutes, RequestLog, drawn_logs
+from simnmt.results.metrics import Assertion, Assessment
+from simnmt.results.places import CellName, Place, by_cell, wholes
+from simnmt.results.requests import RequestLog, drawn_logs
 from simnmt.results.summary import Device, Row
 from simnmt.workload.length_table import LengthTable
 
 if TYPE_CHECKING:
     import pandas as pd
 
+REQUESTS = "requests.parquet"
+"""File of a run directory with every request of replication 0."""
 MOST_DRAWN = 2_000_000
 """Most requests of a policy that the figures show; of more, an even sample."""
 MOST_LATENESS_MS = 5.0
@@ -36,9 +38,7 @@ class LiveMeasurement:
     """Where and how a live replay measured."""
 
     url: str
-    """Of the service, without a token."""
-    service: str
-    """`gateway` or `server`."""
+    """Of the gateway, without a token."""
     begun: str
     """Date and time of the first request, UTC, ISO 8601."""
     ended: str
@@ -84,8 +84,6 @@ class Cell:
     profile_kinds: tuple[str, ...] = ()
     """How the numbers of each target's profile are known."""
     profile_names: tuple[str, ...] = ()
-    misroutes: Mapping[str, Misroutes] = field(default_factory=dict)
-    """How the decisions of each policy were judged; empty if misroutes are unknown."""
     streams: Mapping[str, tuple[StreamAccount | None, ...]] = field(default_factory=dict)
     """None for a model in memory; without policies for which no target streamed."""
     planned: tuple[PlannedDevice | None, ...] = ()
@@ -104,13 +102,6 @@ class Cell:
     def name(self) -> CellName:
         """Site, workload and network."""
         return CellName.of(self)
-
-    def places(self, policy: str, requests: int) -> tuple[list[Place], Array]:
-        """Return the places of a policy's requests, and for each request the number of its place."""
-        groups, numbers = [*self.parts] or [(self.site, self.workload)], np.zeros(requests, np.int32)
-        for number, rows in enumerate(self.parts.values()):
-            numbers[rows] = number
-        return [Place(*group, self.network, policy) for group in groups], numbers
 
     @property
     def inputs(self) -> tuple[Cell, ...]:
@@ -134,6 +125,21 @@ class Cell:
             for device, account in zip(self.devices, of_devices, strict=False):
                 if account is not None:
                     yield policy, device.name, account
+
+
+def placed_logs(cells: Iterable[Cell]) -> Iterator[tuple[RequestLog, dict[str, tuple[list[str], Array]]]]:
+    """Yield each log, with the names of all sites, workloads, networks and policies, and the number of that of each request."""
+    parts: list[tuple[Cell, Mapping[tuple[str, str], Any]]]
+    parts = [(cell, cell.parts or {(cell.site, cell.workload): slice(None)}) for cell in cells]
+    places = [Place(*group, cell.network, policy) for cell, groups in parts for group in groups for policy in cell.logs]
+    names = {key: list(dict.fromkeys(of_key)) for key, of_key in zip(Place._fields, zip(*places, strict=True), strict=True)}
+    for cell, groups in parts:
+        for policy, log in cell.logs.items():
+            numbers = {key: np.zeros(log.requests, np.int32) for key in names}
+            for group, rows in groups.items():
+                for key, name in Place(*group, cell.network, policy)._asdict().items():
+                    numbers[key][rows] = names[key].index(name)
+            yield log, {key: (names[key], numbers[key]) for key in names}
 
 
 def shown_kind(kind: str, is_doubtful: bool) -> str:
@@ -215,11 +221,9 @@ class Run:
     warnings: list[str] = field(default_factory=list)
     """Suspicious input, such as languages in the wrong order or a doubtful profile; also among the notes.
 
-    This and the next four are not part of a run directory."""
+    This and the next three are not part of a run directory."""
     scope: list[str] = field(default_factory=list)
     """Notes on what the run covers, which the console prints too; also among the notes."""
-    precision: str = ""
-    """Whether the replications sufficed for the precision asked for; empty if none was."""
     engines: dict[str, str] = field(default_factory=dict)
     """The engine of the world by policy."""
     engine_reasons: dict[str, str] = field(default_factory=dict)
@@ -240,14 +244,17 @@ class Run:
         """Every request of replication 0, with its site, workload, network and policy."""
         import pandas as pd
 
+        if self.manifest and self.directory is not None:
+            path = self.directory / REQUESTS
+            try:
+                return pd.read_parquet(path)
+            except (OSError, ValueError):
+                raise InputError("cannot be read", path=path, remedy="run the scenario anew") from None
         frames = []
-        for cell in self.cells:
-            for policy, log in cell.logs.items():
-                places, numbers = cell.places(policy, log.requests)
-                names = dict(zip(Place._fields, zip(*places, strict=True), strict=True))
-                named = {key: np.array(of_key, object)[numbers] for key, of_key in names.items()}
-                frames.append(pd.DataFrame(dict(log)).assign(**named))
-        return pd.concat(frames, ignore_index=True).astype(dict.fromkeys(Place._fields, "category"))
+        for log, places in placed_logs(self.cells):
+            named = {key: pd.Categorical.from_codes(numbers, pd.Index(names)) for key, (names, numbers) in places.items()}
+            frames.append(pd.DataFrame(named | {**log}))
+        return pd.concat(frames, ignore_index=True)
 
     @property
     def totals_s(self) -> dict[Place, list[float]]:
@@ -277,21 +284,41 @@ class Run:
             >>> simnmt.run("@quickstart").best(network="cp2")["policy"]  # doctest: +SKIP
             'cnmt'
         """
-        return best_row(self.recommendations, self.summary_rows, workload, network)
+        for recommended in self.recommendations:
+            if CellName.of(recommended).matches(workload, network) and recommended["policy"] is not None:
+                return next(row for row in self.summary_rows if Place.of(row) == Place.of(recommended))
+        what = f"no policy is recommended for {workload or 'any workload'} on {network or 'any network'}"
+        places = format_list((str(CellName.of(row)) for row in self.recommendations), ",")
+        raise InputError(what, remedy=f"the run has {places}" if places else None)
 
     def assess(
         self, text: str, workload: str | None = None, network: str | None = None, site: str | None = None
     ) -> list[Assessment]:
-        """Return whether the run meets a requirement such as `p95_ms<=300`, in every cell.
+        """Return whether the run meets a requirement such as `p95_ms<=300`, in every cell, the parts of a mix included.
 
         Args:
-            text: a requirement of the recommended policy, or of another one, as in `"cnmt: p95_ms<=300"`.
+            text: a requirement of the recommended policy, or of another one, as in `"cnmt: p95_ms<=300"`. Without
+                recommendations, as live, the only policy is judged.
             workload, network, site: the ones judged; None: all.
 
         Raises `InputError` for an unknown metric, policy or place, and for a metric that the run does not have.
         """
         assertion = Assertion.parse(text, {row["policy"]: None for row in self.summary_rows})
-        return assess_run(assertion, self.summary_rows, self.recommendations, self.replicated, workload, network, site)
+        recommended = {CellName.of(record): record["policy"] for record in self.recommendations}
+        cells = by_cell(self.summary_rows)
+        judged = [cell for cell in cells if cell.matches(workload, network, site)]
+        if not judged:
+            what = f"{assertion}: no results of {workload or 'any workload'} on {network or 'any network'}"
+            raise InputError(what, remedy=f"the run has {format_list(map(str, cells), ',')}")
+        assessments = []
+        for cell in judged:
+            here = {row["policy"]: row for row in cells[cell]}
+            policy = assertion.policy or recommended.get(cell.whole(cells)) or (next(iter(here)) if len(here) == 1 else None)
+            if policy is None:
+                remedy = f"name a policy, as in '{next(iter(here))}: {assertion}'"
+                raise InputError(f"{assertion}: no policy is recommended for {cell}", remedy=remedy)
+            assessments.append(assertion.requirement.assess(here[policy], self.replicated.get(Place(*cell, policy), {})))
+        return assessments
 
     def meets(self, text: str, workload: str | None = None, network: str | None = None, site: str | None = None) -> bool:
         """Return whether a requirement is met everywhere that `assess` judges it.

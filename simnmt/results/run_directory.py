@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timezone
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,15 @@ import numpy as np
 
 from simnmt.base import files
 from simnmt.base.errors import InputError
-from simnmt.results.columns import Array, arrow_array
+from simnmt.results.columns import Array
 from simnmt.results.device_accounts import BatchAccount
 from simnmt.results.places import ALL, Place, wholes
 from simnmt.results.requests import Columns, RequestLog
-from simnmt.results.run import Cell, LiveMeasurement, Run
+from simnmt.results.run import REQUESTS, Cell, LiveMeasurement, Run, placed_logs
 from simnmt.results.summary import Device, Row
 
 MANIFEST, RESOLVED, INPUT = "manifest.json", "scenario.resolved.yaml", "scenario.input.yaml"
-SUMMARY, TABLE, REQUESTS, PAGE = "summary.json", "summary.csv", "requests.parquet", "report.html"
+SUMMARY, TABLE, PAGE = "summary.json", "summary.csv", "report.html"
 REPLICATIONS, DEVICES, PACKAGES = "replications", "devices", "packages"
 """Keys of the manifest: numbers of each replication, devices of each workload, and versions of the installed packages whose
 kinds the scenario names."""
@@ -152,18 +152,15 @@ def write_requests(path: Path, cells: Iterable[Cell]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    logs = [(log, *cell.places(policy, log.requests)) for cell in cells for policy, log in cell.logs.items()]
-    labels = [list(dict.fromkeys(names)) for names in zip(*(place for _, places, _ in logs for place in places), strict=True)]
-
     # The file is opened here: pyarrow would take no name that is not UTF-8, and blurs the reason of a failed write.
     with path.open("wb") as file, ExitStack() as stack:
         writer: Any = None
-        for log, places, numbers in logs:
-            named = {}
-            for key, known, names in zip(Place._fields, labels, zip(*places, strict=True), strict=True):
-                indices = arrow_array(np.array([known.index(name) for name in names], np.int32)[numbers])
-                named[key] = pa.DictionaryArray.from_arrays(indices, arrow_array(known, str))
-            table = pa.table(named | {name: arrow_array(values) for name, values in log.items()})
+        for log, places in placed_logs(cells):
+            named = {
+                key: pa.DictionaryArray.from_arrays(_arrow_array(numbers), _arrow_array(names))
+                for key, (names, numbers) in places.items()
+            }
+            table = pa.table(named | {name: _arrow_array(values) for name, values in log.items()})
             if writer is None:
                 floats = [field.name for field in table.schema if pa.types.is_floating(field.type)]
                 others = [name for name in table.schema.names if name not in floats]
@@ -171,6 +168,18 @@ def write_requests(path: Path, cells: Iterable[Cell]) -> None:
                 opened = pq.ParquetWriter(file, table.schema, compression="zstd", compression_level=1, **encoding)
                 writer = stack.enter_context(opened)
             writer.write_table(table, row_group_size=ROW_GROUP)
+
+
+def _arrow_array(values: Array | Sequence[str]) -> Any:
+    """Return numbers, flags or texts as an arrow array without `pa.array`, which imports pandas (0.8 s)."""
+    import pyarrow as pa
+
+    if isinstance(values, np.ndarray):
+        content = np.packbits(values, bitorder="little") if values.dtype == bool else np.ascontiguousarray(values)
+        return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(content)])
+    encoded = [value.encode() for value in values]
+    starts = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), len(values), [None, pa.py_buffer(starts), pa.py_buffer(b"".join(encoded))])
 
 
 def sha256(path: Path) -> str:
@@ -267,8 +276,7 @@ def _stored_cells(directory: Path, devices: Mapping[str, tuple[Device, ...]], su
         logs = {row["policy"]: stored_log(directory / REQUESTS, Place.of(row)) for row in rows}
         batches = {name: tuple(accounts.get((Place(*cell, name), device.name)) for device in of_cell) for name in logs}
         batched = {name: of_devices for name, of_devices in batches.items() if any(of_devices)}
-        parts = StoredParts(directory / REQUESTS, Place.of(rows[0]))
-        cells.append(Cell(*cell, of_cell, logs, batched, parts=parts))
+        cells.append(Cell(*cell, of_cell, logs, batched))
     return cells
 
 
@@ -287,38 +295,6 @@ def _row_groups(path: Path, place: Place) -> tuple[Any, list[int]]:
             for number, label in enumerate(labels)
             if all(known in (ALL, name) for known, name in zip(place, label, strict=True))
         ]
-
-
-class StoredParts(Mapping[tuple[str, str], Array]):
-    """The numbers of the requests by site and workload, read on the first access."""
-
-    def __init__(self, path: Path, place: Place) -> None:
-        """`place`: one of all requests of a simulated world."""
-        self._path, self._place = path, place
-
-    @cached_property
-    def _rows(self) -> dict[tuple[str, str], Array]:
-        file, groups = _row_groups(self._path, self._place)
-        with _read(self._path):
-            table = file.read_row_groups(groups, columns=["site", "workload"])
-            sites, workloads = (table[key].unify_dictionaries().combine_chunks() for key in ("site", "workload"))
-            count = len(workloads.dictionary)
-            part = sites.indices.to_numpy() * count + workloads.indices.to_numpy()
-            return {
-                (sites.dictionary[number // count].as_py(), workloads.dictionary[number % count].as_py()): np.flatnonzero(
-                    part == number
-                )
-                for number in np.unique(part).tolist()
-            }
-
-    def __getitem__(self, part: tuple[str, str]) -> Array:
-        return self._rows[part]
-
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        return iter(self._rows)
-
-    def __len__(self) -> int:
-        return len(self._rows)
 
 
 def stored_log(path: Path, place: Place) -> RequestLog:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite, isnan
 from typing import Any, Literal
@@ -240,48 +240,40 @@ def format_objective(
     return f"{digits(value)} {known.unit}".rstrip() if known.label else duration(value, low, high, interval=interval)
 
 
-def with_regret(runs: Runs, oracle: str | None) -> Runs:
-    """Add `regret_s`: total latency above the oracle's in the same replication; None where there is no oracle."""
-
-    def regret_s(place: Place, replication: int) -> float | None:
-        if oracle is None:
-            return None
-        best = runs[place._replace(policy=oracle)][replication]
-        return known(runs[place][replication]["total_latency_s"]) - known(best["total_latency_s"])
-
-    return {
-        place: [{**numbers, "regret_s": regret_s(place, at)} for at, numbers in enumerate(replications)]
-        for place, replications in runs.items()
-    }
-
-
 SETTINGS = ("good_within_s",)
 """Numbers that the scenario sets, so that all replications have the same."""
 WITH_INTERVAL = ("total_latency_s", "regret_s")
 """Numbers beside the metrics with a 95 % interval over replications, as `..._low` and `..._high`."""
 
 
-def rows(runs: Runs, requests: int, *, metrics: Sequence[Metric] = ()) -> list[Row]:
+def rows(runs: Runs, requests: int, *, metrics: Sequence[Metric] = (), oracle: str | None = None) -> list[Row]:
     """Return one row per site, workload, network and policy: means over the replications, in the order of the runs.
 
     `requests`: issued in each run, unless numbers have others. `metrics`: those that were measured beside the standard ones.
-    Other numbers than those and `WITH_INTERVAL` have no interval, which would take most of the time of a sweep's table.
+    `regret_s` is the total latency above that of the policy `oracle` in the same replication; None without one. Other numbers
+    than those metrics and `WITH_INTERVAL` have no interval, which would take most of the time of a sweep's table.
     """
     with_interval = {*WITH_INTERVAL, *columns_of(metrics)}
     table: list[Row] = []
     for place, replications in runs.items():
         row: Row = {**place._asdict(), "replications": len(replications), "requests": requests}
+        bounds = runs[place if oracle is None else place._replace(policy=oracle)]
+        columns = {name: [numbers[name] for numbers in replications] for name in replications[0]}
+        columns["regret_s"] = [
+            None if oracle is None else known(numbers["total_latency_s"]) - known(bound["total_latency_s"])
+            for numbers, bound in zip(replications, bounds, strict=True)
+        ]
         # The oracle is no bound if requests wait, nor if a policy moves the times at which requests meet the network.
         no_queues = all(value is None for name, value in replications[0].items() if name.endswith("_busiest_load"))
         if "requests" in replications[0]:  # of a part of a mix; by chance, those of a site differ between replications
             row["requests"] = round(sum(known(numbers["requests"]) for numbers in replications) / len(replications))
-        for name, first in replications[0].items():
+        for name, column in columns.items():
             if name in row:
                 continue
-            values = [value for numbers in replications if (value := numbers[name]) is not None]
+            values = [value for value in column if value is not None]
             complete = len(values) == len(replications)
             if name in SETTINGS:
-                row[name] = first
+                row[name] = column[0]
             elif name not in with_interval:
                 row[name] = float(np.mean(values)) if complete else None
             else:
@@ -293,20 +285,28 @@ def rows(runs: Runs, requests: int, *, metrics: Sequence[Metric] = ()) -> list[R
     return table
 
 
-def comparisons(runs: Runs, baselines: Iterable[str]) -> list[Row]:
+def comparisons(runs: Runs, baselines: Sequence[str], rows: Sequence[Row] = ()) -> list[Row]:
     """Return each policy against each baseline, paired by replication: percent change of total latency, negative is faster.
 
-    The change is the ratio of the two totals shown in the rows, and its interval covers that ratio.
+    The change is the ratio of the two totals shown in the rows, and its interval covers that ratio. `unstable` names the side
+    without a mean (`policy`, `baseline` or `both`), or is None: a change against such a side depends on how long the run lasts.
+    `rows`: of the summary, judged for stability.
     """
     totals_s = {place: [known(numbers["total_latency_s"]) for numbers in replications] for place, replications in runs.items()}
-    baselines, table = list(baselines), list[Row]()
+    without_mean, table = {Place.of(row) for row in rows if row.get("unstable")}, list[Row]()
     for place, ours in totals_s.items():
-        for baseline in baselines:
-            if baseline != place.policy:
-                theirs = totals_s[place._replace(policy=baseline)]
-                change = change_percent(ours, theirs)
-                effect = judge_change(change, ours == theirs)
-                table.append({**place._asdict(), "baseline": baseline, **change_columns(change), "effect": effect})
+        for against in (place._replace(policy=baseline) for baseline in baselines if baseline != place.policy):
+            change = change_percent(ours, totals_s[against])
+            sides = [side for side, of_side in (("policy", place), ("baseline", against)) if of_side in without_mean]
+            table.append(
+                {
+                    **place._asdict(),
+                    "baseline": against.policy,
+                    **change_columns(change),
+                    "effect": judge_change(change, ours == totals_s[against]),
+                    "unstable": "both" if len(sides) == 2 else sides[0] if sides else None,
+                }
+            )
     return table
 
 

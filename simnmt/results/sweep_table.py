@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from simnmt.base import VERSION
 from simnmt.base.errors import InputError
 from simnmt.base.files import written_whole
-from simnmt.results.columns import arrow_array
 from simnmt.results.metrics import Metric
 from simnmt.results.summary import Row
 
@@ -23,9 +19,7 @@ if TYPE_CHECKING:
 
 HEADER, TABLE, PAGE = "sweep.json", "sweep.parquet", "sweep.html"
 """Files of a sweep's folder: what is swept, the table once it has ended, and its page."""
-_METADATA = b"simnmt_sweep"
 POINT = "point"
-WHOLE = frozenset({POINT, "replications", "requests", "unstable_replications"})
 TEXTS = frozenset({"site", "workload", "network", "policy", "unstable", "unstable_device", "standing"})
 BEST, EQUAL, TIED, WORSE = "best", "as good as the best", "not distinguishable from the best", "worse"
 UNSTABLE, BOUND = "unstable", "bound"
@@ -54,45 +48,34 @@ class SweepTable:
 
 def write_table(path: Path, table: SweepTable) -> None:
     """Write a table, whole or not at all: same rows, same bytes. Raises `SweepTableError`."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    import pandas as pd
 
-    names = list(dict.fromkeys(name for row in table.rows for name in row))
-    arrays = {name: _array([row.get(name) for row in table.rows], name) for name in names}
-    about = {name: value for name, value in asdict(table).items() if name != "rows"}
-    about["metrics"] = [known.name for known in table.metrics]
-    content = pa.table(arrays).replace_schema_metadata({_METADATA: json.dumps(about)})
+    frame = pd.DataFrame(table.rows)
+    for name in frame.columns:
+        if name not in TEXTS and frame[name].isna().all():
+            frame[name] = frame[name].astype(float)  # not a column without a type
+        elif frame[name].dtype == object:
+            frame[name] = [value if isinstance(value, str | None) else json.dumps(value) for value in frame[name]]
+    frame.attrs = {name: value for name, value in asdict(table).items() if name not in ("rows", "metrics")}
+    frame.attrs["metrics"] = [known.name for known in table.metrics]
     try:
         with written_whole(path) as partial:
-            pq.write_table(content, partial, compression="zstd")
+            frame.to_parquet(partial, compression="zstd", index=False)
     except OSError as error:
         raise SweepTableError(f"cannot be written: {error.strerror}", path=path, remedy="free some space") from None
 
 
-def _array(values: Sequence[Any], name: str) -> Any:
-    kinds = {type(value) for value in values if value is not None}
-    if name in WHOLE or kinds == {int}:
-        return arrow_array(values, np.int64)
-    if kinds == {bool} and None not in values:
-        return arrow_array(values, np.bool_)
-    if name not in TEXTS and kinds <= {int, float}:
-        return arrow_array(values, np.float64)
-    return arrow_array([value if isinstance(value, str | None) else json.dumps(value) for value in values], str)
-
-
 def read_frame(directory: Path) -> pd.DataFrame:
     """Return the table of a finished sweep, with the swept keys in `attrs["keys"]`. Raises `SweepTableError`."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    import pandas as pd
 
     path = directory / TABLE
     if os.path.isfile(directory / HEADER) and not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises for some names
         raise SweepTableError("the sweep has not ended", path=directory, remedy=f"go on with it: simnmt sweep {directory}")
     try:
-        content = pq.read_table(path)
-        about = json.loads((content.schema.metadata or {})[_METADATA])
-    except (OSError, pa.ArrowException, ValueError, KeyError):
-        raise SweepTableError("no table of a sweep", path=path, remedy="name a folder that simnmt sweep wrote") from None
-    frame: pd.DataFrame = content.to_pandas()
-    frame.attrs.update(about)
+        frame = pd.read_parquet(path)
+    except (OSError, ValueError):
+        frame = pd.DataFrame()
+    if "keys" not in frame.attrs:
+        raise SweepTableError("no table of a sweep", path=path, remedy="name a folder that simnmt sweep wrote")
     return frame

@@ -70,21 +70,20 @@ class ProfileUncertainty(Configuration):
         return self
 
 
-def _with_parts_of_sites(key: str, known: dict[str, Any], sites: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _with_parts_of_sites(key: str, known: dict[str, Any], sites: Mapping[str, Site]) -> dict[str, Any]:
     """Return the parts of a scenario under a key, with those that all sites have and it has not, as the first site has them."""
     added: dict[str, Any] = {}
-    for site, parts in sites.items():
-        for name in [name for name in parts if name not in known]:
-            lacking = next((other for other, others in sites.items() if name not in others), None)
-            if lacking is not None:
-                null = ", null for none" if key == "devices" else ""
-                remedy = did_you_mean(name, known, f"give sites.{lacking}.{key}.{name}{null}")
-                raise misfit(("sites", site, key, name), f"neither the scenario nor site {lacking} has this name ({remedy})")
-            if added.get(name) is None:
-                added[name] = parts[name]
-    if not known and all(part is None for part in added.values()):
+    stated = [(site, name) for site, part in sites.items() for name in getattr(part, key) if name not in known]
+    for site, name in stated:
+        lacking = next((other for other in sites if name not in getattr(sites[other], key)), None)
+        if lacking is not None:
+            null = ", null for none" if key == "devices" else ""
+            remedy = did_you_mean(name, known, f"give sites.{lacking}.{key}.{name}{null}")
+            raise misfit(("sites", site, key, name), f"neither the scenario nor site {lacking} has this name ({remedy})")
+        added[name] = added.get(name) or getattr(sites[site], key)[name]
+    if not known and not any(added.values()):
         raise misfit(key, "missing key (it stands here, or at every site)" if sites else "must have at least one")
-    return {**{name: _stand_in(known) if part is None else part for name, part in added.items()}, **known}
+    return {**{name: part or _stand_in(known) for name, part in added.items()}, **known}
 
 
 def _stand_in(behind: Mapping[str, DeviceConfiguration]) -> DeviceConfiguration:
@@ -154,20 +153,19 @@ class ScenarioConfiguration(Configuration):
     @model_validator(mode="after")
     def _has_parts_of_sites(self) -> ScenarioConfiguration:
         """Return the scenario with the networks and the first device that stand at the sites alone."""
-        networks = _with_parts_of_sites("networks", self.networks, {name: site.networks for name, site in self.sites.items()})
-        devices = _with_parts_of_sites("devices", self.devices, {name: site.devices for name, site in self.sites.items()})
+        networks = _with_parts_of_sites("networks", self.networks, self.sites)
+        devices = _with_parts_of_sites("devices", self.devices, self.sites)
         first, *behind = devices
         if not behind and self.devices and sum(site.count for site in self.sites.values() if not site.devices) > 1:
             what = f"does each site have its own {first}, or do all share it? (write it at each site, or gateway: null there)"
             raise misfit(("devices", first), what)
-        for name, site in self.sites.items():
-            for device, settings in site.devices.items():
-                if device != first:
-                    what = f"the sites share this device; each may only have another {first}, the first device"
-                    raise misfit(("sites", name, "devices", device), what)
-                if settings is None and not behind:
-                    what = "no device is left to which requests of this site could go"
-                    raise misfit(("sites", name, "devices", device), what)
+        for name, device in [(name, device) for name, site in self.sites.items() for device in site.devices]:
+            if device != first:
+                what = f"the sites share this device; each may only have another {first}, the first device"
+                raise misfit(("sites", name, "devices", device), what)
+            if self.sites[name].devices[device] is None and not behind:
+                what = "no device is left to which requests of this site could go"
+                raise misfit(("sites", name, "devices", device), what)
         return self.model_copy(update={"networks": networks, "devices": devices}) if self.sites else self
 
     @model_validator(mode="after")
@@ -196,9 +194,8 @@ class ScenarioConfiguration(Configuration):
 
         `copy`: its number of `count`, from 1, by which it draws the laws of `rtt_mean_ms`.
         """
-        part = self.sites[site]
+        part, draw = self.sites[site], partial(self._drawn_mean_ms, site, copy)
         end_nodes = {} if part.end_nodes is None else {"end_nodes": part.end_nodes}
-        draw = partial(self._drawn_mean_ms, site, copy)
         policies, device = {**self.policies, **part.policies}, self.own_device(site)
         if device is None:
             _, *behind = self.devices
@@ -321,15 +318,11 @@ class ScenarioConfiguration(Configuration):
         An answer counts for the goodput within the workload's deadline; without one, within the tightest limit of a percentile
         of the latency; without any of them, always.
         """
-        deadline_ms = self.workloads[workload_name].deadline_ms
-        limits_s = [
-            one.limit / 1e3
-            for one in self.requirements_of(workload_name)
-            if one.metric.sample == "latency" and one.metric.quantile is not None
-        ]
-        deadline_s = None if deadline_ms is None else deadline_ms / 1e3
-        good_within_s = min(limits_s if deadline_s is None else [deadline_s], default=None)
-        return Criteria(self.measured_metrics, deadline_s, good_within_s)
+        deadline_ms, level = self.workloads[workload_name].deadline_ms, self.requirements_of(workload_name)
+        if deadline_ms is not None:
+            return Criteria(self.measured_metrics, deadline_ms / 1e3, deadline_ms / 1e3)
+        limits_s = [one.limit / 1e3 for one in level if one.metric.sample == "latency" and one.metric.quantile is not None]
+        return Criteria(self.measured_metrics, None, min(limits_s, default=None))
 
     def count_of(self, device: str, workload_name: str) -> int:
         """Return the number of boxes of a device that a workload meets."""

@@ -135,7 +135,7 @@ def read_document(path: str | os.PathLike[str], remedy: str = "`simnmt init` wri
 
 
 def parse_document(text: str, path: str | None = None) -> Document:
-    """Read a scenario from its text; `path`: its name in errors. Raises `ScenarioError`."""
+    """Read a scenario from its text; `path`: its name in errors."""
     content, marks = parse_yaml(text, path)
     document = Document(content, marks or {(): Mark((1, 1))}, path)
     if not isinstance(content, dict):
@@ -192,10 +192,6 @@ def quote_shipped_names(value: str) -> str:
     return re.sub(quoted_or_name, lambda match: match[1] or f'"{match[2]}"', value)
 
 
-_KEYS = {"profile_uncertainty": ("profile_uncertainty", "profiles")}
-"""Keys of the scenario that have an argument, or an option, of another name."""
-
-
 def overrides_of_call(texts: Iterable[str | Override], *, as_options: bool = False, **values: object) -> list[Override]:
     """Return the overrides of one call: texts KEY=VALUE, then each of `values` that is not None.
 
@@ -206,16 +202,17 @@ def overrides_of_call(texts: Iterable[str | Override], *, as_options: bool = Fal
 
     Raises `ScenarioError`.
     """
-    given_texts = [] if isinstance(texts, (str, Mapping)) else list(texts)
-    if isinstance(texts, (str, Mapping)) or not all(isinstance(text, (str, Override)) for text in given_texts):
-        remedy = 'such as ["policies.cnmt.len_slope=0.8"]; put objects into the mapping of the scenario'
-        raise ScenarioError(f"overrides: expected a list of texts KEY=VALUE, got {describe_value(texts)}", remedy=remedy)
-    option = "--set" if as_options else ""
-    given = [Override.parse(text, option) if isinstance(text, str) else text for text in given_texts]
+    given: list[Override] = []
+    for text in [None] if isinstance(texts, (str, Mapping)) else texts:
+        if not isinstance(text, (str, Override)):
+            remedy = 'such as ["policies.cnmt.len_slope=0.8"]; put objects into the mapping of the scenario'
+            raise ScenarioError(f"overrides: expected a list of texts KEY=VALUE, got {describe_value(texts)}", remedy=remedy)
+        given.append(Override.parse(text, "--set" if as_options else "") if isinstance(text, str) else text)
     for name, value in values.items():
         if value is not None:
+            location = (name, "profiles") if name == "profile_uncertainty" else (name,)
             label = f"--{name.replace('_', '-')} {value}" if as_options else f"{name}={value!r}"
-            given.append(Override.of(_KEYS.get(name, name), value, label))
+            given.append(Override.of(location, value, label))
     return given
 
 
@@ -252,24 +249,23 @@ def _locations(content: Any, override: Override) -> list[tuple[str, ...]]:
     """
     if override.location[:1] != ("sites",) or len(override.location) < 3:
         return [override.location]
-    site, below, sites = override.location[1], override.location[2:], child(content, "sites")
-    at = dict.fromkeys(sites if isinstance(sites, dict) else ())
-    if site in at or (site != "*" and not at):
+    (_, site, *key), sites = override.location, child(content, "sites") or {}
+    if site in sites or (site != "*" and not sites):
         return [override.location]
     if site != "*":
-        remedy = did_you_mean(site, at)
-        raise ScenarioError(f"{format_location(override.location[:2])}: no such site", path=override.label, remedy=remedy)
-    locations = [("sites", site, *below) for site in at]
-    if len(below) > 2 and below[0] in PARTS_OF_SITES:
-        key, name = below[:2]
-        parts = {site: _parts_at(content, site, key) for site in at}
-        inherited = child(content, key)
-        without = {site for site in at if key == "devices" and parts[site].get(name, ...) is None}
-        locations = [("sites", site, *below) for site in at if name in parts[site] and site not in without]
-        if isinstance(inherited, dict) and name in inherited and any(name not in parts[site] for site in at):
-            locations.append(below)
+        what = f"{format_location(override.location[:2])}: no such site"
+        raise ScenarioError(what, path=override.label, remedy=did_you_mean(site, sites))
+    locations: list[tuple[str, ...]] = [("sites", name, *key) for name in sites]
+    if len(key) > 2 and key[0] in PARTS_OF_SITES:
+        stated = {name: _parts_at(content, name, key[0]) for name in sites}
+        stated = {name: parts for name, parts in stated.items() if key[1] in parts}
+        locations = [
+            ("sites", name, *key) for name, parts in stated.items() if key[0] != "devices" or parts[key[1]] is not None
+        ]
+        if key[1] in (child(content, key[0]) or {}) and len(stated) < len(sites):
+            locations.append(tuple(key))
     if not locations:
-        what = f"no site has {format_location(below[:2])}" if at else "the scenario has no sites"
+        what = f"no site has {format_location(tuple(key[:2]))}" if sites else "the scenario has no sites"
         raise ScenarioError(f"{format_location(override.location)}: {what}", path=override.label)
     return locations
 

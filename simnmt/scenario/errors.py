@@ -44,7 +44,7 @@ def format_location(location: Location) -> str:
 
 
 def describe_value(value: object) -> str:
-    """Describe a value: `the text 'abc'`, `a list`, `3`, `nothing`."""
+    """Describe a value on one line, shortened: `the text 'abc'`, `a list`, `3`, `nothing`."""
     if value is None:
         return "nothing"
     if isinstance(value, Mapping):
@@ -53,14 +53,9 @@ def describe_value(value: object) -> str:
         return "a list"
     if not isinstance(value, (str, bool, int, float)):
         return f"a {type(value).__name__} object"
-    return f"the text {format_value(value)}" if isinstance(value, str) else format_value(value)
-
-
-def format_value(value: object) -> str:
-    """Return a value on one line, shortened, as the file would write it."""
-    text = value if isinstance(value, str) else json.dumps(value, default=repr)
+    text = value if isinstance(value, str) else json.dumps(value)
     text = text if len(text) <= 60 else text[:57] + "..."
-    return printable(f"'{text}'" if isinstance(value, str) else text)
+    return printable(f"the text '{text}'" if isinstance(value, str) else text)
 
 
 def quote_text(text: str) -> str:
@@ -69,6 +64,6 @@ def quote_text(text: str) -> str:
 
 
 def _escaped(char: str) -> str:
-    if char.isprintable():
-        return f"\\{char}" if char in '"\\' else char
-    return json.dumps(char)[1:-1] if char < "\x7f" else f"\\U{ord(char):08x}" if char > "\uffff" else f"\\u{ord(char):04x}"
+    if char in '"\\':
+        return f"\\{char}"
+    return char if char.isprintable() else char.encode("unicode_escape").decode()

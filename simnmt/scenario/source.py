@@ -10,14 +10,7 @@ from pathlib import Path
 from simnmt.base import shipped_files
 from simnmt.base.configuration import input_files, with_absolute_paths
 from simnmt.base.extension import Extension, UserCode, extensions_in
-from simnmt.results.run_directory import (
-    INPUT,
-    RESOLVED,
-    RunDirectoryError,
-    check_unchanged,
-    read_manifest,
-    sha256,
-)
+from simnmt.results.run_directory import INPUT, RESOLVED, RunDirectoryError, check_unchanged, read_manifest, sha256
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.document import Document, Override, apply_overrides, document_of, read_document
 from simnmt.scenario.errors import ScenarioError, describe_value, format_location
@@ -29,10 +22,8 @@ from simnmt.workload.arrivals import BackToBack
 
 def describe_separate_runs(scenario: ScenarioConfiguration) -> str:
     """Describe that several workloads share no device and no link; empty if at most one has requests that may meet."""
-    if scenario.shares_devices:
-        return ""
     meeting = [part for part in scenario.workloads.values() if not isinstance(part.arrivals, BackToBack)]
-    if len(meeting) < 2:
+    if scenario.shares_devices or len(meeting) < 2:
         return ""
     return (
         f"the {len(scenario.workloads)} workloads are separate runs: each has all devices and links to itself, and their rates "

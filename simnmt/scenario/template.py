@@ -90,24 +90,20 @@ def _accept_policies_by_name(policies: JsonSchemaValue, definitions: dict[str, A
         policies["properties"][name] = {"anyOf": [kind | {"required": required}, union, *nothing]}
 
 
-def write_template(name: str, path: Path, *, replace: bool = False) -> list[Path]:
+def write_template(name: str, path: Path) -> list[Path]:
     """Write a shipped scenario to `path` and, unless there is one, the schema beside it; return the paths written.
 
-    For `-`, the scenario alone is written to standard output. Raises `ScenarioError` if `path` exists, unless `replace` is
-    given, or cannot be written.
+    For `-`, the scenario alone is written to standard output. Raises `ScenarioError` if `path` cannot be written.
     """
     text, beside = shipped_files.find("scenarios", name).read_bytes(), path.with_name(SCHEMA_FILE)
     written = [path]
     try:
-        with written_whole(path, new=not replace) as partial:
+        with written_whole(path) as partial:
             partial.write_bytes(text)
             if not is_standard(path) and not beside.exists():
                 with written_whole(beside) as partial_schema:
                     partial_schema.write_bytes(schema_text().encode())
                 written.append(beside)
-    except FileExistsError:
-        remedy = "choose another name, or replace it with --force"
-        raise ScenarioError("exists already", path=str(path), remedy=remedy) from None
     except OSError as error:
         raise ScenarioError(f"cannot be written: {error.strerror}", path=str(path)) from None
     return written

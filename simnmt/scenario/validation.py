@@ -14,10 +14,9 @@ from pydantic_core.core_schema import ErrorType
 
 from simnmt.base.configuration import literal_kind, message_of
 from simnmt.base.extension import UserCode
-from simnmt.base.removed import removed_key_remedy
 from simnmt.base.suggestions import did_you_mean, format_list
 from simnmt.scenario.document import Document, child
-from simnmt.scenario.errors import Location, ScenarioError, describe_value, format_location, format_value
+from simnmt.scenario.errors import Location, ScenarioError, describe_value
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -77,10 +76,8 @@ def _fields(form: Any) -> dict[str, Any]:
     return {field.alias or name: field.annotation for name, field in form.model_fields.items()}
 
 
-def _forms_at(
-    model: type[BaseModel], document: Document, location: Location, code: UserCode, *, of_kind: bool = True
-) -> list[Any]:
-    """Return the types that a value may have; of models with a kind, those of the value's kind if `of_kind`."""
+def _forms_at(model: type[BaseModel], document: Document, location: Location, code: UserCode) -> list[Any]:
+    """Return the types that a value may have; of models with a kind, those of the value's kind."""
     forms: list[Any] = [model]
     for depth, part in enumerate(location, start=1):
         below = []
@@ -89,8 +86,6 @@ def _forms_at(
                 below += _forms(get_args(form)[-1])
             elif part in _fields(form):
                 below += _forms(_fields(form)[str(part)])
-        if depth == len(location) and not of_kind:
-            return below
         kind = document.value((*location[:depth], "kind")) or part
         forms = [form for form in below if _fields(form) and literal_kind(form) == kind] or below
         forms = [code.parameters[kind]] if isinstance(kind, str) and kind in code.parameters else forms
@@ -104,8 +99,6 @@ def _error(
     written = document.mark(location)[0].text
     got = written if written and not isinstance(value, str) and value is not None else describe_value(value)
     choices = re.findall(r"'([^']*)'", context.get("expected") or context.get("expected_tags") or "")
-    if remedy := removed_key_remedy(location, value):
-        return document.error(location, "removed", remedy=remedy, key=kind == "extra_forbidden")
     if kind == "extra_forbidden":
         given = document.value(location[:-1]).keys()
         forms = [_fields(form) for form in _forms_at(model, document, location[:-1], code)]
@@ -113,11 +106,10 @@ def _error(
         most = max((len(given & keys) for keys in forms), default=0)
         nearest = dict.fromkeys(key for keys in forms if len(given & keys) == most for key in keys)
         known = f"known: {format_list(nearest, ',', most=len(nearest)) or 'none'}"
-        remedy = _kinds_with(model, document, location, code) or did_you_mean(location[-1], nearest, known)
-        return document.error(location, "unknown key", remedy=remedy, key=True)
+        return document.error(location, "unknown key", remedy=did_you_mean(location[-1], nearest, known), key=True)
     if kind == "union_tag_not_found" and context["discriminator"] == "'kind'":
         kinds = [literal_kind(form) for form in _forms_at(model, document, location, code) if _fields(form)]
-        remedy = _meant_name(document, location) or f"one of {format_list(filter(None, kinds), ',')}"
+        remedy: str | None = _meant_name(document, location) or f"one of {format_list(filter(None, kinds), ',')}"
         return document.error((*location, "kind"), "missing key", remedy=remedy)
     if kind == "missing":
         return document.error(location, "missing key", remedy=_meant_name(document, location[:-1]))
@@ -142,17 +134,6 @@ def _error(
     remedy = did_you_mean(value, choices, "") or None
     at_key = fault["loc"][-1:] == ("[key]",) or context.get("at_key", False)
     return document.error(location, message, remedy=remedy, key=at_key)
-
-
-def _kinds_with(model: type[BaseModel], document: Document, location: Location, code: UserCode) -> str:
-    """Return the remedy for a key that another kind has; empty if none has it."""
-    *above, key = location
-    forms = _forms_at(model, document, tuple(above), code, of_kind=False)
-    kinds = [kind for form in forms if key in _fields(form) and (kind := literal_kind(form))]
-    if not kinds:
-        return ""
-    example = f"{format_location(tuple(above))}={{kind: {kinds[0]}, {key}: {format_value(document.value(location))}}}"
-    return f"kinds with this key: {format_list(kinds, ',')}; as in {example}"
 
 
 def _word(form: Any) -> str:

@@ -44,11 +44,6 @@ class VariedKey:
         part = self.location[2:] if self.location[0] == "sites" else self.location
         return part[1] if len(part) > 1 and part[0] == "devices" else None
 
-    @property
-    def overrides(self) -> tuple[Override, ...]:
-        """One for each value."""
-        return tuple(map(self.override, self.values))
-
     def override(self, value: Any) -> Override:
         """Return the override that gives the key this value."""
         return Override(self.location, value, self.label)

@@ -22,10 +22,12 @@ from typing_extensions import Self
 from simnmt.base.errors import InputError, shorten
 from simnmt.base.files import read_bounded
 from simnmt.network.link import Hop
-from simnmt.service.messages import Answer, ServiceError, TranslateRequest, describe_foreign_body, parse_answer
+from simnmt.service.messages import Answer, ServiceError, TranslateRequest, describe_foreign_body, number_of, parse_answer
 
 MOST_RETRY_S = 60.0
 """Longest pause that a service may ask for."""
+HEALTH_S = 5.0
+"""Time within which a service must say what it is."""
 MOST_BODY_BYTES = 16_000_000
 """Largest answer that a client reads."""
 
@@ -55,13 +57,6 @@ class DelayedTransport:
 
     A message takes half of the round trip of the moment and its body's bits over the bandwidth, as in the simulation. Messages
     do not wait for each other; headers, handshakes and losses take no time.
-
-    Example:
-        >>> from simnmt.network.link import Link
-        >>> from simnmt.network.series import constant_rtt
-        >>> transport = DelayedTransport([Hop((Link(constant_rtt(0.05), 1e6, 1e6),), (0.0,))])
-        >>> transport.way_s(500, 0), transport.way_s(1_000, 1)
-        (0.029, 0.033)
     """
 
     def __init__(self, hops: Sequence[Hop]) -> None:
@@ -182,14 +177,14 @@ class TranslationClient(HttpClient):
             raise ServiceError(502, f"{self.url} answered {len(request.texts)} texts with {len(answer.texts)} translations")
         return Exchange(answer, sent_s, received_s, headers)
 
-    async def health(self, timeout_s: float = 5.0) -> tuple[Mapping[str, Any], float]:
+    async def health(self) -> tuple[Mapping[str, Any], float]:
         """Return what the service says of itself, and the seconds of the round trip. Raises `ServiceError`."""
-        content, seconds = await self.get_json("/health", timeout_s)
+        content, seconds = await self.get_json("/health", HEALTH_S)
         if not isinstance(content, dict):
             raise ServiceError(502, f"{self.url}/health is no object of JSON")
         return content, seconds
 
-    async def check_languages(self, source: str, target: str, timeout_s: float = 5.0) -> None:
+    async def check_languages(self, source: str, target: str, timeout_s: float = HEALTH_S) -> None:
         """Raise `InputError` if the service lists its languages without this pair, `ServiceError` if it does not list them.
 
         A language that is listed without `targets` is taken as translated to all listed languages.
@@ -270,7 +265,7 @@ _ERROR_KEYS = ("error", "message", "detail", "details", "text")
 
 
 def _stated_error(answer: object, token: str) -> str:
-    """Return a service's own error in an answer, without the token that it may repeat; empty for an answer without one."""
+    """Return the error that a service states in an answer, without the token that it may repeat; empty without one."""
     while isinstance(answer, dict) and (key := next((key for key in _ERROR_KEYS if answer.get(key)), None)):
         answer = answer[key]
     return _without(token, answer if isinstance(answer, str) else json.dumps(answer) if answer else "")
@@ -289,8 +284,5 @@ def _without(token: str, text: str) -> str:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    try:
-        seconds = float(headers["Retry-After"])
-    except (KeyError, ValueError):
-        return None
+    seconds = number_of(headers.get("Retry-After", ""))
     return None if isnan(seconds) else min(max(seconds, 0.0), MOST_RETRY_S)

@@ -17,6 +17,7 @@ import ssl
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,12 +56,9 @@ class Address:
     @property
     def is_loopback(self) -> bool:
         """True if only programs on this box reach the address."""
-        if self.host == "localhost":
-            return True
-        try:
+        with suppress(ValueError):
             return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return self.host == "localhost"
 
 
 def parse_address(text: str, option: str) -> Address:
@@ -190,16 +188,11 @@ class HttpService:
     async def serve_until_stopped(self, drain: Callable[[], None] = lambda: None) -> None:
         """Serve until SIGTERM or SIGINT, then drain; `drain` is called when that begins."""
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
-        numbers = (signal.SIGTERM, signal.SIGINT)
-        for number in numbers:
+        for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-        try:
-            await stop.wait()
-            drain()
-            await self.stop()
-        finally:
-            for number in numbers:
-                loop.remove_signal_handler(number)
+        await stop.wait()
+        drain()
+        await self.stop()
 
     async def stop(self) -> None:
         """Take no more connections, let the requests under way finish, and close; may be called again."""

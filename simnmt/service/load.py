@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from math import isfinite, nan
+from math import nan
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from simnmt.base.arrays import Floats
 from simnmt.service.client import Exchange, TranslationClient
-from simnmt.service.messages import DECISION, ServiceError, TranslateRequest
+from simnmt.service.messages import DECISION, ServiceError, TranslateRequest, number_of
 
 Answer = TypeVar("Answer")
 STOPPING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGHUP", "SIGTERM") if hasattr(signal, name))
@@ -96,8 +96,7 @@ class LoadLog:
     @property
     def answered(self) -> NDArray[np.bool_]:
         """Requests with a translation."""
-        answered: NDArray[np.bool_] = self.status == 200
-        return answered
+        return np.equal(self.status, 200)
 
     @classmethod
     def of(cls, requests: int) -> LoadLog:
@@ -119,17 +118,9 @@ class LoadLog:
         target = account.get("target", "")
         if target.isascii() and target.isdecimal() and len(target) < 10:
             self.target[request] = int(target)
-        self.estimate_s[request], self.age_s[request] = (_number(account.get(key, "")) for key in ("estimate_s", "age_s"))
-        self.tgt_len_predicted[request] = _number(account.get("tgt_len", ""))
+        self.estimate_s[request], self.age_s[request] = (number_of(account.get(key, "")) for key in ("estimate_s", "age_s"))
+        self.tgt_len_predicted[request] = number_of(account.get("tgt_len", ""))
         self.fell_back[request] = account.get("fallback") == "1"
-
-
-def _number(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        return nan
-    return number if isfinite(number) else nan
 
 
 async def send_load(

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import isfinite, nan
 from typing import Any
 
 from simnmt.base.errors import SimnmtError, shorten
@@ -125,16 +127,25 @@ def parse_json(body: bytes) -> dict[str, Any]:
     """Return the content of a body in JSON. Raises `ServiceError` with status 400 for another body."""
     content = None
     with suppress(ValueError, RecursionError):
-        content = json.loads(body)
+        content = json.loads(body, object_pairs_hook=_content_of)
     if not isinstance(content, dict):
         raise ServiceError(400, "the body is no JSON object")
     return content
 
 
 def form_content(fields: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the content of a form, with a list for several texts."""
+    """Return the content of a form, with a list for several texts. Raises `ServiceError` as `parse_json`."""
     texts = [value for name, value in fields if name == "q"]
-    return dict(fields) | ({"q": texts} if len(texts) > 1 else {})
+    content = _content_of([field for field in fields if field[0] != "q"])
+    return content | ({"q": texts if len(texts) > 1 else texts[0]} if texts else {})
+
+
+def _content_of(fields: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(fields)
+    if len(content) < len(fields):
+        ((name, _),) = Counter(name for name, _ in fields).most_common(1)
+        raise ServiceError(400, f"the key {shorten(name)!r} is given twice")
+    return content
 
 
 def _language(content: Mapping[str, Any], name: str) -> str:
@@ -142,6 +153,15 @@ def _language(content: Mapping[str, Any], name: str) -> str:
     if not isinstance(code, str) or not 1 <= len(code) <= 20 or not code.isascii() or not code.isprintable():
         raise ServiceError(400, f"{name} must be the code of a language")
     return code
+
+
+def number_of(text: str) -> float:
+    """Return the number of a text; NaN for another text, and for a number that is not finite."""
+    try:
+        number = float(text)
+    except ValueError:
+        return nan
+    return number if isfinite(number) else nan
 
 
 def _forced(text: str, texts: int) -> tuple[int, ...]:
@@ -152,13 +172,8 @@ def _forced(text: str, texts: int) -> tuple[int, ...]:
 
 
 def _deadline_s(text: str | None) -> float | None:
-    if text is None:
-        return None
-    try:
-        deadline_s = float(text) / 1e3
-    except ValueError:
-        deadline_s = 0.0
-    if not 0.0 < deadline_s < _MOST_S:
+    deadline_s = None if text is None else number_of(text) / 1e3
+    if deadline_s is not None and not 0.0 < deadline_s < _MOST_S:
         raise ServiceError(400, f"{DEADLINE} must be a positive number of milliseconds")
     return deadline_s
 

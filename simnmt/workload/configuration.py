@@ -21,9 +21,8 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
-from simnmt.base.configuration import Configuration, InputFile, form_by_key
+from simnmt.base.configuration import Configuration, InputFile, form_by_key, misfit
 from simnmt.base.extension import Extended, Extensible
 from simnmt.workload.arrivals import Arrivals, BackToBack
 from simnmt.workload.arrivals.process import custom_arrivals
@@ -67,20 +66,14 @@ class Lengths(Configuration):
 
     @abstractmethod
     def load(self, base: Path) -> LengthTable:
-        """Return the lengths in the units in which they are counted.
+        """Return the lengths in the units in which they are counted; `convert_units` applies the fertility.
 
-        The stated fertility is not applied, since only the device profiles determine the unit (`convert_units`).
         Raises `CorpusError` for a fault of a file, `InputError` for an unknown `@name`.
         """
 
 
-@lru_cache(maxsize=8)
-def _read_shipped_table(path: Path) -> LengthTable:
-    """Return a shipped table, which does not change: a sweep reads it for every point (20 ms each)."""
-    return read_table(path)
-
-
 _TABLE_FILE = InputFile("traces/lengths")
+_read_shipped_table = lru_cache(maxsize=8)(read_table)  # which does not change: a sweep reads it for every point (20 ms)
 
 
 class TableFile(Lengths):
@@ -94,7 +87,6 @@ class TableFile(Lengths):
         return self.table if self.table.startswith("@") and self.model_fields_set == {"table"} else handler(self)
 
     def load(self, base: Path) -> LengthTable:
-        """Read the table."""
         return (_read_shipped_table if self.table.startswith("@") else read_table)(_TABLE_FILE.path(self.table, base))
 
 
@@ -111,7 +103,7 @@ class _Text(Lengths):
     def _counted(self, base: Path, *files: str, keys: tuple[str, str] | None = None) -> LengthTable:
         units = (self.src_unit, self.tgt_unit)
         src_unit, tgt_unit = (unit if isinstance(unit, str) else unit.written(base) for unit in units)
-        paths = [base / file for file in files]
+        paths = (base / file for file in files)
         return read_corpus(*paths, keys=keys, src_unit=src_unit, tgt_unit=tgt_unit, filter=self.filter)[0]
 
 
@@ -124,7 +116,6 @@ class TextFiles(_Text):
     """Path, relative to the scenario file."""
 
     def load(self, base: Path) -> LengthTable:
-        """Count the lengths of the text."""
         return self._counted(base, self.source, self.target)
 
 
@@ -135,7 +126,6 @@ class TsvFile(_Text):
     """Path, relative to the scenario file."""
 
     def load(self, base: Path) -> LengthTable:
-        """Count the lengths of the text."""
         return self._counted(base, self.tsv)
 
 
@@ -150,7 +140,6 @@ class JsonLinesFile(_Text):
     """Key of the target text, such as `en`."""
 
     def load(self, base: Path) -> LengthTable:
-        """Count the lengths of the text."""
         return self._counted(base, self.jsonl, keys=(self.src_key, self.tgt_key))
 
 
@@ -172,8 +161,7 @@ class LognormalMix(Configuration):
     def _one_of_both(self) -> LognormalMix:
         stated = [value is not None for value in (self.mix, self.src_mean, self.src_sd)]
         if stated not in ([True, False, False], [False, True, True]):
-            what = "expected mix: europarl or mix: opensubtitles, or src_mean and src_sd"
-            raise PydanticCustomError("no_moments", what)
+            raise misfit("", "expected mix: europarl or mix: opensubtitles, or src_mean and src_sd")
         return self
 
 
@@ -184,7 +172,6 @@ class SyntheticLengths(Lengths):
     """Their moments."""
 
     def load(self, base: Path) -> LengthTable:
-        """Draw the lengths."""
         drawn = self.lognormal
         if drawn.mix is not None:
             moments = replace(MIXES[drawn.mix], spread=drawn.spread)
@@ -207,8 +194,7 @@ class CustomLengths(Extended, Lengths):
 
 def _table_of_name(name: str) -> dict[str, str]:
     if not name.startswith("@") or len(name) < 2:
-        what = "{name} is no @name of a shipped length table (for a file of yours write a mapping, table: PATH)"
-        raise PydanticCustomError("not_a_shipped_name", what, {"name": name})
+        raise misfit("", f"{name} is no @name of a shipped length table (for a file of yours write a mapping, table: PATH)")
     return {"table": name}
 
 

@@ -10,10 +10,9 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +31,7 @@ from simnmt.workload.text_lines import TextLines
 def text_pairs(files: Sequence[Path], keys: tuple[str, str] | None, *, kept: bool = False) -> Iterator[tuple[str, str]]:
     """Yield (source, target) of each pair in two text files, in one file of two columns, or in JSON Lines under `keys`.
 
-    `kept`: whether the caller keeps the lines in memory. Raises `CorpusError` if the files cannot be read or do not pair.
+    `kept`: as of `TextLines`. Raises `CorpusError` if the files cannot be read or do not pair.
     """
     lines = [TextLines(file, kept=kept) for file in files]
     if len(files) == 2:
@@ -55,21 +54,17 @@ def _of_columns(lines: TextLines) -> Iterator[tuple[str, str]]:
             continue
         source, *targets = text.split("\t")
         if len(targets) != 1:
-            what, remedy = (
-                f"{1 + len(targets)} column{'s' if targets else ''}, not 2",
-                "put one tab between source and target, e.g. with cut -f1,2",
-            )
+            remedy = "put one tab between source and target, e.g. with cut -f1,2"
             if text.startswith("{"):
                 remedy = "of JSON Lines name the keys of the texts: --keys SRC:TGT, in a scenario jsonl, src_key and tgt_key"
-            raise lines.fault(what, remedy=remedy)
+            raise lines.fault(f"{1 + len(targets)} column{'s' if targets else ''}, not 2", remedy=remedy)
         yield source, targets[0]
 
 
 def json_pairs(lines: TextLines, src_key: str, tgt_key: str) -> Iterator[tuple[str, str]]:
     """Yield (source, target) of each row, one JSON object per line; blank lines and other keys are ignored.
 
-    The keys are looked up in the object under `translation`, if the row has one as in the rows of Hugging Face, else in the
-    row. Raises `CorpusError` with the line for a line that is no JSON object, and for a key without a text.
+    The keys may stand under `translation`, as in the rows of Hugging Face. Raises `CorpusError` for a line without two texts.
     """
     for line in lines:
         if not line.strip():
@@ -96,8 +91,7 @@ def json_pairs(lines: TextLines, src_key: str, tgt_key: str) -> Iterator[tuple[s
 MAX_WORDS = 200
 """Most words of a side, by default."""
 MAX_RATIO, RATIO_COUNTS_ABOVE = 3.0, 5
-"""Greatest ratio of the longer to the shorter side for `cnmt`, and the words of the longer side above which it counts: correct
-short phrases differ more."""
+"""Greatest ratio of the sides for `cnmt`, and the words of the longer one above which it counts: short phrases differ more."""
 WARNED_SHARE = 0.05
 """Share of dropped pairs above which a user is warned."""
 _PER_WORD = {"word": 1, "mixed": 1, "char": 5}
@@ -122,10 +116,7 @@ FilterName = Literal["cnmt", "none", "ratio"]
 
 
 def filter_named(name: str) -> str | RatioFilter:
-    """Return the filter of a name; `ratio:max_ratio=1.5,max_len=80` sets the parameters of `ratio`.
-
-    Raises `CorpusError` for an unknown name or parameter, and for a parameter out of bounds.
-    """
+    """Return the filter of a name; `ratio:max_ratio=1.5,max_len=80` sets parameters. Raises `CorpusError`."""
     kind, _, given = name.partition(":")
     if name in ("cnmt", "none"):
         return name
@@ -141,15 +132,13 @@ def filter_named(name: str) -> str | RatioFilter:
         raise CorpusError(what, remedy="e.g. ratio:max_ratio=2,max_len=200,tgt_per_src=1.65") from None
 
 
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """Number of pairs that a filter dropped from a corpus."""
+class Dropped(NamedTuple):
+    """Number of pairs that a filter dropped from a corpus: in `rejects` by the first rule that dropped them."""
 
     filter: str
     """Name with the parameters, if there are any."""
     pairs_read: int
     rejects: Mapping[str, int]
-    """Number of pairs by the first rule that dropped them, zeros included."""
 
     @property
     def pairs_dropped(self) -> int:
@@ -158,8 +147,8 @@ class Dropped:
 
     def as_json(self) -> dict[str, Any]:
         """Return the numbers by the keys of `simnmt corpus fit --json`."""
-        dropped = self.pairs_dropped
-        counts = {"pairs_read": self.pairs_read, "pairs_dropped": dropped, "pairs_kept": self.pairs_read - dropped}
+        counts = {"pairs_read": self.pairs_read, "pairs_dropped": self.pairs_dropped}
+        counts["pairs_kept"] = self.pairs_read - self.pairs_dropped
         return counts | {"pairs_dropped_by": dict(self.rejects), "filter": self.filter}
 
     def __str__(self) -> str:
@@ -175,17 +164,9 @@ def keep(
     src_unit: str = "word",
     tgt_unit: str = "word",
 ) -> tuple[NDArray[np.bool_], Dropped]:
-    """Apply a filter to distinct pairs; return (mask of the kept pairs, number of dropped ones).
+    """Apply a filter, by its name or its parameters, to distinct pairs that occur `count` times, shape (pairs,) each.
 
-    Args:
-        rule: the name or the parameters of the filter.
-        src_len: source lengths, shape (pairs,).
-        tgt_len: target lengths, shape (pairs,).
-        count: occurrences of each pair, shape (pairs,).
-        src_unit: unit of the source lengths.
-        tgt_unit: unit of the target lengths.
-
-    Raises `CorpusError` for an unknown filter.
+    Returns (mask of the kept pairs, number of dropped ones). Raises `CorpusError` for an unknown filter.
     """
     rule = filter_named(rule) if isinstance(rule, str) else rule
     rules = {"empty": (src_len == 0) | (tgt_len == 0)}
@@ -222,10 +203,8 @@ def dropped_warning(filtered: str) -> str | None:
     read, dropped = map(int, counts.groups()) if counts else (0, 0)
     if dropped <= WARNED_SHARE * read or not read:
         return None
-    return (
-        f"{100 * dropped / read:.1f} % of the pairs were dropped by the filter {filtered} (check that the units fit both "
-        "languages, that these are in order and that the lines pair up, or choose another filter)"
-    )
+    remedy = "check that the units fit both languages, that the lines pair up, or choose another filter"
+    return f"{100 * dropped / read:.1f} % of the pairs were dropped by the filter {filtered} ({remedy})"
 
 
 # --- joint counts ---
@@ -244,18 +223,14 @@ def read_corpus(
 ) -> tuple[LengthTable, Dropped]:
     """Count the lengths of parallel text, drop outliers, and return the table and the number of pairs dropped by each rule.
 
-    Memory holds only the distinct pairs of lengths.
-
     Args:
         source: a text file, UTF-8, plain or gzip.
         target: the file whose line i is the translation of line i of `source`; None: `source` has two tab-separated columns
             (quotation marks are not special) or, with `keys`, JSON Lines.
-        src_unit: a name of `length_units.UNITS`, `sentencepiece:PATH` or `tokenizers:PATH`.
-        tgt_unit: the same for the target.
+        src_unit, tgt_unit: names of `length_units.UNITS`, `sentencepiece:PATH` or `tokenizers:PATH`.
         keys: keys of the two texts in JSON Lines.
         filter: the name or the parameters of a filter.
-        name: name of the table; None: the names of the files.
-        origin: source of the table; None: the names of the files.
+        name, origin: name and source of the table; None: the names of the files.
 
     Raises `CorpusError` for files that cannot be read or decoded, different numbers of lines, a line without exactly two
     columns or two texts, an empty corpus, no pair left behind the filter, and an unknown unit or filter.
@@ -273,19 +248,7 @@ def read_corpus(
     if not kept.any():
         remedy = "check that line i of both sides belongs together and that each side's unit fits its language"
         raise CorpusError(f"no pair is left, filter {dropped}", path=source, remedy=remedy)
-    table = LengthTable.of_pairs(
-        name or "-".join(keys or dict.fromkeys(map(_bare, files))),
-        origin or " and ".join(file.name for file in files),
-        src_unit,
-        tgt_unit,
-        src_len[kept],
-        tgt_len[kept],
-        count[kept],
-        filtered=str(dropped),
-    )
-    return table, dropped
-
-
-def _bare(file: Path) -> str:
-    """Return the name of a file without its suffixes: de for de.txt.gz."""
-    return file.name.removesuffix(".gz").rsplit(".", 1)[0] or file.name
+    stems = dict.fromkeys(file.name.removesuffix(".gz").rsplit(".", 1)[0] or file.name for file in files)
+    labels = name or "-".join(keys or stems), origin or " and ".join(file.name for file in files), src_unit, tgt_unit
+    pairs_kept = src_len[kept], tgt_len[kept], count[kept]
+    return LengthTable.of_pairs(*labels, *pairs_kept, filtered=str(dropped)), dropped

@@ -93,8 +93,7 @@ def fit_lengths(table: LengthTable) -> LengthFit:
 def means_by_source_length(table: LengthTable, line: LengthRegression) -> list[dict[str, Any]]:
     """Return the rows of figure 3 (CNMT-18): statistics of the target lengths by source length, shortest first.
 
-    `line_tgt_len` is the line's value, `sd_tgt_len` the standard deviation by degrees of freedom, None with one pair, and
-    `rmse_tgt_len` the root mean squared error about the line.
+    `sd_tgt_len` is by degrees of freedom, None with one pair; `rmse_tgt_len` is about the line, which is at `line_tgt_len`.
     """
     rows = []
     for src_len in np.unique(table.src_len):

@@ -108,13 +108,10 @@ class LengthTable:
         return float(self.tgt_len @ self.count / self.pairs)
 
     def split(self, fit_share: float, seed: int, replication: int = 0) -> tuple[LengthTable, LengthTable]:
-        """Split the pairs at random into (pairs to fit on, pairs to evaluate on).
+        """Split the pairs at random into (pairs to fit on, pairs to evaluate on), drawn without replacement.
 
-        The first table gets `fit_share` (strictly between 0 and 1) of the pairs, rounded, and each table at least one. The draw
-        is without replacement (multivariate hypergeometric), by `seed` and `replication`. The tables share no sentence pair,
-        but two pairs with the same lengths may be in different tables.
-
-        Raises `CorpusError` for a table of a single pair.
+        The first table gets `fit_share` (strictly between 0 and 1) of the pairs, rounded, and each table at least one. Two
+        pairs with the same lengths may be in different tables. Raises `CorpusError` for a table of a single pair.
         """
         if self.pairs < 2:
             raise self._fault("one pair cannot be split", "give a corpus of two or more pairs")
@@ -143,8 +140,7 @@ class LengthTable:
         """Return the table in other units, with `src` and `tgt` of their tokens per token of this table on average.
 
         Each pair's lengths are multiplied and split between the whole numbers below and above, so that the total of each side
-        is kept to within half a token, without random draws. No length falls below 1. The result lacks the spread of sentences
-        that have the same number of words and different numbers of pieces. `source` records the conversion.
+        is kept to within half a token, without random draws. No length falls below 1. `source` records the conversion.
         """
         text = self.counting("none")  # only tokens of text are multiplied, not the end of the sentence
         src_low, src_up = _split(text.src_len, src, text.count)
@@ -205,10 +201,7 @@ _REMEDY = "write it with `simnmt corpus table`"
 
 
 def write_table(path: str | os.PathLike[str], table: LengthTable) -> None:
-    """Write a table as CSV below a commented header, whole or not at all; the same table gives the same bytes.
-
-    Raises `CorpusError` if the file cannot be written.
-    """
+    """Write a table as CSV below a commented header, whole or not at all. Raises `CorpusError`."""
     keys = [f"# {key}: {' '.join(getattr(table, key).split())}".rstrip() for key in _KEYS]
     rows = zip(table.src_len.tolist(), table.tgt_len.tolist(), table.count.tolist(), strict=True)
     lines = [_TITLE, *keys, _COLUMNS, *(f"{src_len},{tgt_len},{count}" for src_len, tgt_len, count in rows)]
@@ -223,8 +216,7 @@ def write_table(path: str | os.PathLike[str], table: LengthTable) -> None:
 def read_table(path: str | os.PathLike[str]) -> LengthTable:
     """Read a table that `write_table` wrote; rows may have any order, and the header further comments.
 
-    Raises `CorpusError`, with the line, for another format or version, a missing key, and rows that are not three whole numbers
-    of at least 1.
+    Raises `CorpusError`, with the line, for another format, a missing key, and a row but three whole numbers from 1 on.
     """
     lines = TextLines(path, kept=True)
     header = _read_header(lines)

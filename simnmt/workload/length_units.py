@@ -73,9 +73,7 @@ def unit_and_counter(unit: str, side: Side = "src") -> tuple[str, Count]:
     """Return (name, counting function) of a unit, given as a name of `UNITS`, `sentencepiece:PATH` or `tokenizers:PATH`.
 
     PATH may be the folder of a translation model, which may have a tokeniser for each `side`. Marks of the beginning or end of
-    a text are not counted.
-
-    Raises `CorpusError` for an unknown name, a file that is no such model, and a missing package.
+    a text are not counted. Raises `CorpusError` for an unknown name, a file that is no such model, and a missing package.
     """
     if (path := _tokeniser_path(unit, side)) is not None:
         model = _read(path)
@@ -109,10 +107,7 @@ def _file_names(side: Side, kind: TokeniserKind | None) -> tuple[str, ...]:
 
 
 def tokeniser_in(folder: str | os.PathLike[str], side: Side, kind: TokeniserKind | None = None) -> Path | None:
-    """Return the tokeniser of one side in a translation model's folder, of `kind`; None if there is none.
-
-    `kind`: None takes a sentencepiece model before a `tokenizer.json`.
-    """
+    """Return the tokeniser of one side in a translation model's folder; None if it has none of the kind, or of any kind."""
     return next((path for name in _file_names(side, kind) if (path := Path(folder) / name).is_file()), None)
 
 
@@ -130,20 +125,16 @@ def _tokeniser_path(unit: str, side: Side) -> Path | None:
             path = Path(unit.removeprefix(f"{kind}:"))
             tokeniser = tokeniser_in(path, side, kind) if path.is_dir() else path
             if tokeniser is None:
-                other = tokeniser_in(path, side)
-                remedy = "name the file of the tokeniser, or the folder of a translation model that has one"
-                if other is not None:
-                    remedy = f"it has {other.name}: give {'tokenizers' if kind == 'sentencepiece' else 'sentencepiece'}"
+                remedy = (
+                    "name the folder of a translation model, or the file of its tokeniser: *.model, *.spm or tokenizer.json"
+                )
                 raise CorpusError(f"a folder without {' or '.join(_file_names(side, kind)[:2])}", path=path, remedy=remedy)
             return tokeniser
     return None
 
 
 def unit_of(path: str | os.PathLike[str]) -> str:
-    """Return the name of the unit of a tokeniser, which depends only on the content of the file.
-
-    No package is needed. Raises `CorpusError` for a file that cannot be read.
-    """
+    """Return the name of the unit of a tokeniser, from its content alone. Raises `CorpusError` for an unreadable file."""
     return unit_of_content(_read(Path(path)))
 
 
@@ -213,10 +204,7 @@ Factors = Annotated[
 
 
 class Fertility(Configuration):
-    """Mean tokens of the device profiles' unit per token of the workload's unit.
-
-    Profiles with several units need a number for each: `src: {subword: 1.3, char: 4.8}`.
-    """
+    """Mean tokens of the device profiles' unit, or of each such unit by name, per token of the workload's unit."""
 
     src: Factors | None = None
     """Fertility of the source side; left out if both units are the same."""
@@ -228,21 +216,13 @@ class Fertility(Configuration):
         stated = self.src if side == "src" else self.tgt
         return stated.get(unit) if isinstance(stated, dict) else stated
 
-    def check(self, side: Side, own_unit: str, profile_units: Sequence[str]) -> None:
-        """Raise `CorpusError` for one number where profiles have several units, and for one of a unit that no profile has.
-
-        `own_unit`: the unit of the workload; `profile_units`: the distinct units of the device profiles.
-        """
+    def check(self, side: Side, unit: str, profile_units: Sequence[str]) -> None:
+        """Raise `CorpusError` for one number of a workload in `unit` where device profiles count in several others."""
         stated = self.src if side == "src" else self.tgt
-        foreign = [unit for unit in profile_units if unit != own_unit]
-        if isinstance(stated, dict):
-            for unit in stated:
-                if unit not in profile_units:
-                    what = f"fertility.{side} is stated for {unit!r}, in which no profile counts"
-                    raise CorpusError(what, remedy=did_you_mean(unit, profile_units))
-        elif stated is not None and len(foreign) > 1:
+        foreign = [other for other in profile_units if other != unit]
+        if isinstance(stated, float) and len(foreign) > 1:
             what = f"fertility.{side} is one number, but the profiles count by {format_list(foreign)}"
-            numbers = ", ".join(f"{unit}: NUMBER" for unit in foreign)
+            numbers = ", ".join(f"{other}: NUMBER" for other in foreign)
             raise CorpusError(what, remedy=f"state one for each: {side}: {{{numbers}}}")
 
 
@@ -258,13 +238,11 @@ def counting_remedy(side: str, wanted: str) -> str:
 def convert_units(table: LengthTable, fertility: Fertility, src_unit: str, tgt_unit: str) -> LengthTable:
     """Return the table with lengths in these units of a device profile; the table itself if it has them already.
 
-    Only here, lengths of text become lengths for cost models.
-
     Raises `CorpusError` for a side with different units and no fertility, and for a fertility though the units are the same.
     """
     factors: list[float] = []
-    sides: tuple[tuple[Side, str, str], ...] = (("src", table.src_unit, src_unit), ("tgt", table.tgt_unit, tgt_unit))
-    for side, unit, wanted in sides:
+    units: dict[Side, tuple[str, str]] = {"src": (table.src_unit, src_unit), "tgt": (table.tgt_unit, tgt_unit)}
+    for side, (unit, wanted) in units.items():
         stated = fertility.factor(side, wanted)
         if unit != wanted and stated is None:
             what = f"{side} lengths of {table.name} are counted by {unit}, the profile's by {wanted}"

@@ -54,12 +54,8 @@ class LognormalLengths:
         return LengthTable.of_pairs(name, source, "subword", "subword", *pairs, filtered="none", end_of_sentence="target")
 
 
-EUROPARL = LognormalLengths(26.3, 14.9)
-"""Subwords of the decoded Europarl sentences (FNI-14, table 1)."""
-OPENSUBTITLES = LognormalLengths(9.4, 6.1)
-"""Subwords of the decoded OpenSubtitles sentences (FNI-14, table 1)."""
-MIXES = {"europarl": EUROPARL, "opensubtitles": OPENSUBTITLES}
-"""The two mixes by name."""
+MIXES = {"europarl": LognormalLengths(26.3, 14.9), "opensubtitles": LognormalLengths(9.4, 6.1)}
+"""Subwords of the decoded sentences of the two mixes (FNI-14, table 1)."""
 SENTENCES = {"europarl": 30_000, "opensubtitles": 50_000}
 """Number of sentences of each mix (FNI-14)."""
 

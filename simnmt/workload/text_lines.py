@@ -28,20 +28,16 @@ MAX_LINE_BYTES = 1 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
-class _RepeatedKey(ValueError):
-    """A key that a JSON object holds twice."""
-
-
 def _unrepeated(pairs: list[tuple[str, object]]) -> dict[str, object]:
     row = dict(pairs)
     if len(row) < len(pairs):
         keys = [key for key, _ in pairs]
-        raise _RepeatedKey(next(key for key in keys if keys.count(key) > 1))
+        raise ValueError(f"key {shorten(next(key for key in keys if keys.count(key) > 1))} twice")
     return row
 
 
 class TextLines:
-    """A single pass over the lines of a file, without their line ends; `line` is the number of the last one.
+    """A single pass over the lines of a file, without their line ends; `line` is the number of the last one, from 1.
 
     Lines end at LF, with or without a CR before it; a form feed or U+2028 inside a sentence ends none. Gzip is detected by its
     first bytes, not by the file's name. A UTF-8 byte order mark at the start is dropped.
@@ -59,16 +55,11 @@ class TextLines:
     """Whether bytes that are not UTF-8 are refused or replaced."""
 
     def __init__(self, path: str | os.PathLike[str], *, kept: bool = False, pipes: bool = True) -> None:
-        """Prepare to read a file; nothing is opened yet.
+        """Prepare to read a file, `-` for standard input; nothing is opened yet.
 
-        Args:
-            path: the file; `-` is standard input.
-            kept: whether the caller keeps the lines in memory, which limits their number.
-            pipes: whether a FIFO is accepted; not for a file that is read twice.
+        `kept`: whether the caller keeps the lines in memory, which limits their number; `pipes`: whether a FIFO is accepted.
         """
-        self.path = Path(path)
-        self.line = 0
-        """Number of the current line from 1; 0 before the first."""
+        self.path, self.line = Path(path), 0
         self._kept, self._pipes = kept, pipes
         self._lines = self._read()
 
@@ -144,8 +135,6 @@ class TextLines:
         except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
             if self.line == 1 and text.strip() in ("[", "{"):
                 remedy = "it looks like one JSON text over many lines: write it with jq -c"
-            if isinstance(error, _RepeatedKey):
-                raise self.fault(f"key {shorten(str(error))} twice in a row", remedy="leave one of the two out") from None
             what = f"no JSON: {getattr(error, 'msg', None) or describe_error(error)}"
             raise self.fault(what, column=getattr(error, "colno", None), remedy=remedy) from None
         if not isinstance(row, dict):

@@ -24,61 +24,43 @@ NO_TARGET = -1
 
 def check_world(world: World, policy: PolicySetup) -> None:
     """Raise `InputError` if the parts of a run do not fit each other; the columns are checked block by block."""
-    requests, kinds, local, decider, route, clients = (
-        world.requests, world.kinds, world.local, world.decider, world.route, world.clients
-    )  # fmt: skip
-    count, targets = len(requests), len(requests.execution_s)
-    _require(len(local) >= 1, "no deciders", "give at least 1")
+    requests, kinds, local, decider, clients = world.requests, world.kinds, world.local, world.decider, world.clients
+    count, targets, route = len(requests), len(requests.execution_s), world.route
+    _require(len(local) >= 1, "no deciders")
     for kind in local:
-        _require(kind.boxes >= 1, f"{kind.boxes} deciders", "give at least 1")
-        _require(isinstance(kind.balancer, ByNode), "a balancer before the deciders' own devices", "leave it out")
-        _require(not isinstance(kind, Fifo) or kind.workers >= 1, "a device without workers", "give at least 1")
-    _require(len(policy.beliefs) == len(local), f"beliefs of {len(policy.beliefs)} groups of {len(local)}", "give one each")
-    _require(len(kinds) == targets - 1, f"execution times of {targets} targets, boxes of {1 + len(kinds)}", "give one each")
+        _require(kind.boxes >= 1, f"{kind.boxes} deciders")
+        _require(isinstance(kind.balancer, ByNode), "a balancer before the deciders' own devices")
+        _require(not isinstance(kind, Fifo) or kind.workers >= 1, "a device without workers")
+    _require(len(policy.beliefs) == len(local), f"beliefs of {len(policy.beliefs)} groups of {len(local)}")
+    _require(len(kinds) == targets - 1, f"execution times of {targets} targets, boxes of {1 + len(kinds)}")
     for name, column in _columns(requests, has_links=route is None):
-        _require(len(column) == count, f"{len(column)} values of {name} for {count} requests", "give one each")
+        _require(len(column) == count, f"{len(column)} values of {name} for {count} requests")
     if decider is not None:
         paced = clients is None and requests.arrival_s is not None
-        _require(paced, "deciders of requests that do not arrive on their own", "leave them out")
-        _require(len(decider) == count, f"{len(decider)} deciders of {count} requests", "give one each")
-        _require(_is_between(decider, world.deciders), f"deciders are not 0 to {world.deciders - 1}", "number them from 0")
-    _require(decider is not None or len(local) == 1, f"{len(local)} groups of deciders", "give the decider of each request")
+        _require(paced, "deciders of requests that do not arrive on their own")
+        _require(len(decider) == count, f"{len(decider)} deciders of {count} requests")
+        _require(_is_between(decider, world.deciders), f"deciders are not 0 to {world.deciders - 1}")
+    _require(decider is not None or len(local) == 1, f"{len(local)} groups of deciders, but no decider of each request")
     for target, kind in [*((0, kind) for kind in local), *enumerate(kinds, start=1)]:
-        _require(
-            not kind.needs_tgt_len or requests.tgt_len is not None,
-            f"target {target} takes a step for each token, but the requests have no tgt_len",
-            "give their target lengths",
-        )
+        has_lengths = not kind.needs_tgt_len or requests.tgt_len is not None
+        _require(has_lengths, f"target {target} takes a step for each token, but the requests have no tgt_len")
         if (models := getattr(kind, "models", None)) is not None:
             fits = _is_between(0 if requests.model is None else requests.model, len(models.of_workload))
             fits = fits and _is_between(models.of_workload, len(models.size_bytes))
-            _require(fits, f"models of requests that target {target} does not have", "number them from 0")
+            _require(fits, f"models of requests that target {target} does not have")
         if isinstance(kind.balancer, LeastLoadedOfDrawn):
             fits = len(kind.balancer.choices) == count and _is_between(kind.balancer.choices, kind.boxes)
-            fault = f"drawn boxes of target {target} are not its boxes 0 to {kind.boxes - 1}"
-            _require(fits, fault, "draw one for each request")
+            _require(fits, f"drawn boxes of target {target} are not its boxes 0 to {kind.boxes - 1}, one for each request")
     if isinstance(route, MovingRoute):
-        _require(
-            len(route.hops) == targets - 1, f"{len(route.hops)} hops to {targets} targets", "give one to each but the first"
-        )
         columns = (route.src_len, route.tgt_len, route.moments_s, *route.half_overhead_s)
         fits = all(column is None or len(column) == count for column in columns)
-        _require(
-            fits and len(route.token_bytes) == len(route.half_overhead_s) == targets,
-            "a route of other requests",
-            "make a new one",
-        )
+        fits = fits and len(route.hops) == targets - 1 and len(route.token_bytes) == len(route.half_overhead_s) == targets
+        _require(fits, "a route of other requests or targets")
     if clients is not None:
-        _require(route is not None, "clients without a route", "give the route that looks their links up")
-        _require(
-            clients.count >= 1 and clients.nodes >= 1,
-            f"{clients.count} clients at {clients.nodes} end nodes",
-            "give at least 1",
-        )
+        _require(route is not None, "clients without a route, which looks their links up")
+        _require(clients.count >= 1 and clients.nodes >= 1, f"{clients.count} clients at {clients.nodes} end nodes")
         fits = len(clients.think_s) >= clients.count + count and _is_sound(clients.think_s)
-        _require(
-            fits, "think times below 0, infinite, NaN, or too few", "give seconds of 0 or more for each client and each request"
-        )
+        _require(fits, "think times below 0, infinite, NaN, or too few for the clients and requests")
 
 
 class BlockChecks:
@@ -102,25 +84,25 @@ class BlockChecks:
         for name, column in _columns(block, self._has_links, only):
             if not _is_sound(column):
                 faulty = ~(np.isfinite(column) & (np.asarray(column) >= 0))
-                _refuse_first(block, faulty, f"{name} of request {{}} is below 0, infinite or NaN", "give 0 or more")
+                _refuse_first(block, faulty, f"{name} of request {{}} is below 0, infinite or NaN")
         if (arrival_s := block.arrival_s) is not None and len(arrival_s):
             if arrival_s[0] < self._last_s or (arrival_s[1:] < arrival_s[:-1]).any():
                 falls = np.diff(arrival_s, prepend=self._last_s) < 0.0
-                _refuse_first(block, falls, "arrival_s of request {} is before that of the request before", "sort the requests")
+                _refuse_first(block, falls, "arrival_s of request {} is before that of the request before")
             self._last_s = float(arrival_s[-1])
         targets = len(block.execution_s)
         if isinstance(choice, Fixed):
-            _require(0 <= choice.target < targets, f"a policy for target {choice.target} of {targets}", "count them from 0")
+            _require(0 <= choice.target < targets, f"a policy for target {choice.target} of {targets}")
         elif isinstance(choice, LeastTotal):
             fits = len(choice.execution_s) == targets and all(len(column) == len(block) for column in choice.execution_s)
-            _require(fits, "a policy that was prepared for other requests than those of the block", "prepare it for the block")
+            _require(fits, "a policy that was prepared for other requests than those of the block")
             for column in choice.execution_s:
                 if np.isnan(np.min(column, initial=0.0)):
-                    _refuse_first(block, np.isnan(column), "a policy that estimates NaN for request {}", "give seconds")
+                    _refuse_first(block, np.isnan(column), "a policy that estimates NaN for request {}")
 
 
-def _refuse_first(block: Block, faulty: NDArray[np.bool_], fault: str, remedy: str) -> None:
-    raise InputError(fault.format(block.first + int(faulty.argmax())), remedy=remedy)
+def _refuse_first(block: Block, faulty: NDArray[np.bool_], fault: str) -> None:
+    raise InputError(fault.format(block.first + int(faulty.argmax())))
 
 
 def _columns(requests: Requests, has_links: bool, only: int | None = None) -> Iterator[tuple[str, Any]]:
@@ -133,11 +115,7 @@ def _columns(requests: Requests, has_links: bool, only: int | None = None) -> It
             yield f"execution_s[{target}]", column
     for name in ("uplink_s", "downlink_s") if has_links else ():
         columns = getattr(requests, name)
-        _require(
-            len(columns) == len(requests.execution_s) - 1,
-            f"{name} of {len(columns)} targets",
-            "give one column to each but the first",
-        )
+        _require(len(columns) == len(requests.execution_s) - 1, f"{name} of {len(columns)} targets")
         for number, column in enumerate(columns):
             if only in (None, number + 1):
                 yield f"{name}[{number}]", column
@@ -152,6 +130,6 @@ def _is_between(column: Any, end: int) -> bool:
     return not np.size(column) or bool(np.min(column) >= 0 and np.max(column) < end)
 
 
-def _require(is_met: bool, fault: str, remedy: str) -> None:
+def _require(is_met: bool, fault: str) -> None:
     if not is_met:
-        raise InputError(fault, remedy=remedy)
+        raise InputError(fault)

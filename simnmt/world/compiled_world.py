@@ -15,12 +15,10 @@ from math import isnan
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from simnmt.base.arrays import Floats
-from simnmt.batching import Batching
-from simnmt.devices import Batched, Fifo, Kind, ModelFifo, Streamed
-from simnmt.devices.batch import Decoded, checked_sentences
+from simnmt.devices import Batched, Fifo, Kind, Streamed
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.devices.models import Models
 from simnmt.devices.stream import ROUNDING, StreamBox, boxes_until, engaged_s
@@ -99,7 +97,8 @@ class _Run:
         self._world, self._policy, self._targets, self._memory = world, policy, 1 + len(world.kinds), PinnedMemory()
         if self._targets > MOST_TARGETS:
             raise UncompiledError(f"{self._targets} targets are more than the compiled engine holds")
-        if any(kind.boxes > MOST_BOXES for kind in [*world.kinds, *(kind for kind in world.local if type(kind) is not Fifo)]):
+        pools = [*world.kinds, *(kind for kind in world.local if type(kind) is not Fifo or kind.models is not None)]
+        if any(kind.boxes > MOST_BOXES for kind in pools):
             raise UncompiledError(f"more than {MOST_BOXES} boxes of a target are in the reference alone")
         optional = frozenset[str]().union(*(kind.records for kind in self._kinds))
         judged = {"decision_regret_s"} if judged_share > 0.0 else frozenset[str]()
@@ -311,10 +310,10 @@ class _Run:
         settings = c.PoolSettings(c.FIFO_POOL, kind.boxes, 1, BALANCERS[type(balancer)])
         if type(kind) is Fifo:
             settings.workers = kind.workers
-            if isinstance(balancer, LeastWork):
+            if kind.models is not None and kind.models.loads:
+                settings.kind, settings.models = c.MODEL_POOL, self._models(kind.models)
+            elif isinstance(balancer, LeastWork):
                 settings.kind = c.LEAST_WORK_POOL
-        elif isinstance(kind, ModelFifo):
-            settings.kind, settings.workers, settings.models = c.MODEL_POOL, kind.workers, self._models(kind.models)
         elif isinstance(kind, Batched):
             if kind.models is not None:
                 costs = [batch_cost(kind.batching, cost, self._memory) for cost in kind.costs]
@@ -414,26 +413,3 @@ def _streamed_until(cdll: ctypes.CDLL, world: int, pool: int, kind: Streamed) ->
         totals = (copied.free_s, copied.compute_s, copied.held_byte_s, copied.peak_bytes, copied.peak_shard_bytes)
         boxes[-1].set_totals(copied.state, counts, *totals)
     return boxes_until(kind, boxes)
-
-
-def decode_compiled(
-    batching: Batching, cost: Any, src_len: ArrayLike, tgt_len: ArrayLike, arrival_s: ArrayLike | None
-) -> Decoded:
-    """Let one compiled box decode sentences."""
-    cdll = library()
-    if cdll is None:
-        raise UncompiledError(NOT_COMPILED)
-    sources, targets, arrivals = checked_sentences(src_len, tgt_len, arrival_s)
-    memory = PinnedMemory()
-    begin_s, finish_s, first_s = (np.full(len(sources), np.nan) for _ in range(3))
-    decoding = c.Decoding(batch_cost(batching, cost, memory), batching_settings(batching), len(sources))
-    decoding.src_len, decoding.tgt_len = memory.address(sources, np.int64), memory.address(targets, np.int64)
-    decoding.arrival_s = memory.address(arrivals)
-    decoding.begin_s, decoding.finish_s, decoding.first_s = (memory.address(column) for column in (begin_s, finish_s, first_s))
-    copied = c.Account()
-    copied.steps = memory.address(np.zeros(batching.size + 1), np.int64)
-    copied.step_s = memory.address(np.zeros(batching.size + 1))
-    if cdll.simnmt_world_decode(ctypes.byref(decoding), ctypes.byref(copied)):
-        raise MemoryError
-    account = account_of(copied, batching.size)
-    return Decoded(finish_s, first_s - arrivals, begin_s, account, float(finish_s.max(initial=0.0)))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import simpy
 
-from simnmt.devices.device import ANSWERED, FAILS, ByNode, Execution
+from simnmt.devices.device import ANSWERED, FAILS, ByNode, Execution, Process
 from simnmt.network.outages import DownTimes
 from simnmt.policies.health import TRY_S, ServerHealth
 from simnmt.results.device_accounts import FaultAccount
@@ -26,7 +26,7 @@ from simnmt.results.requests import FALLBACK, LOST
 from simnmt.world.deciders import Decider
 
 if TYPE_CHECKING:
-    from simnmt.world.reference import Process, Simulation
+    from simnmt.world.reference import Simulation
 
 UNACKNOWLEDGED_S = 0.2
 """Time after which the sender of a lost message gives it up: the least retransmission timeout of Linux (RFC 6298: 1 s)."""

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import simpy
 
-from simnmt.devices.device import ANSWERED, ARRIVES, ASKS, REACHES, Arrival, Clock, Device, Execution
+from simnmt.devices.device import ANSWERED, ARRIVES, ASKS, REACHES, Arrival, Clock, Device, Execution, Process
 from simnmt.devices.fifo import FifoBox
 from simnmt.devices.stream import StreamDevice
 from simnmt.results.columns import recorder
@@ -28,8 +28,6 @@ from simnmt.world.checks import BlockChecks, check_world
 from simnmt.world.deciders import Beliefs, Decider, DecisionInput, Prepared, checked_target
 from simnmt.world.faults import FaultyLinks
 from simnmt.world.inputs import Clients, PolicySetup, World
-
-Process = Generator[simpy.Event, Any, None]
 
 
 def simulate_reference(world: World, policy: PolicySetup, judged_share: float = 0.0) -> Trail:

@@ -47,22 +47,7 @@ def test_a_full_disk_is_reported_with_the_file_that_was_to_be_written(tmp_path: 
     assert caught.value.filename == str(tmp_path / "out.json")
 
 
-def test_a_new_file_replaces_nothing(tmp_path: Path) -> None:
-    with written_whole(tmp_path / "a", new=True) as partial:
-        partial.write_text("first")
-    (tmp_path / "dangling").symlink_to("nowhere")
-    for name in ("a", "dangling"):
-        with pytest.raises(FileExistsError), written_whole(tmp_path / name, new=True):
-            raise AssertionError("the work has begun")
-    assert (tmp_path / "a").read_text() == "first"
-    with pytest.raises(FileExistsError), written_whole(tmp_path / "b", new=True) as partial:
-        partial.write_text("second")
-        (tmp_path / "b").write_text("of another")
-    assert (tmp_path / "b").read_text() == "of another"
-    assert names_in(tmp_path) == ["a", "b", "dangling"]
-
-
-@pytest.mark.parametrize("target", ["real", "nowhere", "link"])
+@pytest.mark.parametrize("target", ["real", "nowhere"])
 def test_a_link_is_replaced_and_never_followed(tmp_path: Path, target: str) -> None:
     (tmp_path / "real").write_text("kept")
     (tmp_path / "link").symlink_to(target)

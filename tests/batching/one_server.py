@@ -86,7 +86,7 @@ def serve(
     tgt_len: Sequence[int],
     cost: BatchingCost = PlainCost(),
 ) -> Served:
-    """Serve sentences that arrive at these times, in order; the batcher is closed after the last."""
+    """Serve sentences that arrive at these times, in order; the batcher is closed when all others are done."""
     batcher, served = Batcher(batching), Served()
     left: dict[int, int] = {}
     now_s, coming, asks_from_s = 0.0, 0, -inf
@@ -96,8 +96,6 @@ def serve(
         while coming < len(arrival_s) and arrival_s[coming] <= now_s:
             batcher.arrive(coming, src_len[coming], arrival_s[coming])
             coming, asks_from_s = coming + 1, -inf
-        if coming == len(arrival_s):
-            batcher.close()
 
     def finish(ending: list[int]) -> None:
         for request in ending:
@@ -135,7 +133,10 @@ def serve(
             asks_from_s = -inf if ending else asks_from_s
         else:
             soonest_s = min(batcher.due_s, arrival_s[coming] if coming < len(arrival_s) else inf)
-            if soonest_s == inf:
+            if soonest_s < inf:
+                assert soonest_s > now_s, "nothing moves although it is due"
+                now_s = soonest_s
+            elif batcher.waiting:
+                batcher.close()
+            else:
                 return served
-            assert soonest_s > now_s, "nothing moves although it is due"
-            now_s = soonest_s

@@ -39,7 +39,7 @@ def box(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     put()
     monkeypatch.setattr(energy_part, "find_energy_meter", lambda device: (None, "rapl: no counter"))
-    load = {"seconds": 0.5, "resident_bytes": 300_000_000, "cache": "no files"}
+    load = {"seconds": 0.5, "resident_bytes": 300_000_000}
     monkeypatch.setattr(memory_part, "load_in_fresh_process", lambda *_: load)
     return put
 
@@ -54,15 +54,15 @@ class Measured:
 
     def rows(self, cell: str) -> pd.DataFrame:
         """Return the rows of executions, steps or encoders that count."""
-        return counted(self.frame[self.frame["cell"] == cell], every=bool(self.bench.drawn))
+        return counted(self.frame[self.frame["cell"] == cell])
 
 
 @pytest.fixture
 def parts(box: Any) -> Callable[..., Measured]:
     """Measures the parts of some settings with an engine made of numbers."""
 
-    def run(settings: Settings, engine: FakeEngine | None = None, *, drawn: Any = (), **options: Any) -> Measured:
-        bench = Bench(settings, engine or FakeEngine(**options), drawn=drawn)
+    def run(settings: Settings, engine: FakeEngine | None = None, **options: Any) -> Measured:
+        bench = Bench(settings, engine or FakeEngine(**options))
         frame = measure(bench, None)
         assert frame is not None
         return Measured(bench, frame)

@@ -143,9 +143,7 @@ def statuses(described: BoxDescription, topic: str) -> list[str]:
     ("facts", "topic", "expected"),
     [
         ({}, "clock", ["can"]),
-        ({}, "simd", ["can"]),
         ({}, "box", []),
-        ({}, "threads", ["can"]),
         ({"allowed_cpus": (0, 1, 2), "cpu_quota": 2.5}, "threads", ["can", "warning", "warning"]),
         ({"memory_available_bytes": 1_500_000_000}, "memory", ["warning"]),
         ({"simd": ()}, "simd", ["warning"]),

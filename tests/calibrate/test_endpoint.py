@@ -56,20 +56,15 @@ def requests(noise: Callable[[], float], echo_s: float = 0.001, rounds: int = 20
     return times.assign(seconds=[second * noise() + echo_s for second in times["seconds"]])
 
 
-def test_the_plane_is_at_the_level_of_the_median_request() -> None:
+@pytest.mark.parametrize("echo_s", [0.001, 0.2])
+def test_the_plane_is_at_the_level_of_the_median_request_less_an_echo_that_is_shorter(echo_s: float) -> None:
     random = np.random.default_rng(3)
-    times = ServiceTimes(requests(lambda: random.uniform(0.97, 1.03)))
+    times = ServiceTimes(requests(lambda: random.uniform(0.97, 1.03)).assign(echo_s=echo_s))
     plane = times.execution().plane
-    assert times.round_trip_s == 0.001 and not times.remembers
+    kept_s = 0.0 if echo_s == 0.001 else 0.001  # of the way there and back
+    assert times.round_trip_s == 0.001 - kept_s and not times.remembers
     assert plane.s_per_tgt_token == pytest.approx(TGT_S, rel=0.02)
-    assert plane.seconds(SRC, TGT) == pytest.approx(FIXED_S + SRC_S * SRC + TGT_S * TGT, rel=0.02)
-
-
-def test_an_echo_that_is_longer_than_a_sentence_is_not_taken_off() -> None:
-    frame = requests(lambda: 1.0).assign(echo_s=0.2)
-    times = ServiceTimes(frame)
-    assert times.round_trip_s == 0.0
-    assert times.execution().plane.s_per_tgt_token == pytest.approx(TGT_S, rel=0.02)
+    assert plane.seconds(SRC, TGT) == pytest.approx(kept_s + FIXED_S + SRC_S * SRC + TGT_S * TGT, rel=0.02)
 
 
 def test_a_service_that_remembers_is_known_by_its_later_answers_and_no_cold_one_is_taken_for_it() -> None:
@@ -85,7 +80,7 @@ def test_an_interrupted_calibration_goes_on_and_asks_no_finished_round_twice(cal
         with pytest.raises(CalibrationError, match=r"out of memory \(HTTP 500\)"):
             calibrated(service)
         journal = journal_path(tmp_path / "libretranslate.json")
-        _, _, *stretches = map(json.loads, journal.read_text().splitlines())
+        _, *stretches = map(json.loads, journal.read_text().splitlines())
         kept = sum(len(stretch["rows"]) for _, stretch in stretches)
         service.api_fault, service.pace, service.asked[:] = "", FAST, []
         profile = calibrated(service).profile
@@ -93,34 +88,31 @@ def test_an_interrupted_calibration_goes_on_and_asks_no_finished_round_twice(cal
     assert not journal.exists()
 
 
-@pytest.mark.parametrize(
-    "thinking",
-    [
-        {"thoughts": 60 * "hm " + "</think>\n\n"},  # the prompt opened them
-        {"reasoning": 60 * "hm "},
-    ],
-)
-def test_thinking_is_no_part_of_a_translation_and_is_warned_of(calibrated: Any, thinking: dict[str, str]) -> None:
-    with stub_service(pace=FAST, **thinking) as service:
-        done = calibrated(service, "openai")
-    assert done.profile.valid_range.tgt_len == (TGT.min(), TGT.max())
-    assert any("the model thinks" in warning for warning in done.warnings)
-
-
 def test_a_stream_in_answer_to_a_whole_question_is_named(calibrated: Any) -> None:
     with stub_service(pace=FAST, api_fault="stream") as service, pytest.raises(SimnmtError, match="is a stream of events"):
         calibrated(service, "openai")
 
 
-def test_answers_that_are_cut_or_far_longer_than_their_source_are_warned_of(calibrated: Any) -> None:
+@pytest.mark.parametrize(
+    ("service_facts", "warning"),
+    [
+        ({"thoughts": 60 * "hm " + "</think>\n\n"}, "the model thinks"),  # the prompt opened them
+        ({"reasoning": 60 * "hm "}, "the model thinks"),
+        ({"finish_reason": "length"}, "are cut"),
+        ({"translate": lambda text: "of course " * (11 + 3 * len(text.split()))}, "implausibly long"),
+    ],
+)
+def test_thinking_and_answers_that_are_cut_or_far_too_long_are_warned_of(
+    calibrated: Any, service_facts: dict[str, Any], warning: str
+) -> None:
     with stub_service(pace=FAST) as service:
-        whole = calibrated(service, "openai")
-        service.finish_reason = "length"
-        cut = calibrated(service, "openai")
-    assert [sum("are cut" in warning for warning in done.warnings) for done in (whole, cut)] == [0, 1]
-    with stub_service(pace=FAST, translate=lambda text: "of course " * (11 + 3 * len(text.split()))) as service:
-        done = calibrated(service)
-    assert any("implausibly long" in warning for warning in done.warnings)
+        assert not any("the model thinks" in text or "are cut" in text for text in calibrated(service, "openai").warnings)
+        for name, fact in service_facts.items():
+            setattr(service, name, fact)
+        done = calibrated(service, "openai")
+    assert any(warning in text for text in done.warnings)
+    if warning != "implausibly long":
+        assert done.profile.valid_range.tgt_len == (TGT.min(), TGT.max()), "thinking is no part of a translation"
 
 
 @pytest.mark.parametrize("option", ["temperature", "max_tokens"])

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.calibrate.fits import fit_grid, fit_overhead, split_totals
 from simnmt.calibrate.parts import FITTED, JUDGING
 from simnmt.calibrate.parts.execution import execution_block
-from simnmt.calibrate.parts.step import encoder_block, step_block
+from simnmt.calibrate.parts.step import encoder_block, fit_grid, fit_overhead, split_totals, step_block
 from simnmt.calibrate.settings import Settings
 from simnmt.profile.blocks import StepBlock
 from tests.calibrate.engines import PLANE, FakeEngine
@@ -18,11 +17,7 @@ from tests.profile.made_profile import line_table
 
 BATCH, POSITION = (axis.ravel() for axis in np.meshgrid([1, 2, 4, 8, 16, 32, 64], [0, 8, 32, 128]))
 LINE = line_table((1, 64), (0, 128), 0.004, 1e-4, 2e-6, 1e-6)
-
-
-def step_times(relative_sd: float = 0.0, seed: int = 1) -> np.ndarray:
-    noise = np.random.default_rng(seed).normal(0.0, relative_sd, BATCH.size)
-    return LINE.seconds(BATCH, POSITION) * np.exp(noise)
+STEP_S = LINE.seconds(BATCH, POSITION)
 
 
 def test_a_device_that_is_flat_until_it_is_full_becomes_a_table() -> None:
@@ -39,10 +34,10 @@ def test_a_device_that_is_flat_until_it_is_full_becomes_a_table() -> None:
 
 def test_a_batch_without_its_longest_length_stays_out_and_shorter_lengths_are_interpolated() -> None:
     known = (BATCH < 64) | (POSITION < 32)
-    block = fit_grid(StepBlock, BATCH[known], POSITION[known], step_times()[known])
+    block = fit_grid(StepBlock, BATCH[known], POSITION[known], STEP_S[known])
     assert block.batch[-1] == 32 and len(block.seconds) == 6
     known = (BATCH != 4) | (POSITION != 32)
-    block = fit_grid(StepBlock, BATCH[known], POSITION[known], step_times()[known])
+    block = fit_grid(StepBlock, BATCH[known], POSITION[known], STEP_S[known])
     assert block.cost.seconds(4, 32) == pytest.approx(LINE.seconds(4, 32))
 
 
@@ -60,12 +55,11 @@ def test_whole_translations_give_their_parts(parts: tuple[float, float, float]) 
 
 
 SIZES = np.array([1, 2, 4, 8, 16, 32, 64, 128])
-STRAIGHT = 0.0003 + 2e-5 * SIZES
 
 
 def test_an_overhead_has_two_parts_neither_of_them_negative() -> None:
     """A cost that falls with the size is a fixed one, one from the origin grows alone."""
-    fit = fit_overhead(SIZES, STRAIGHT)
+    fit = fit_overhead(SIZES, 0.0003 + 2e-5 * SIZES)
     assert (fit.s_fixed, fit.s_per_sentence) == (pytest.approx(0.0003), pytest.approx(2e-5))
     falling, steep = fit_overhead(SIZES, 0.001 / SIZES**0.1), fit_overhead(SIZES, 1e-5 * (SIZES - 0.5))
     assert falling.s_per_sentence == 0.0 < falling.s_fixed and steep.s_fixed == 0.0 < steep.s_per_sentence

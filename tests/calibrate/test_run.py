@@ -76,7 +76,6 @@ def test_without_memory_for_single_sentences_nothing_is_written(measured: Any, t
     [
         ("none/box.json", {}, "no file can be written"),
         (".", {}, "no file can be written"),
-        ("box.json", {"mode": "paper", "lengths": "missing.csv"}, "missing.csv"),
         ("box.json", {"parts": ("step",)}, "needs the part execution"),
     ],
 )
@@ -94,9 +93,8 @@ def test_a_box_is_busy_by_what_others_do_now_and_not_by_what_we_did_before(
     """A load average of 3 is what our own last calibration leaves behind."""
     monkeypatch.setattr(processor_use, "others_cpus", lambda: others)
     state = profile_assembly.state(BoxDescription("x86_64", "Linux", logical_cores=2, load_average=(3.0, 1.0, 1.0)))
-    block = profile_assembly.conditions_block([state], state, None, [])
+    block = profile_assembly.conditions_block(state, state, None, [])
     assert (block.load_average, block.others_cpus, block.busy) == (3.0, others, warned)
-    assert len(profile_assembly.busy_warnings([state, state], "the run")) == bool(warned)
 
 
 # Where a journal or a profile was before.

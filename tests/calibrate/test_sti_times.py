@@ -13,8 +13,14 @@ from torch import Tensor
 
 from simnmt.calibrate.harness import Silent
 from simnmt.calibrate.settings import StiSettings
-from simnmt.calibrate.streamed_profile import inferred_execution, translator_blocks
-from simnmt.calibrate.streamed_times import THREAD, measure_layers, measure_reads, reads_block
+from simnmt.calibrate.streamed_model import (
+    THREAD,
+    inferred_execution,
+    measure_layers,
+    measure_reads,
+    reads_block,
+    translator_blocks,
+)
 from simnmt.kernels.unpack import PackedWeights
 from simnmt.nmt.architecture import TransformerArchitecture
 from simnmt.profile.streaming_block import ShardReads, StiBlock, StiCompute

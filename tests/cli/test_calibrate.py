@@ -25,7 +25,7 @@ from tests.nmt import toy_language
 PARTS = ("--part", "execution", "--part", "step", "--part", "overheads")
 QUICK = ("calibrate", "--model", "gru", "--threads", "1", "--quick", *PARTS, "--out", "box.json")
 TINY = {
-    "kind": "gru", "layers": 1, "hidden": 16, "embedding": 16, "src_vocab": 50, "tgt_vocab": 50, "attention": "general",
+    "kind": "gru", "layers": 1, "hidden": 16, "embedding": 16, "src_vocab": 50, "tgt_vocab": 50,
 }  # fmt: skip
 
 
@@ -180,9 +180,7 @@ def test_a_gap_is_a_condition_of_a_profile(
 @pytest.mark.parametrize(
     ("arguments", "place"),
     [
-        ("--model gru --quick --paper", "--quick"),
         ("--model gru --quick --threads 5000", "--threads"),
-        ("--model gru --quick --neighbour busy", "--gap"),
         ("--model gru --quick --backend jax", "--backend"),
         ("--model gru --quick --max-batch 2000", "--max-batch"),
         ("--model marien --quick", "marien"),

@@ -180,20 +180,6 @@ def test_a_doubtful_profile_is_warned_of_on_the_console_in_the_summary_and_on_th
     assert "gateway: a box, a model" in page and f"<li>{doubt}</li>" in page and "(measured, doubtful)" in page
 
 
-def test_replications_are_added_until_the_intervals_are_narrow(folder: Path, simnmt: Command) -> None:
-    """The run that it ends with is the run that asks for so many replications at once, to the byte."""
-    options = ("run", "small.yaml", "--json", "--requests", "400")
-    done = simnmt(*options, "--until-precision", "8%", "--out", "until")
-    rows = json.loads(done.out)["rows"]
-    count = rows[0]["replications"]
-    assert 5 <= count < 100
-    assert all(row["mean_latency_s_high"] / row["mean_latency_s"] < 1.08 for row in rows)
-    assert done.err.startswith(f"{count} replications suffice ")
-    simnmt(*options, "--replications", str(count), "--out", "at-once")
-    for name in ("summary.json", "scenario.resolved.yaml", "requests.parquet", "report.html"):
-        assert (folder / "until" / name).read_bytes() == (folder / "at-once" / name).read_bytes()
-
-
 @pytest.mark.skipif(structures.library() is None, reason="nothing was compiled")
 def test_without_a_compiled_world_one_note_says_so(folder: Path, simnmt: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (structures, compiled_world, run_module, units):

@@ -170,7 +170,6 @@ def test_points_that_fail_are_recorded_and_the_others_are_in_the_table(
         ("small.yaml", "nothing is swept"),
         ("small.yaml --grid devices.cloud.workers=1,2 --out done", "another sweep is there (go on with it: simnmt sweep done"),
         ("done --requests 7", "a sweep goes on as it was begun"),
-        ("small.yaml --grid seed=1,2 --cluster tcp://10.1.2.3:8786", "another machine needs TLS"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from simnmt.base.errors import InputError
-from simnmt.base.removed import refuse_removed_command
 from tests.command_line import Command
 
 PING = '{"type": "ping", "prb_id": %d, "msm_id": 5, "timestamp": %d, "result": [{"rtt": %s}, {"x": "*"}]}\n'
@@ -73,7 +71,7 @@ def test_inspect_says_what_a_trace_is_like(folder: Path, simnmt: Command) -> Non
     [
         ("import none.json --out x.csv", "none.json: cannot be read: No such file or directory (check the path)"),
         ("import atlas.json --out no/such.csv", "no/such.csv: cannot be written: No such file or directory"),
-        ("import atlas.json --out x.csv --probe 2", "atlas.json: no probe 2 among 1 (40) (choose another by --probe)"),
+        ("import atlas.json --out x.csv --probe 2", "atlas.json: no probe 2 among: 1 (40) (choose one by --probe)"),
         ("inspect unsure.csv", "unsure.csv:1:1: no column called like a time among a and b (name it by --column time=NAME)"),
         ("inspect atlas.json --interval 0s", "Invalid value for '--interval': '0s' is not a time"),
     ],
@@ -122,22 +120,3 @@ def test_iperf3_becomes_a_link_that_a_scenario_runs_on(folder: Path, simnmt: Com
         "wrote down.csv: downlink, measured; samples: 5"
     )
     assert simnmt("run", "small.yaml", "--set", "networks.office.downlink_mbps=down.csv", "--out", "run").status == 0
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "trace import x.txt --out x.csv --host a",
-        "-q trace record -o a",
-        "trace inspect x.txt --reply first",
-        "corpus fit --expect-ratio 1 x",
-        "run @locked-local",
-        "reproduce vocab --heldout x",
-        "corpus fit sacrebleu:wmt14:de-en",
-    ],
-)
-def test_what_was_removed_is_refused_in_one_line(folder: Path, simnmt: Command, command: str) -> None:
-    done = simnmt(*command.split())
-    assert (done.status, done.out, done.err.count("\n")) == (2, "", 1)
-    with pytest.raises(InputError):
-        refuse_removed_command(command.split())

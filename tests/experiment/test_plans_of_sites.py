@@ -11,7 +11,7 @@ import pytest
 import simnmt
 from simnmt.experiment import capacity
 from simnmt.experiment.accounts import NoAnswers
-from simnmt.experiment.trial import deployable_placements, opener, parse_level
+from simnmt.experiment.trial import deployable_placements, opener
 from simnmt.report.study_pages import render_plan
 from simnmt.scenario.source import open_source
 from tests.experiment.test_mixes import EXACT, constant_s, workload
@@ -135,6 +135,9 @@ def test_boxes_at_sites_and_behind_are_counted_apart_with_their_price() -> None:
     prices = {name: row["price_per_hour"] for name, row in chosen["boxes_by_site"].items()}
     assert prices == pytest.approx({"berlin": 0.5, "rome": 0.0, "branches": 0.8, "behind": 2.0 * chosen["boxes"]["server"]})
     assert chosen["boxes"]["gateway"] == 9 and chosen["servers"] == 9 + chosen["boxes"]["server"]
+    for candidate in plan.candidates:
+        gateways = [site.scenario.devices["gateway"] for site in candidate.placements[0].plan.sites if site.has_device]
+        assert {gateway.workers for gateway in gateways} == {candidate.choice["sites.*.devices.gateway.workers"]}
     assert "boxes at sites" in render_plan(plan) and "4 x 2 gateway" in render_plan(plan)
     rates = {name: part.arrivals.rate_rps for name, part in plan.scenario.workloads.items()}  # type: ignore[union-attr]
     assert rates == pytest.approx({"de-en": 40.0 * 2 / 3, "fr-en": 40.0 / 3})
@@ -145,20 +148,10 @@ def test_the_cost_of_a_deployment_is_that_of_the_boxes_that_its_policy_may_use()
     priced = offices(policies={"server": {"kind": "fixed", "device": "server"}, "cnmt": {"sees_backlog": True}})
     vary = ["devices.server.count=2"]
     plan = simnmt.plan(priced, "mean_ms<=1000", rate=15.0, vary=vary, minimise="cost", certainty=0.5)
-    assert plan.choice is not None and plan.choice.policy == "server" and len(plan.simulated) == 2
-    for candidate in plan.simulated:
+    assert plan.choice is not None and plan.choice.policy == "server"
+    for candidate in plan.candidates:
         per_hour = sum(boxes.price_per_hour or 0.0 for boxes in candidate.boxes_by_site.values())
         assert plan.value(candidate) * 15.0 * 3600.0 == pytest.approx(per_hour, rel=0.1)
-
-
-def test_a_star_gives_all_sites_one_value_in_a_plan() -> None:
-    vary = ["sites.*.devices.gateway.workers=1,2,4"]
-    plan = simnmt.plan(offices(), "mean_ms<=1000", rate=15.0, vary=vary, minimise="latency", certainty=0.5)
-    assert len(plan.candidates) == 3
-    for candidate in plan.candidates:
-        sites = candidate.placements[0].plan.sites
-        workers = {site.scenario.devices["gateway"].workers for site in sites if site.has_device}
-        assert workers == {candidate.choice["sites.*.devices.gateway.workers"]}
 
 
 def test_the_level_must_hold_at_each_site() -> None:
@@ -186,30 +179,23 @@ def test_a_short_run_of_a_plan_has_requests_of_rare_sites_and_workloads(rare: di
     assert best.rate_rps == pytest.approx(100.0, rel=0.2)
 
 
-def cut_off() -> dict[str, Any]:
+def test_a_site_that_is_cut_off_misses_every_level_in_a_plan_and_refuses_a_run() -> None:
     line = {"n": {"rtt": {"constant_ms": 10}, "outages": {"intervals_s": [[0, 1e9]]}}}
     devices = {"gateway": {"profile": constant_s(0.01)}, "cloud": {"profile": constant_s(0.01)}}
     sites = {"well": {}, "cut": {"networks": line}}
     keys = {"workloads": {"w": workload(9.0)}, "sites": sites, "devices": devices, "requests": 100, "replications": 1}
-    return mixed(**keys, policies={"cloud": {}})
-
-
-def test_a_site_that_is_cut_off_misses_every_level_in_a_plan() -> None:
-    best = simnmt.plan(cut_off(), "mean_ms<=500", precision=0.5).best
+    cut_off = mixed(**keys, policies={"cloud": {}})
+    best = simnmt.plan(cut_off, "mean_ms<=500", precision=0.5).best
     assert best.rate_rps == 0.0 and best.outcome.excess > 0.0
     assert best.outcome.lost_share == pytest.approx(0.5, abs=0.2)
-
-
-def test_a_run_with_a_site_that_is_cut_off_is_refused_for_its_losses() -> None:
     with pytest.raises(NoAnswers) as caught:
-        simnmt.run(cut_off())
+        simnmt.run(cut_off)
     assert caught.value.lost_share == pytest.approx(0.5, abs=0.2)
 
 
 def test_a_factor_on_all_rates_keeps_their_proportions_at_every_site() -> None:
     source = open_source(offices())
-    level = parse_level(["mean_ms<=250"], source)
-    (placement,) = next(deployable_placements(opener(source, level, allow_code=True)(()), level))
+    (placement,) = next(deployable_placements(opener(source, ["mean_ms<=250"], allow_code=True)(())))
     scaled = placement.at_rate(60.0)
     assert scaled.rates_rps == pytest.approx({"de-en": 40.0, "fr-en": 20.0})
     for site in scaled.plan.sites:

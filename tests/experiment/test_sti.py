@@ -15,7 +15,7 @@ from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.draws import draw, learn
 from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.notes import warnings
-from simnmt.experiment.policy_setup import set_up_policy
+from simnmt.experiment.policy_setup import UnitSetup
 from simnmt.experiment.targets import StreamedDevice
 from simnmt.scenario.source import open_source
 from tests.experiment.streamed_profile import TEXT, streamed_profile, written
@@ -180,11 +180,11 @@ def test_a_policy_that_knows_the_state_adds_its_reads_and_nothing_of_the_error_o
     plane = learnt.planes[0]
     wrong = replace(plane, s_per_src_token=1.5 * plane.s_per_src_token, s_per_tgt_token=1.5 * plane.s_per_tgt_token)
     learnt = replace(learnt, planes=(wrong, *learnt.planes[1:]))
-    drawn = draw(unit, learnt)
+    drawn = draw(unit, [learnt])
     block = next(iter(drawn.requests.blocks(1_000)))
     beyond_s = {}
     for told in (frozenset(), frozenset({"times"})):
-        how = set_up_policy(unit, learnt, drawn, plan.scenario.policies["knowing"], told)
+        (how,) = UnitSetup.of(unit, drawn, "knowing", told).setups
         assert how.plan_beyond_for is not None
         beyond_s[told], other = how.plan_beyond_for(block)
         assert other is None

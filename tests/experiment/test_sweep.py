@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +12,6 @@ import pytest
 
 import simnmt
 from simnmt.base.errors import InputError
-from simnmt.experiment.processes import run_in_processes
 from simnmt.experiment.sweep import Point, make_points, run_point, run_points
 from simnmt.scenario.source import open_source
 from simnmt.scenario.varied_keys import check_grid, parse_varied_key
@@ -76,22 +74,8 @@ def test_few_points_share_all_processes_among_their_replications(given: str, mon
 
     monkeypatch.setattr("simnmt.experiment.sweep.answers_of", recorded)
     points = points_of(given, "networks.cp1.rtt_mean_ms=20")
-    assert [result.error for _, result in run_points(points, 2, None, None)] == [""]
+    assert [result.error for _, result in run_points(points, 2, None)] == [""]
     assert jobs_of_points == [2]
-
-
-def _exit_at_the_third(task: int) -> int:
-    if task == 2:
-        os._exit(1)
-    return task
-
-
-def _died(task: int, error: BaseException) -> int:
-    return -task
-
-
-def test_a_task_that_ends_its_process_fails_and_all_others_end() -> None:
-    assert dict(run_in_processes(_exit_at_the_third, range(6), 2, _died)) == {0: 0, 1: 1, 2: -2, 3: 3, 4: 4, 5: 5}
 
 
 @pytest.mark.parametrize("changed", ["cloud.json", "mine.py"])

@@ -9,7 +9,7 @@ from itertools import groupby
 import numpy as np
 import torch
 
-from simnmt.calibrate.sharp_models import random_model
+from simnmt.calibrate.sharp_speeds import random_model
 from simnmt.kernels.sharp_model import Cell, Float32, Kind, SharpTokens, SharpWeights, SourceWeights
 from simnmt.nmt import sharp_translator
 from simnmt.nmt.architecture import AttentionalArchitecture, StackBlock

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simnmt.calibrate.sharp_models import layer_operations, operations
+from simnmt.calibrate.sharp_speeds import layer_operations, operations
 from simnmt.kernels.beam_search import beam_search
 from simnmt.kernels.sharp_decoder import SharpDecoder
 from simnmt.kernels.sharp_model import Float32, Layer, SharpTokens, SharpWeights

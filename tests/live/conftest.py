@@ -8,7 +8,7 @@ import pytest
 
 from simnmt.live.engine_process import EngineProcess
 from tests.live.fake_engines import load_faulty
-from tests.live.live_services import Services, engine_settings
+from tests.live.live_services import Services, new_engine
 from tests.live.live_services import services as running_services
 
 
@@ -21,7 +21,7 @@ def services() -> Iterator[Services]:
 @pytest.fixture(scope="module")
 def faulty(services: Services) -> Iterator[EngineProcess]:
     """An engine that several services share; see `load_faulty`."""
-    engine = EngineProcess(engine_settings(load_faulty))
+    engine = new_engine(load_faulty)
     engine.RESTART_S = 0.05
     services.run(engine.ready())
     yield engine

@@ -70,8 +70,8 @@ def load_faulty(settings: EngineSettings) -> ServedModel:
 
 
 def load_slowly(settings: EngineSettings) -> ServedModel:
-    """As `load_paced`, after half a second."""
-    time.sleep(0.5)
+    """As `load_paced`, after a while."""
+    time.sleep(0.3)
     return load_paced(settings)
 
 

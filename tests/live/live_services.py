@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import multiprocessing
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,12 +26,19 @@ from simnmt.service.load import cancel_others
 from simnmt.service.messages import ServiceError, TranslateRequest
 from tests.live.fake_engines import load_echo
 
+_FORKS = multiprocessing.get_context("forkserver")
 FRONT = FrontSettings(forced_lengths=True)
 Answer = TypeVar("Answer")
 
 
 def engine_settings(loader: Any = load_echo, **settings: Any) -> EngineSettings:
-    return EngineSettings("fake", **{"loader": loader, "nice": 0} | settings)
+    return EngineSettings(**{"model": "fake", "loader": loader, "nice": 0} | settings)
+
+
+def new_engine(loader: Any = load_echo, **settings: Any) -> EngineProcess:
+    """An engine whose process is a copy of one that has imported what it needs."""
+    _FORKS.set_forkserver_preload(["simnmt.live.engine", "tests.live.fake_engines"])
+    return EngineProcess(engine_settings(loader, **settings), _FORKS)
 
 
 def ask(text: str = "a b c", forced: int | None = None, source: str = "de", **settings: Any) -> TranslateRequest:
@@ -67,7 +75,7 @@ class Services:
         self, engine: EngineSettings | EngineProcess, front: FrontSettings = FRONT, log: Any = None, **others: Any
     ) -> LiveServer:
         """A started server; `others`: its `access`, `limits` and `port`."""
-        process = engine if isinstance(engine, EngineProcess) else EngineProcess(engine)
+        process = engine if isinstance(engine, EngineProcess) else EngineProcess(engine, _FORKS)
         access = replace(others.get("access", Access()), address=Address(port=others.get("port", 0)))
         limits, keeps = others.get("limits", Limits()), process is engine
         return self._start(LiveServer(process, front, access, limits, log=log, on_error=self.errors.append, keeps_engine=keeps))

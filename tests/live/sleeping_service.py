@@ -8,42 +8,44 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import Mock
 
-from simnmt.live.server import Front, FrontSettings, Result, Task
+from simnmt.live.engine import Result
+from simnmt.live.server import FrontSettings, LiveServer, Trip
 from simnmt.service.http_server import Access, Limits
 from simnmt.service.messages import ServiceError
 
 GATEWAY: Mapping[str, Any] = {"service": "gateway", "policy": "cnmt", "servers": {"cloud": "ok"}}
 
 
-class SleepingService(Front):
+class SleepingService(LiveServer):
     """Executes up to `workers` requests side by side, each in `seconds(number)`; the others wait."""
 
     def __init__(
         self, seconds: Callable[[int], float], front: FrontSettings, workers: int, facts: Mapping[str, Any], falls_back: bool
     ) -> None:
         """`seconds`: of the execution of the request with a number; may raise `ServiceError`."""
-        super().__init__(front, Access(), Limits(drain_s=0.0), print)
+        super().__init__(Mock(alive=True), front, Access(), Limits(drain_s=0.0))
         self._seconds, self._facts, self._falls_back, self._free = seconds, facts, falls_back, asyncio.Semaphore(workers)
         self.executed: dict[str, tuple[float, float]] = {}
         """Begin and end of each execution by the sender's number, by the monotonic clock."""
         self.url = ""
 
-    async def translate(self, task: Task) -> Result:
-        number = int(task.sender) if task.sender.isdecimal() else -1
+    async def translate(self, trip: Trip) -> Result:
+        number = int(trip.sender) if trip.sender.isdecimal() else -1
         arrived_s = time.monotonic()
         async with self._free:
             begin_s = time.monotonic()
             if number >= 0:
                 await asyncio.sleep(self._seconds(number))
             end_s = time.monotonic()
-        self.executed[task.sender] = begin_s, end_s
-        words = len(task.text.split())
-        steps = words + 1 if task.forced_len is None else task.forced_len
+        self.executed[trip.sender] = begin_s, end_s
+        words = len(trip.text.split())
+        steps = words + 1 if trip.forced_len is None else trip.forced_len
         fell_back = self._falls_back and number % 7 == 3
         target = 0 if fell_back else number % 2
         decision = f"target={target};estimate_s=0.01;age_s=0.5;tgt_len={words:.3f};fallback={int(fell_back)}"
-        return Result(task.text, begin_s - arrived_s, end_s - begin_s, (), (words + 1, steps, 1), decision)
+        return Result(trip.text, begin_s - arrived_s, end_s - begin_s, (), (words + 1, steps, 1), decision)
 
     def health(self) -> dict[str, Any]:
         return dict(self._facts)

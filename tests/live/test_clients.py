@@ -35,7 +35,7 @@ def url(request: pytest.FixtureRequest, services: Services, faulty: EngineProces
         settings = GatewaySettings(unit, "cloud", servers, FRONT, Access(token=TOKEN), token=TOKEN, any_model=True)
         gateway = services.gateway(settings, None, faulty)
         yield gateway.http.url
-        assert gateway.fallbacks == 0
+        assert gateway.outcomes["fallback"] == 0
         services.stop(gateway)
     services.stop(server)
 

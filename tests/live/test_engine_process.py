@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,9 @@ from simnmt.nmt.pretrained_tokenizer import Languages
 from simnmt.nmt.sentence_decoder import DecodeRequest
 from simnmt.nmt.translation import Translator
 from simnmt.service.messages import ServiceError
+from tests.campaigns.harness import deep
 from tests.live.fake_engines import FATAL, load_paced, load_refused, load_refused_once
-from tests.live.live_services import Services, engine_settings
+from tests.live.live_services import Services, new_engine
 from tests.nmt.pretrained_folders import FOLDERS, text
 
 
@@ -33,22 +33,22 @@ def decode(services: Services, process: EngineProcess, *texts: str) -> list[Any]
     async def work() -> list[Any]:
         return await asyncio.gather(*(process.execute(process.line(text)) for text in texts))
 
-    return [execution for execution, _ in services.run(work())]
+    return services.run(work())
 
 
 @pytest.fixture(scope="module")
 def paced(services: Services) -> Iterator[EngineProcess]:
-    engine = EngineProcess(engine_settings(load_paced, batching=Batching(4)))
+    engine = new_engine(load_paced, batching=Batching(4))
     services.run(engine.ready())
     yield engine
     services.run(engine.close())
 
 
 def test_sentences_are_batched_as_the_settings_say(services: Services, paced: EngineProcess) -> None:
-    executions = decode(services, paced, *["a b"] * 9)
-    assert max(execution.largest_batch for execution in executions) == 4
-    assert all(execution.begin_s < execution.end_s for execution in executions)
-    assert len({execution.end_s for execution in executions}) >= 3
+    results = decode(services, paced, *["a b"] * 9)
+    assert max(result.lengths[2] for result in results) == 4
+    assert min(result.execution_s for result in results) > 0.0
+    assert len({round(result.queue_s + result.execution_s, 3) for result in results}) >= 3, "three batches"
 
 
 def test_a_busy_engine_keeps_no_front_waiting(services: Services, paced: EngineProcess) -> None:
@@ -75,15 +75,15 @@ def test_an_engine_whose_restart_is_refused_is_started_again(services: Services,
     errors: list[str] = []
 
     async def work() -> int:
-        process = EngineProcess(replace(engine_settings(load_refused_once), model=str(tmp_path / "starts")))
+        process = new_engine(load_refused_once, model=str(tmp_path / "starts"))
         process.RESTART_S = 0.05
         process.on_error = errors.append
-        await process.start()
+        await process.ready()
         line = process.line("a b")
         with pytest.raises(ServiceError, match="ended"):
             await process.execute(line, FATAL)
         await process.ready()
-        steps = (await process.execute(line))[0].tgt_len
+        steps = (await process.execute(line)).lengths[1]
         await process.close()
         return steps
 
@@ -108,8 +108,8 @@ def test_a_withdrawn_sentence_is_not_decoded_and_nothing_of_it_is_left(services:
 
 def test_without_more_to_come_no_sentence_waits_for_company(services: Services) -> None:
     async def work() -> None:
-        process = EngineProcess(engine_settings(load_paced, batching=Batching(4, longest_wait_s=float("inf"))))
-        await process.start()
+        process = new_engine(load_paced, batching=Batching(4, longest_wait_s=float("inf")))
+        await process.ready()
         line = process.line("a b")
         waiting = asyncio.ensure_future(process.execute(line))
         await asyncio.sleep(0.1)
@@ -130,9 +130,9 @@ def test_without_more_to_come_no_sentence_waits_for_company(services: Services) 
     ],
 )
 def test_what_cannot_be_loaded_is_refused(services: Services, settings: dict[str, Any], message: str) -> None:
-    process = EngineProcess(engine_settings(**settings))
+    process = new_engine(**settings)
     with pytest.raises(NmtError, match=message):
-        services.run(process.start())
+        services.run(process.ready())
     services.run(process.close())
 
 
@@ -143,7 +143,7 @@ def test_an_engine_of_a_front_with_more_than_a_thousand_connections_serves(servi
     try:
         while held[-1] <= 1024:  # beyond what select() takes
             held.append(os.dup(held[0]))
-        engine = EngineProcess(engine_settings())
+        engine = new_engine()
         services.run(engine.ready())
         assert len(decode(services, engine, "a b")) == 1
         services.run(engine.close())
@@ -155,8 +155,8 @@ def test_an_engine_of_a_front_with_more_than_a_thousand_connections_serves(servi
 
 def test_a_process_that_hangs_is_killed_at_the_end(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(EngineProcess, "CLOSE_S", 0.2)
-    process = EngineProcess(engine_settings())
-    services.run(process.start())
+    process = new_engine()
+    services.run(process.ready())
     pid = process.pid
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
@@ -170,13 +170,14 @@ def test_a_process_that_hangs_is_killed_at_the_end(services: Services, monkeypat
 
 FRONT = """
 import asyncio, os, signal
-from simnmt.live.engine import EngineSettings, TextCodec, load_model
+from simnmt.live.engine import EngineSettings
 from simnmt.live.engine_process import EngineProcess
-from tests.live.live_services import engine_settings
+from tests.campaigns.harness import deep
+from tests.live.fake_engines import load_echo
 
 async def work():
-    process = EngineProcess(engine_settings())
-    await process.start()
+    process = EngineProcess(EngineSettings("fake", loader=load_echo))
+    await process.ready()
     print(process.pid, flush=True)
     {end}
 
@@ -184,13 +185,9 @@ asyncio.run(work())
 """
 
 
-@pytest.mark.parametrize(
-    "end", ["os.kill(os.getpid(), signal.SIGKILL)", "raise KeyboardInterrupt"], ids=["killed", "interrupted"]
-)
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), signal.SIGKILL)", deep("raise KeyboardInterrupt")])
 def test_the_process_ends_with_its_front(end: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", FRONT.format(end=end)], capture_output=True, text=True, timeout=30, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", FRONT.format(end=end)], capture_output=True, timeout=60, check=False)
     assert done.returncode != 0
     deadline_s = time.monotonic() + 10.0
     with pytest.raises(ProcessLookupError):

@@ -32,13 +32,13 @@ def poisson(rate_rps: float, **others: Any) -> dict[str, Any]:
     return workload({"kind": "poisson", "rate_rps": rate_rps}, **others)
 
 
-def replay(scenario: dict[str, Any], url: str, requests: int, replications: int = 1, **settings: Any) -> simnmt.api.Run:
+def replay(scenario: dict[str, Any], url: str, requests: int, replications: int = 1, **settings: Any) -> simnmt.Run:
     out = settings.pop("out", None)
     overrides = ["fit.inferences=0", f"requests={requests}", f"replications={replications}"]
     return simnmt.api.replay(simnmt.Scenario(scenario, overrides), ReplaySettings(url, **settings), out=out)
 
 
-def columns(result: simnmt.api.Run) -> dict[str, Any]:
+def columns(result: simnmt.Run) -> dict[str, Any]:
     (cell,) = result.cells
     (log,) = cell.logs.values()
     return dict(log)
@@ -183,18 +183,10 @@ def test_own_texts_have_the_lengths_that_the_service_counts_and_an_unknown_polic
     assert any("home-made" in line for line in result.notes)
 
 
-def test_a_server_stands_for_one_device(make_scenario: Scenario) -> None:
-    with sleeping(lambda number: 0.0, workers=9, facts={"service": "server", "engine_hash": "abc"}) as service:
-        with pytest.raises(InputError, match="of which device is not clear"):
-            replay(make_scenario(**poisson(300.0)), service.url, 6)
-        result = replay(make_scenario(**poisson(300.0)), service.url, 6, device="cloud")
-    assert columns(result)["target"].tolist() == [1] * 6
-
-
 @pytest.mark.parametrize(
     ("facts", "front", "message"),
     [
-        ({"status": "ok"}, FrontSettings(forced_lengths=True), "no gateway or server of simnmt .*--local-server URL"),
+        ({"status": "ok"}, FrontSettings(forced_lengths=True), "no gateway of simnmt .*--local-server URL"),
         (GATEWAY, FrontSettings(target="fr", forced_lengths=True), "de to en is not translated here"),
     ],
 )

@@ -98,6 +98,7 @@ def test_an_answer_states_times_lengths_and_what_is_left(services: Services, ser
 
 
 CHUNKED = post(b"").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked") + b"fa0\r\n" + bytes(4000) + b"\r\n0\r\n\r\n"
+URL_ENCODED = "Content-Type: application/x-www-form-urlencoded"
 FORM, NO_NAME = "Content-Type: multipart/form-data; boundary=x", b"--x\r\nContent-Disposition: form-data; name=q\r\n\r\na\r\n"
 
 
@@ -110,8 +111,10 @@ FORM, NO_NAME = "Content-Type: multipart/form-data; boundary=x", b"--x\r\nConten
         (post(BODY[:5], length=len(BODY)), 408, "did not come within 0.2 s"),
         (request("/translate", NO_NAME, FORM), 400, "no form"),
         (request("/translate", b"--x\r\n\r\na\r\n--x--\r\n", FORM), 400, "no form"),
-        (request("/translate", b"q=a&source=de", "Content-Type: application/x-www-form-urlencoded"), 400, "target"),
+        (request("/translate", b"q=a&source=de", URL_ENCODED), 400, "target"),
         (post(b"{"), 400, "no JSON"),
+        (post(BODY[:-1] + b', "target": "fr"}'), 400, "'target' is given twice"),
+        (request("/translate?source=fr", b"q=a&source=de&target=en", URL_ENCODED), 400, "'source' is given twice"),
         (post(PLAIN | {"q": 3}), 400, "q must be"),
         (post(PLAIN | {"q": "\ud800"}), 400, "surrogate"),
         (post(PLAIN | {"format": "html"}), 400, "format must be text"),
@@ -146,8 +149,7 @@ def form_of(*fields: tuple[str, str]) -> bytes:
 def test_forms_and_queries_are_translated_as_json_is(services: Services, front: Any, texts: int) -> None:
     fields = [*(("q", f"a b {number}") for number in range(texts)), ("source", "de"), ("target", "en"), ("api_key", "")]
     plain = urlencode(fields)
-    encoded = "Content-Type: application/x-www-form-urlencoded"
-    forms = request("/translate", form_of(*fields), FORM), request("/translate", plain.encode(), encoded)
+    forms = request("/translate", form_of(*fields), FORM), request("/translate", plain.encode(), URL_ENCODED)
     answers = [speak(services, front, data) for data in (*forms, request(f"/translate?{plain}"))]
     assert answers == [(200, answers[0][1])] * 3
     assert texts == 1 or len(answers[0][1]["translatedText"]) == texts

@@ -22,6 +22,7 @@ from simnmt.profile.profile_file import write_profile
 from tests.command_line import Outcome, assert_one_line, simnmt, start  # noqa: F401 - fixtures
 from tests.live.fake_engines import ARCHITECTURE
 from tests.live.live_services import unit_of
+from tests.live.sleeping_service import sleeping
 
 Start = Callable[..., subprocess.Popen[str]]
 COMMAND = [sys.executable, "-c", "from simnmt.cli import main; main()"]
@@ -36,20 +37,14 @@ def ask(url: str, q: Any, **headers: str) -> Any:
         return json.loads(answer.read())["translatedText"]
 
 
-def test_a_server_serves_until_sigterm_amid_a_batch_and_ends_with_a_summary(tmp_path: Path) -> None:
-    """A real model in a process of its own, and the front in another; the token is never shown."""
-    (tmp_path / "tiny.json").write_text(ARCHITECTURE.model_dump_json())
-    options = ["--threads", "1", "--batching", "top-up:4", "--listen", "127.0.0.1:0", "--log", "log.jsonl", "--json"]
+def serves_until_sigterm(folder: Path, *command: str) -> dict[str, Any]:
+    """Let a command serve until a signal amid 12 texts, and return its first line."""
+    options = ["--listen", "127.0.0.1:0", "--log", "log.jsonl", "--json", "--forced-lengths"]
     process = subprocess.Popen(
-        [*COMMAND, "live", "server", "--model", "tiny.json", *options, "--forced-lengths"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        [*COMMAND, "live", *command, *options], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
-    started = json.loads(process.stdout.readline())
-    assert (started["event"], started["model"], started["alive"]) == ("listening", "gru", True)
+    started: dict[str, Any] = json.loads(process.stdout.readline())
     assert len(ask(started["url"], "ein zwei").split()) <= 16
     with ThreadPoolExecutor() as pool:
         client = pool.submit(ask, started["url"], ["w w w"] * 12, **{"Simnmt-Target-Tokens": ",".join(["300"] * 12)})
@@ -57,12 +52,26 @@ def test_a_server_serves_until_sigterm_amid_a_batch_and_ends_with_a_summary(tmp_
             assert not client.done(), "the batch was done before the signal"
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=60)
-        assert [len(text.split()) for text in client.result()] == [300] * 12
-    assert (process.returncode, err) == (0, "")
-    assert json.loads(out)["event"] == "stopped"
+        assert len(client.result()) == 12
+    assert (process.returncode, err, json.loads(out)["event"]) == (0, "", "stopped")
     assert json.loads(out)["outcomes"] == {"done": 13}
-    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
-    assert [line["event"] for line in lines] == ["begin"] + ["request"] * 13
+    lines = [json.loads(line)["event"] for line in (folder / "log.jsonl").read_text().splitlines()]
+    assert lines[0] == "begin" and lines.count("request") == 13
+    return started
+
+
+def test_a_gateway_before_services_serves_until_sigterm_and_ends_with_a_summary(tmp_path: Path) -> None:
+    with sleeping(lambda number: 0.05, facts={}) as service:
+        options = ["--policy", "cloud", "--server", service.url, "--local-server", service.url, "--any-model"]
+        started = serves_until_sigterm(tmp_path, "gateway", "@open-loop", *options)
+    assert (started["event"], started["policy"]) == ("listening", "cloud")
+
+
+@pytest.mark.deep
+def test_a_server_of_a_real_model_serves_until_sigterm_and_ends_with_a_summary(tmp_path: Path) -> None:
+    (tmp_path / "tiny.json").write_text(ARCHITECTURE.model_dump_json())
+    started = serves_until_sigterm(tmp_path, "server", "--model", "tiny.json", "--threads", "1", "--batching", "top-up:4")
+    assert (started["event"], started["model"], started["alive"]) == ("listening", "gru", True)
 
 
 GATEWAY = ["gateway", "@open-loop", "--policy", "edge", "--server", "http://127.0.0.1:9"]
@@ -82,7 +91,7 @@ GATEWAY = ["gateway", "@open-loop", "--policy", "edge", "--server", "http://127.
         (["server", "--model", "x", "--memory-gb", "1"], "--memory-gb"),
         (["gateway", "@open-loop", "--policy", "edge", "--server", "http://127.0.0.1:9", "--model", "de-en=x"], "--model"),
         (["server", "--model", "x", "--listen", "0.0.0.0:0"], "0.0.0.0"),
-        (["server", "--model", "x", "--max-body", "0"], "--max-body 0 refuses every request"),
+        (["server", "--model", "x", "--max-body", "0"], "--max-body"),
         (["server", "--model", "x", "--token-file", "/dev/zero"], "/dev/zero"),
         (["server", "--model", "x", "--tls-cert", "empty", "--tls-key", "empty"], "empty"),
         (["gateway", "@open-loop", "--policy", "oracle", "--local-server", "http://127.0.0.1:9"], "oracle"),
@@ -90,7 +99,6 @@ GATEWAY = ["gateway", "@open-loop", "--policy", "edge", "--server", "http://127.
         (["gateway", "@three-offices", "--policy", "cnmt", "--site", "nowhere"], "nowhere"),
         (["replay", "@three-offices", "--gateway", "http://127.0.0.1:9", "--out", "new"], "sites"),
         ([*GATEWAY, "--server", "http://127.0.0.1:8", "--local-server", "http://127.0.0.1:9"], "cloud has two servers"),
-        ([*GATEWAY[:-1], "foo"], "foo is no address of a service"),
         ([*GATEWAY, "--local-server", "ftp://here"], "ftp://here is no address of a service"),
         ([*GATEWAY, "--local-server", "http://127.0.0.1:9", "--local-unit", "wrod"], "'wrod' (did you mean word?)"),
         (["replay", "@open-loop", "--gateway", "https://127.0.0.1:9", "--ca-file", "/dev/zero", "--out", "new"], "/dev/zero"),

@@ -12,10 +12,9 @@ from simnmt.base.arrays import Floats
 from simnmt.base.errors import InputError
 from simnmt.devices import KINDS
 from simnmt.experiment.cases import RunPlan
-from simnmt.experiment.mix import draw_mix
-from simnmt.experiment.units import learn_parts
+from simnmt.experiment.routes import lines_of, routes_of
 from simnmt.live.decider import live_unit
-from simnmt.live.deployment import replayed_requests, routes_of
+from simnmt.live.deployment import replayed_requests
 from simnmt.live.validation import (
     Comparison,
     Validation,
@@ -205,7 +204,7 @@ def test_the_lines_of_gateways_begin_where_those_of_simulated_sites_do(sites: di
     network = {"lan": {"rtt": "@cp1"}}
     plan = plan_of(scenario_of_sites(sites=sites, workloads=workloads, networks=network, devices=devices))
     unit = unit_at(plan, "lan", 1)
-    begins_s = [part.lines[0].routes.begin_s for part in draw_mix(unit, learn_parts(unit)).parts]
+    begins_s = [line.routes.begin_s for line in lines_of(unit)]
     assert [routes_of(gateway).begin_s for gateway in gateways_of(unit)] == begins_s
     assert len({*begins_s}) == len(sites), "each line begins elsewhere"
 
@@ -223,7 +222,7 @@ def test_two_gateways_offload_to_one_server_of_two_models() -> None:
         assert offloaded_share == 0.0 and (row.void or abs(mean_s) < 0.3)
     means_s = {site: rows["cloud", site].live[0] for site in SITES}
     assert means_s["paris"] - means_s["berlin"] > 0.01, "each site has its own line"
-    assert [row["site"] for row in validation.cells()[:3]] == [ALL, "berlin", "paris"]
+    assert [row.site for row in validation.rows[:3]] == [ALL, "berlin", "paris"]
     assert all(len(ranking.live) == 0 for ranking in validation.rankings), "one run of each policy ranks nothing"
 
 

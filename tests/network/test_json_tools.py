@@ -312,7 +312,7 @@ def test_of_several_series_one_has_to_be_chosen(file: Path) -> None:
     for probe, message in {
         None: "results of 2 probes: 2 (3), 1 (2)",
         2: "results of 2 measurements: 5001 (2), 6 (1)",
-        3: "no probe 3 among 2 (3), 1 (2)",
+        3: "no probe 3 among: 2 (3), 1 (2)",
     }.items():
         with pytest.raises(TraceError, match=re.escape(message)):
             read_results(file, *mixed, probe=probe)
@@ -342,22 +342,9 @@ def test_what_is_odd_is_kept_and_remarked(file: Path, results: list[dict[str, An
 
 
 ODD = [
-    None,
-    True,
-    -1,
-    10**400,
-    float("nan"),
-    "",
-    "soon",
-    [],
-    [3],
-    [[]],
-    {},
-    {"rtt": {}},
-    [{"from": []}],
-    [{"error": [1]}],
-    "9" * 99,
-]
+    None, True, -1, 10**400, float("nan"), "", "soon", "9" * 99, [], [3], [[]], {}, {"rtt": {}},
+    [{"from": []}], [{"error": [1]}],
+]  # fmt: skip
 
 
 def places(document: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:

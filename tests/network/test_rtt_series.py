@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from simnmt.network.configuration import NetworkConfiguration, load_network
 from simnmt.network.outages import ALWAYS_UP, DownTimes, ListedOutages, drawn_spans, outage_spans
-from simnmt.network.series import RttSeries, TraceError, constant_rtt
+from simnmt.network.series import RttSeries, TraceError
 
 
 def series(times: list[float], rtts: list[float]) -> RttSeries:
@@ -86,11 +86,6 @@ def test_scaling_reaches_the_mean_and_keeps_the_shape(given_columns, mean_s: flo
     assert (scaled.kind, scaled.lost, scaled.duration_s) == (subject.kind, subject.lost, subject.duration_s)
 
 
-def test_a_constant_network_is_the_same_at_all_times() -> None:
-    always = constant_rtt(0.05)
-    assert (always.kind, always.duration_s, always.mean_s, always.at_one(-7.3)) == ("constant", 1.0, 0.05, 0.05)
-
-
 def test_a_series_survives_pickling_and_cannot_be_written_to() -> None:
     again = pickle.loads(pickle.dumps(THREE))
     assert again.at(np.array([12.0])).tolist() == [0.2]
@@ -150,11 +145,6 @@ def test_every_question_agrees_with_the_list_of_intervals(bounds: list[float], a
     assert down.up_from(at_s) == (holding or [at_s])[0]
     assert down.next_begin(at_s) == min((begin_s for begin_s, _ in spans if begin_s > at_s), default=inf)
     assert down.down_s(at_s) == pytest.approx(sum(min(end_s, at_s) - begin_s for begin_s, end_s in spans if begin_s < at_s))
-
-
-def test_a_drawn_process_is_down_for_its_share_of_the_time() -> None:
-    shares = [DownTimes(drawn_spans(1, number, "x", 30.0, 10.0)).down_s(200_000.0) / 200_000.0 for number in range(6)]
-    assert np.mean(shares) == pytest.approx(0.25, abs=0.01)
 
 
 def test_a_drawn_process_is_down_at_its_begin_as_often_as_later() -> None:

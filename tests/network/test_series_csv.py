@@ -152,12 +152,6 @@ def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 
 
-@pytest.mark.skipif(not Path("/dev/zero").is_char_device(), reason="the system has no /dev/zero")
-def test_a_device_is_refused_unread() -> None:
-    with pytest.raises(TraceError, match="a device, not a file"):
-        read_series(RttSeries, "/dev/zero")
-
-
 @pytest.mark.parametrize("raw", [b"%PDF-1.4\n'\xd0\xff", b"PAR1\xaaf\x80", b"\xd4\xc3\xb2\xa1\x02\x00\x04\x00"])
 def test_a_binary_file_is_called_so(tmp_path: Path, raw: bytes) -> None:
     (tmp_path / "x").write_bytes(raw)

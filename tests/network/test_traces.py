@@ -18,7 +18,7 @@ from simnmt.network import traces
 from simnmt.network.series import BandwidthSeries, RttSeries, TraceError
 from simnmt.network.series_csv import SeriesTable, read_series
 from simnmt.network.traces import read_trace
-from simnmt.network.traces.summary import autocorrelation, format_duration, format_facts, format_title, summarise
+from simnmt.network.traces.summary import autocorrelation, format_facts, summarise
 from simnmt.network.traces.trace import Trace, align_starts, mend, output_paths, resample, write_traces
 
 Samples = list[tuple[float, float | None]]
@@ -171,17 +171,6 @@ def test_what_never_changes_or_is_short_has_no_autocorrelation() -> None:
     assert (summary["samples"], summary["spacing_s"], summary["gaps"], summary["mean"]) == (1, None, 0, 0.05)
     assert json.loads(json.dumps(summary, allow_nan=False))["autocorrelation"] == {"lag_1": None, "lag_10": None}
     assert ("autocorrelation, lag 1", "not defined") in format_facts(evenly([0.05]))
-
-
-def test_a_person_reads_milliseconds_and_megabits() -> None:
-    rtt, rate = evenly([0.0501, None, 0.0999]), evenly([5e6, 7e6], "downlink")
-    assert format_title(rtt) == "RTT, measured"
-    assert dict(format_facts(rtt))["p50"] == "75 ms"
-    assert dict(format_facts(rtt))["lost"] == "1 (33.3 %) in 1 run, the longest of 1, 1 s; held at the value before"
-    assert dict(format_facts(rate))["mean"] == "6 Mbit/s over time"
-    assert summarise(rate)["unit"] == "bit/s"
-    written = [format_duration(seconds) for seconds in (0.25, 120, 121, 7201, 200_000)]
-    assert written == ["0.25 s", "120 s", "2.017 min", "2 h", "2.315 days"]
 
 
 def made_trace(samples: int = 2_000) -> Trace:

@@ -11,7 +11,6 @@ import torch
 from simnmt.batching import top_up
 from simnmt.calibrate.calibration import calibrate
 from simnmt.calibrate.settings import Settings
-from simnmt.devices.batch import decode_all
 from simnmt.nmt.training.recipe import CorpusFiles
 from simnmt.nmt.training.trainer import Budget
 from simnmt.nmt.training.translation import train_translation as train
@@ -22,6 +21,7 @@ from simnmt.profile.profile_file import checked_profile
 from simnmt.profile.profile_summary import facts
 from simnmt.workload.length_table import LengthTable
 from simnmt.workload.length_units import unit_and_counter
+from simnmt.world.engine import decode_all
 from tests.calibrate.conftest import nobody_else  # noqa: F401  (used by every test)
 from tests.calibrate.engines import FakeEngine
 from tests.nmt import toy_language

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from simnmt.calibrate.profile_assembly import engine_block
-from simnmt.calibrate.sharp_models import random_model
+from simnmt.calibrate.sharp_speeds import random_model
 from simnmt.kernels.native_library import references
 from simnmt.kernels.packed_products import Clipping
 from simnmt.nmt import sharp_engine

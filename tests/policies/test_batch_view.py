@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from simnmt.base.random_streams import stream
 from simnmt.batching import Batching, half_empty, immediate, mini, top_up
 from simnmt.policies import BatchView
-from simnmt.workload.lengths import EUROPARL
+from simnmt.workload.lengths import MIXES
 from tests.batching.one_server import PlainCost, serve
 
 SIZE, RTT_S = 32, 0.04
@@ -112,7 +112,7 @@ def judged(batching: Batching, load: float, share: float, requests: int = 2_000)
     A server, served step by step, at a load of what full batches could do; a share of its requests is the decider's own.
     """
     generator = stream(1, 0, "batch view")
-    src_len, tgt_len = EUROPARL.draw(generator, requests)
+    src_len, tgt_len = MIXES["europarl"].draw(generator, requests)
     most_rps = SIZE / (tgt_len.mean() * step_s(SIZE) + encode_s(SIZE))
     arrival_s = np.cumsum(generator.exponential(1.0 / (load * most_rps), requests)).tolist()
     served = serve(batching, arrival_s, src_len.tolist(), tgt_len.tolist(), PlainCost(step_s, encode_s))

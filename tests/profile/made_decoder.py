@@ -47,16 +47,14 @@ def decoder_block(
     settings: Iterable[DecoderSettings] = BEAMS_BY_FUSED, batches: Sequence[int] = BATCHES, **more: Any
 ) -> dict[str, Any]:
     """The content of a block; its base is the first of the settings."""
-    own = list(settings)
-    variants = [variant(each, batch) for each in own for batch in batches]
-    block = {"kind": "measured", "base": own[0].model_dump(), "src_len": 20, "repeats": 7, "variants": variants}
-    return block | more
+    base, *others = settings
+    variants = [variant(decoder, batch) for decoder in (base, *others) for batch in batches]
+    return {"kind": "measured", "base": base.model_dump(), "src_len": 20, "repeats": 7, "variants": variants} | more
 
 
 EVERYTHING = whole_profile()
 PLAIN, FUSED = DecoderSettings(), DecoderSettings(fused=True)
 INT16, MERGED = DecoderSettings(gemm="int16"), DecoderSettings(merge=True)
-BOTH = DecoderSettings(gemm="int16", merge=True)
 RUNGS = (PLAIN, INT16, MERGED, DecoderSettings(activations="polynomial"))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from simnmt.calibrate.fits import fit_grid
+from simnmt.calibrate.parts.step import fit_grid
 from simnmt.profile.blocks import EncoderBlock, StepBlock
 from simnmt.profile.cost import CostTable
 from simnmt.profile.execution_fit import cell_samples, fit_execution
@@ -63,7 +63,7 @@ def _content(speed: float) -> dict[str, Any]:
             "device_name": "a processor",
             "threads": 1,
             "beam": 1,
-            "weights": "random",
+            "weights": "checkpoint",
             "architecture": {"layers": 6, "hidden": 512},
             "versions": {"torch": "2.1.0"},
         },
@@ -78,9 +78,7 @@ def _content(speed: float) -> dict[str, Any]:
             "kind": "measured",
             "resident_bytes": 300_000_000,
             "load_s": 0.5,
-            "cache": "warm",
-            "cold_load_s": 2.5,
-            "samples": [{"load_s": load_s, "resident_bytes": 300_000_000, "cache": "warm"} for load_s in (0.5, 0.45, 0.55)],
+            "samples": [{"load_s": load_s, "resident_bytes": 300_000_000} for load_s in (0.5, 0.45, 0.55)],
         },
         "conditions": {"load_average": [0.1, 0.2, 0.3], "governor": "performance", "drift": 0.004, "disturbed_cells": 1},
     }

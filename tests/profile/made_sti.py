@@ -77,9 +77,6 @@ def sti_block(
 
 def reads(weights: int, bytes_per_s: float) -> list[dict[str, Any]]:
     """Of shards of so many weights."""
-    found = []
-    for bits in BITS:
-        size = weights * bits // 8 + (0 if bits == 32 else 4 * 2**bits)
-        read_s = 1e-4 + size / bytes_per_s
-        found.append({"bits": bits, "bytes": size, "repeats": 9, "min_s": read_s, "median_s": read_s, "mean_s": read_s})
-    return found
+    sizes = {bits: weights * bits // 8 + (0 if bits == 32 else 4 * 2**bits) for bits in BITS}
+    times_s = {bits: 1e-4 + size / bytes_per_s for bits, size in sizes.items()}
+    return [{"bits": bits, "bytes": sizes[bits], "min_s": times_s[bits], "median_s": times_s[bits]} for bits in BITS]

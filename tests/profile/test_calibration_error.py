@@ -71,8 +71,7 @@ def test_half_of_the_draws_count_disturbed_repeats() -> None:
 def test_costs_of_batches_move_with_the_plane_and_by_the_error_on_judged_sizes() -> None:
     profile = calibrated(0.02)
     error, generator = CalibrationDraws(profile, SRC, TGT), np.random.default_rng(1)
-    drawn = [error.draw(generator) for _ in range(40)]
-    steps = np.array([float(each.decoding_cost.step.seconds(8, 16)) for each in drawn])
+    steps = np.array([float(error.draw(generator).decoding_cost.step.seconds(8, 16)) for _ in range(40)])
     usual = float(profile.decoding_cost.step.seconds(8, 16))
     assert 0.001 < (steps / usual).std() < 0.1
     assert np.median(steps) == pytest.approx(usual, rel=0.05)

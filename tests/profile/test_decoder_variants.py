@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any
-
 import pytest
 
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.doubts import against_step, profile_doubts
 from simnmt.profile.profile_file import checked_profile
 from simnmt.profile.profile_variant import as_calibrated, with_decoder
 from tests.profile.made_decoder import (
     BATCHES,
     BEAMS_BY_FUSED,
-    BOTH,
     EVERYTHING,
     FUSED,
-    INT16,
-    MERGED,
     PLAIN,
     decoder_block,
     profile,
@@ -129,30 +122,6 @@ def test_frequent_words_that_are_not_named_are_those_measured_where_there_is_one
         with_decoder(of_500_candidates(), frequent)
     with pytest.raises(ProfileError):
         with_decoder(of_500_candidates(few), DecoderSettings(embeddings="frequent", frequent_words=3_000))
-
-
-REFUSED: dict[str, tuple[dict[str, Any] | None, DecoderSettings]] = {
-    "no block": (None, FUSED),
-    "a beam that was not measured": (decoder_block(), DecoderSettings(beam=3, fused=True)),
-    "another number of kept embeddings": (
-        decoder_block([PLAIN, DecoderSettings(embeddings="frequent")]),
-        DecoderSettings(embeddings="frequent", frequent_words=500),
-    ),
-    "a combination whose options were measured alone": (decoder_block([PLAIN, INT16, MERGED]), BOTH),
-    "batches alone": (decoder_block(batches=(8, 32)), FUSED),
-}
-
-
-def test_variants_that_were_measured_under_other_conditions_are_warned_of() -> None:
-    """The base's own step is known twice; where both differ, so will whatever rests on a difference to it."""
-    alike = against_step(profile())
-    slow = [variant(settings, batch, times=3.0) for settings in (PLAIN, FUSED) for batch in BATCHES]
-    assert against_step(with_variants(*slow)) == {batch: pytest.approx(3 * ratio) for batch, ratio in alike.items()}
-    (doubt,) = [doubt for doubt in profile_doubts(with_variants(*slow)) if "decoder's base" in doubt.message]
-    message = r"took [\d.]+ times as long as step and gap at batch \d+: variants were not measured under"
-    assert re.search(message, doubt.message)
-    fitting = [variant(settings, 1, times=1.0 / alike[1]) for settings in (PLAIN, FUSED)]
-    assert not [doubt for doubt in profile_doubts(with_variants(*fitting)) if "decoder's base" in doubt.message]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from simnmt.profile.profile_file import checked_profile
 from simnmt.profile.profile_variant import with_decoder
 from tests.profile.made_decoder import (
     CLUSTERED,
-    EVERYTHING,
     INT16,
     LISTED,
     MERGED,
@@ -68,10 +67,6 @@ def test_noise_carries_its_agreement_and_identities_none() -> None:
         agreement = {settings: with_decoder(known, settings)[1].shares["agreement"] for settings in (merged, int16, polynomial)}
         assert agreement == {merged: None, int16: 0.999, polynomial: None}
         assert with_decoder(known, merged)[1].exact is (candidates is None)
-
-
-def in_type(compute_type: str, block: dict[str, Any] | None = None) -> DeviceProfile:
-    return profile(block, engine=EVERYTHING["engine"] | {"compute_type": compute_type})
 
 
 COUNTS = st.lists(st.integers(0, 1000), min_size=1, max_size=50)

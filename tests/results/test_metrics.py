@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from simnmt.base.errors import InputError
-from simnmt.results.metrics import Assertion, Assessment, Requirement, assess_run, metric
+from simnmt.results.metrics import Assessment, Requirement, metric
 from simnmt.results.places import ALL, Place
+from simnmt.results.run import Run
 
 
 @pytest.mark.parametrize(
@@ -65,31 +66,36 @@ def test_high_percentiles_need_ten_requests_beyond_them() -> None:
         metric("p99.9_ms").check_requests(9_999)
 
 
+def assessed(text: str, values: list[float | None], **row: Any) -> Assessment:
+    requirement = Requirement.parse(text)
+    return requirement.assess({"requests": 100, **row}, {requirement.metric.column: values})
+
+
 def test_the_assessment_states_value_headroom_and_how_many_replications_meet_the_limit() -> None:
-    assessment = Requirement.parse("p95_ms<=250").assess([0.2, 0.22, 0.18, 0.26])
+    assessment = assessed("p95_ms<=250", [0.2, 0.22, 0.18, 0.26])
     assert assessment.value == pytest.approx(215.0)
     assert assessment.met and assessment.met_share == 0.75
     assert assessment.headroom == pytest.approx(35.0 / 250.0)
     assert assessment.low is not None and assessment.high is not None and assessment.low < 215.0 < 250.0 < assessment.high
     assert not assessment.sure
-    least = Requirement.parse("goodput_rps>=25").assess([20.0, 22.0, 18.0, 26.0])
+    least = assessed("goodput_rps>=25", [20.0, 22.0, 18.0, 26.0])
     assert not least.met and least.met_share == 0.25 and least.headroom == pytest.approx(-3.5 / 25.0)
 
 
 def test_intervals_end_at_the_most_and_decide_whether_the_outcome_is_sure() -> None:
-    assessment = Requirement.parse("deadline_met_share>=0.9").assess([1.0, 0.98, 0.9, 1.0])
+    assessment = assessed("deadline_met_share>=0.9", [1.0, 0.98, 0.9, 1.0])
     assert assessment.high == 1.0 and assessment.low is not None and assessment.low < 0.97
-    assert Requirement.parse("mean_ms<=300").assess([0.2, 0.21, 0.19]).sure
-    single = Requirement.parse("mean_ms<=300").assess([0.2])
+    assert assessed("mean_ms<=300", [0.2, 0.21, 0.19]).sure
+    single = assessed("mean_ms<=300", [0.2])
     assert (single.met, single.low, single.high, single.sure) == (True, None, None, False)
-    unstable = Requirement.parse("mean_ms<=300").assess([0.2, 0.2], unstable="cloud: load 1.30")
+    unstable = assessed("mean_ms<=300", [0.2, 0.2], unstable="cloud: load 1.30")
     assert not unstable.met and unstable.met_share == 0.0
 
 
 def test_a_metric_that_a_run_lacks_is_refused() -> None:
     for values in ([], [0.2, None]):
         with pytest.raises(InputError, match="p97_ms"):
-            Requirement.parse("p97_ms<=3").assess(values)
+            assessed("p97_ms<=3", values)
 
 
 def row(policy: str, network: str = "n", **columns: Any) -> dict[str, Any]:
@@ -102,9 +108,8 @@ MEANS_S = {("n", "edge"): 0.3, ("n", "cloud"): 0.1, ("far", "edge"): 0.2, ("far"
 REPLICATED = {Place(ALL, "w", *place): {"mean_latency_s": [mean_s, mean_s]} for place, mean_s in MEANS_S.items()}
 
 
-def met(text: str, **place: str) -> list[tuple[str, str, bool]]:
-    assertion = Assertion.parse(text, ["edge", "cloud"])
-    placed = assess_run(assertion, ROWS, RECOMMENDED, REPLICATED, **place)
+def met(text: str, recommended: Any = RECOMMENDED, **place: str) -> list[tuple[str, str, bool]]:
+    placed = Run("r", 1, ROWS, recommendations=recommended, replicated=REPLICATED).assess(text, **place)
     return [(one.network, one.policy, one.met) for one in placed]
 
 
@@ -121,7 +126,7 @@ def test_an_assertion_on_a_missing_policy_or_place_is_refused() -> None:
     with pytest.raises(InputError, match="mars"):
         met("mean_ms<=1", network="mars")
     with pytest.raises(InputError, match="w on n"):
-        assess_run(Assertion.parse("mean_ms<=1", []), ROWS, [RECOMMENDED[0] | {"policy": None}], REPLICATED)
+        met("mean_ms<=1", [RECOMMENDED[0] | {"policy": None}])
 
 
 @pytest.mark.parametrize(
@@ -138,6 +143,6 @@ def test_an_assertion_on_a_missing_policy_or_place_is_refused() -> None:
 def test_a_lost_request_counts_as_infinitely_late(text: str, lost_share: float, is_met: bool) -> None:
     row = {"requests": 1_000, "replications": 1, "lost_share": lost_share}
     columns = {"mean_latency_s": [0.05], "p95_latency_s": [0.1], "p99_latency_s": [0.2], "deadline_met_share": [0.7]}
-    assessment = Requirement.parse(text).assess_row(row, columns)
+    assessment = Requirement.parse(text).assess(row, columns)
     assert assessment.met == is_met
     assert Assessment.of_json(json.loads(json.dumps(assessment.as_json()))) == assessment

@@ -11,16 +11,14 @@ import pytest
 from simnmt.results.metrics import Assessment, Requirement
 from simnmt.results.places import ALL, Place
 from simnmt.results.recommendation import (
-    MOST_REPLICATIONS,
     Goal,
     Roles,
     describe_short_tail,
-    next_replications,
     recommend,
     reliable_requests,
 )
 from simnmt.results.stability import with_stability
-from simnmt.results.summary import Device, Row, rows
+from simnmt.results.summary import Device, rows
 
 ROLES = Roles(["edge", "cloud", "cnmt"], ["edge", "cloud"], "oracle")
 
@@ -91,8 +89,6 @@ def test_a_policy_that_loses_requests_is_recommended_only_if_all_do_and_then_the
     means_s = {"edge": [1.3, 1.3], "cloud": [1.0, 1.0], "cnmt": [0.8, 0.8]}
     record = recommended(lost={"cnmt": 0.01, "cloud": 0.02}, **means_s)
     assert (record["policy"], record["runner_up"], record["lost_shares"]) == ("edge", None, {"cloud": 0.02, "cnmt": 0.01})
-    assert record["best_but_for_losses"] == "cnmt"
-    assert recommended(lost={"cnmt": 0.01}, edge=[0.7, 0.7], cnmt=[0.8, 0.8], cloud=[1.0, 1.0])["best_but_for_losses"] is None
     assert recommended(goal=goal("p95_ms<=1100"), lost={"cnmt": 0.01, "cloud": 0.02}, **means_s)["policy"] == "edge"
     assert recommended(lost={"edge": 0.01, "cloud": 0.03, "cnmt": 0.02}, **means_s)["policy"] == "edge"
     assert recommended(lost={"cnmt": 0.01}, loads={"edge": 1.4, "cloud": 1.2}, **means_s)["policy"] == "cnmt", "the only stable"
@@ -173,24 +169,6 @@ def test_a_fixed_winner_suffices_only_if_no_routing_policy_might_be_much_better(
     few = recommended(edge=[1.0, 1.2], cloud=[2.0, 2.0], cnmt=[1.1, 0.8])
     assert few["policy"] == "cnmt" and few["margin_low"] < -0.05 and few["margin_high"] > 0.0
     assert few["fixed_suffices"] is False and few["trivial"] is False
-
-
-KEY = "mean_latency_s"
-
-
-def row(half: float, replications: int = 5, **others: object) -> Row:
-    interval = {f"{KEY}_low": 2.0 * (1.0 - half), f"{KEY}_high": 2.0 * (1.0 + half)}
-    return {**Place(ALL, "w", "n", "p")._asdict(), "replications": replications, KEY: 2.0, **interval, **others}
-
-
-def test_replications_are_added_until_the_widest_interval_is_narrow_and_at_most_doubled() -> None:
-    assert next_replications([row(0.01), row(0.021)], "mean", 0.02) == 6
-    assert next_replications([row(0.5)], "mean", 0.02) == 10
-    assert next_replications([row(0.01)], "mean", 0.02) == 5
-    assert next_replications([row(0.5, 80)], "mean", 0.02) == MOST_REPLICATIONS
-    assert next_replications([row(0.5, MOST_REPLICATIONS)], "mean", 0.02) == MOST_REPLICATIONS
-    assert next_replications([row(0.5, unstable="cloud: load 1.30"), row(0.01)], "mean", 0.02) == 5
-    assert next_replications([{**row(0.0, 1), f"{KEY}_low": None, f"{KEY}_high": None}], "mean", 0.02) == 5
 
 
 def test_a_quantile_needs_twenty_requests_beyond_it_for_its_changes_to_be_believed() -> None:

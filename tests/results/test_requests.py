@@ -33,7 +33,7 @@ class Warm(Fifo):
     records = frozenset({"heat_k"})
 
     def device(self, clock: Clock, target: int, requests: Requests, trail: Any, first_box: int) -> WarmDevice:
-        device = WarmDevice(self, clock, requests.execution_s[target].tolist())
+        device = WarmDevice(self, clock, target, requests, trail, first_box)
         device.trail = trail
         return device
 
@@ -83,7 +83,7 @@ def made_up(requests: int = 500, targets: int = 3, seed: int = 4) -> tuple[Reque
         "queue_s": draw.exponential(9.0, requests),
         **{name: draw.random(requests) for name in ("estimate_s", "estimate_age_s")},
     }
-    return truth, Trail(columns, tgt_len_by_src_len=np.arange(41.0))
+    return truth, Trail(columns, tgt_len_by_src_len=np.arange(41.0)[None])
 
 
 def test_the_best_target_is_the_first_of_the_least_and_a_regret_the_time_that_it_would_have_saved() -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import simnmt
 from simnmt.results.places import ALL, Place
-from simnmt.results.stability import device_timeline, edges, is_overloaded, mark_unstable, overloads, presence_s, with_stability
-from simnmt.results.summary import Device, measure, rows
+from simnmt.results.stability import device_timeline, edges, is_overloaded, overloads, presence_s, with_stability
+from simnmt.results.summary import Device, comparisons, measure, rows
 
 ONE = Device("cloud", 1, 1)
 
@@ -144,12 +144,12 @@ def test_a_closed_loop_overloads_nothing() -> None:
 
 
 def test_comparisons_with_the_unstable_are_marked() -> None:
-    pairs = [
-        {**Place(ALL, "w", "n", policy)._asdict(), "baseline": baseline}
-        for policy, baseline in (("calm", "flood"), ("flood", "calm"), ("flood", "worse"), ("calm", "idle"))
-    ]
-    marked = mark_unstable(pairs, table(calm=0.5, idle=0.1, flood=1.3, worse=9.0))
-    assert [pair["unstable"] for pair in marked] == ["baseline", "policy", "both", None]
+    judged = table(calm=0.5, idle=0.1, flood=1.3, worse=9.0)
+    pairs = comparisons({Place.of(row): [{"total_latency_s": 1.0}] for row in judged}, ["calm", "worse"], judged)
+    assert {(pair["policy"], pair["baseline"]): pair["unstable"] for pair in pairs} == {
+        ("calm", "worse"): "baseline", ("idle", "calm"): None, ("idle", "worse"): "baseline",
+        ("flood", "calm"): "policy", ("flood", "worse"): "both", ("worse", "calm"): "policy",
+    }  # fmt: skip
 
 
 DEVICES = (Device("gateway", 2, 1), Device("region", 1, 3), Device("cloud", 4, 2))

@@ -81,11 +81,6 @@ def test_intervals_over_runs_of_a_queue_cover_the_mean_and_intervals_over_reques
     assert over_requests < 0.5 * experiments
 
 
-def test_an_interval_that_touches_zero_leaves_the_sign_open() -> None:
-    ends = [(0.1, 0.2), (-0.2, -0.1), (-0.1, 0.1), (0.0, 0.1), (-0.1, 0.0), (0.0, 0.0)]
-    assert [Estimate(0.5 * (low + high), low, high).excludes_zero for low, high in ends] == [True] * 2 + [False] * 4
-
-
 def test_a_change_is_the_ratio_of_the_means_and_never_below_minus_a_hundred_percent() -> None:
     assert change_percent([1.0, 4.0], [2.0, 2.0]).mean == pytest.approx(25.0)
     wild = change_percent([1.0, 1.0, 1.0], [1.2, 2.0, 40.0])
@@ -97,14 +92,6 @@ def test_a_change_is_the_ratio_of_the_means_and_never_below_minus_a_hundred_perc
     assert (1 + turned.high / 100) * (1 + wild.low / 100) == pytest.approx(1.0)
     assert change_percent([3.0], [2.0]) == Estimate(50.0, None, None)
     assert change_percent([2.0, 3.0], [2.0, 3.0]) == Estimate(0.0, 0.0, 0.0)
-
-
-def test_the_interval_of_a_change_reaches_about_as_far_as_the_replications_differ() -> None:
-    """Each replication is faster, by 42 to 88 %: the interval was [-91, +914]."""
-    theirs = [2.3, 1.1, 0.9, 1.4, 1.9]
-    change = change_percent([0.12 * 2.3, 0.58 * 1.1, 0.29 * 0.9, 0.14 * 1.4, 0.26 * 1.9], theirs)
-    assert change.low is not None and change.high is not None
-    assert -92.0 < change.low < change.mean < change.high < 0.0
 
 
 @given(st.lists(st.tuples(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3)), min_size=2, max_size=12))

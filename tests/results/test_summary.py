@@ -10,7 +10,7 @@ import pytest
 from simnmt.results.metrics import Criteria, metric
 from simnmt.results.places import ALL, Place
 from simnmt.results.requests import RequestLog, Requests, Trail, Truth
-from simnmt.results.summary import PARTS, Device, comparisons, measure, rows, with_deadlines_of_all, with_regret
+from simnmt.results.summary import PARTS, Device, comparisons, measure, rows, with_deadlines_of_all
 
 Runs = dict[tuple[str, str, str], list[dict[str, float | None]]]
 
@@ -43,7 +43,7 @@ TRAIL = Trail(
         "estimate_s": np.full(4, 0.7),
         "estimate_age_s": np.array([0.0, 1.0, 1.5, 0.5]),
     },
-    tgt_len_by_src_len=np.full(11, np.nan),
+    tgt_len_by_src_len=np.full((1, 11), np.nan),
 )
 
 
@@ -153,9 +153,8 @@ def test_the_parts_of_the_slowest_add_up_to_their_latency() -> None:
 
 def test_regret_is_taken_within_a_replication_and_is_unknown_without_an_oracle() -> None:
     runs = totals(best=[10.0, 20.0], other=[13.0, 19.0])
-    assert [numbers["regret_s"] for numbers in with_regret(runs, "best")[Place(ALL, "w", "n", "other")]] == [3.0, -1.0]
-    assert [numbers["regret_s"] for numbers in with_regret(runs, "best")[Place(ALL, "w", "n", "best")]] == [0.0, 0.0]
-    row = rows(with_regret(runs, None), 1)[0]
+    assert [row["regret_s"] for row in rows(runs, 1, oracle="best")] == [0.0, 1.0]
+    row = rows(runs, 1)[0]
     assert (row["regret_s"], row["regret_s_low"], row["regret_s_high"]) == (None, None, None)
 
 
@@ -172,9 +171,8 @@ def test_regret_is_taken_within_a_replication_and_is_unknown_without_an_oracle()
 def test_the_interval_of_a_regret_goes_below_zero_only_where_requests_wait_or_the_oracle_was_beaten(
     other: list[float], queues: bool, below_zero: bool
 ) -> None:
-    runs = with_regret(totals(best=[10.0, 10.0, 10.0], other=other), "best")
-    load = {"cloud_busiest_load": 0.5} if queues else {}
-    table = rows({place: [{**numbers, **load} for numbers in of] for place, of in runs.items()}, 1)
+    runs, load = totals(best=[10.0, 10.0, 10.0], other=other), {"cloud_busiest_load": 0.5} if queues else {}
+    table = rows({place: [{**numbers, **load} for numbers in of] for place, of in runs.items()}, 1, oracle="best")
     row = next(row for row in table if row["policy"] == "other")
     assert row["regret_s_low"] < row["regret_s"] < row["regret_s_high"]
     assert (row["regret_s_low"] < 0.0) == below_zero and row["regret_s_high"] > 0.0

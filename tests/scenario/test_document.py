@@ -49,11 +49,7 @@ def test_what_is_written_is_read_back_with_its_types_and_order(data: dict[str, A
     text = write_document(data)
     assert typed(parse_document(text).data) == typed(data)
     assert write_document(parse_document(text).data) == text
-
-
-@given(MAPPINGS)
-def test_another_reader_of_yaml_1_2_reads_the_same(data: dict[str, Any]) -> None:
-    assert YAML(typ="safe", pure=True).load(write_document(data)) == data
+    assert YAML(typ="safe", pure=True).load(text) == data, "as another reader of YAML 1.2 does"
 
 
 @given(st.text(st.sampled_from("ab1-:?,[]{}#&*!|>'\"%@ \n\t\\.~<=e0xU\ud800\r\ufeff"), max_size=60))

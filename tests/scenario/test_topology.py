@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -102,20 +101,6 @@ def test_a_part_that_does_not_fit_is_refused_at_its_key(tmp_path: Path, override
         source_of(tmp_path, *overrides)
     (line,) = caught.value.lines
     assert f": {key}: " in line
-
-
-@pytest.mark.parametrize(
-    ("outages", "fault"),
-    [
-        ("{mttf_s: 30}", "mttf_s: unknown key (known: intervals_s, mean_between_s, mean_duration_s)"),
-        ("{kind: trace}", "kind: removed (write outages: trace)"),
-    ],
-)
-def test_a_wrong_key_of_outages_names_the_known_ones_and_a_removed_one_its_successor(
-    tmp_path: Path, outages: str, fault: str
-) -> None:
-    with pytest.raises(ScenarioError, match=re.escape(f"networks.n.outages.{fault}")):
-        source_of(tmp_path, f"networks.n.outages={outages}")
 
 
 def test_the_key_is_named_with_its_place_in_the_file(tmp_path: Path) -> None:

@@ -72,10 +72,12 @@ def _no_modules_of_before() -> Iterator[None]:
             del sys.modules[name]
 
 
-def test_files_of_the_same_name_beside_two_scenarios_do_not_meet(tmp_path: Path) -> None:
+def test_a_file_runs_as_it_is_now_and_meets_none_of_the_same_name_beside_another_scenario(tmp_path: Path) -> None:
     path, modules = list(sys.path), set(sys.modules)
-    for name, target in (("a", 0), ("b", 1)):
-        assert target_of(written(tmp_path / name, "mymod.py:P", mymod=policy(target))) == target
+    for number, (name, target) in enumerate([("a", 0), ("b", 1), ("a", 1)]):
+        scenario, out = written(tmp_path / name, "mymod.py:P", mymod=policy(target)), tmp_path / f"run{number}"
+        assert target_of(scenario, out=out) == target
+        assert inputs_of(out)[str(tmp_path / name / "mymod.py")] == hashlib.sha256(policy(target).encode()).hexdigest()
     assert sys.path == path
     assert "mymod" not in sys.modules.keys() - modules
 
@@ -85,14 +87,6 @@ def test_a_module_of_the_same_name_as_an_imported_one_is_refused(tmp_path: Path)
     with pytest.raises(ScenarioError) as refused:
         target_of(written(tmp_path / "b", "mymod:P", mymod=policy(1)))
     assert (refused.value.path, refused.value.line) == (str(tmp_path / "b" / "s.yaml"), 11)
-
-
-def test_an_edited_file_runs_as_it_is_now(tmp_path: Path) -> None:
-    for target in (0, 1):
-        scenario = written(tmp_path, "st.py:P", st=policy(target))
-        out = tmp_path / f"run{target}"
-        assert target_of(scenario, out=out) == target
-        assert inputs_of(out)[str(tmp_path / "st.py")] == hashlib.sha256(policy(target).encode()).hexdigest()
 
 
 @pytest.mark.parametrize("jobs", [1, deep(2)])

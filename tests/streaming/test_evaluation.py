@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from simnmt.calibrate.harness import Listener, Silent
 from simnmt.calibrate.journal import Journal
-from simnmt.calibrate.streamed_profile import measure_importance
+from simnmt.calibrate.streamed_model import measure_importance
 from simnmt.profile.streaming_block import StiImportance
 from simnmt.streaming.encoder import ElasticEncoder
 from simnmt.streaming.errors import StreamingError

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -238,16 +237,6 @@ def test_counts_stay_in_their_windows_and_are_uniform_there(trace: Load) -> None
     assert stats.kstest(arrival_s % 10, stats.uniform(0, 10).cdf).pvalue > 0.001
 
 
-def test_replications_spread_otherwise(trace: Load) -> None:
-    process = trace(MOONCAKE)
-    one, two = process.times(6, rng()), process.times(6, rng(2))
-    assert not np.any(one == two)
-    least_s = np.array([0, 0, 3, 5.999, 5.999, 12])
-    most_s = np.array([3, 3, 5.999, 8.999, 8.999, 15])
-    for arrival_s in (one, two):
-        assert np.all((arrival_s >= least_s) & (arrival_s <= most_s))
-
-
 def test_a_run_that_starts_within_a_window_starts_with_it(trace: Load) -> None:
     """None of its requests is left out, for nobody knows which of them had come."""
     process = trace("t_s,requests\n0,5\n1,5\n2,5\n3,5\n")
@@ -289,16 +278,6 @@ def test_the_lengths_that_come_out_are_the_corpus_s(sizes: list[int]) -> None:
     rank, src_len, _ = by_rank(sizes, laps=30_000 // len(sizes))
     assert stats.kstest(rank, stats.uniform.cdf).pvalue > 0.001
     assert stats.chisquare(np.bincount(src_len, minlength=51)[1:]).pvalue > 0.001
-
-
-def test_the_order_of_sizes_is_the_trace_s() -> None:
-    """Autocorrelated sizes stay so; drawn from the corpus alone they would be independent."""
-    random = np.random.default_rng(5)
-    level = np.cumsum(random.standard_normal(2_000))
-    sizes = np.exp(3 + level / level.std()).astype(int).tolist()
-    _, src_len, _ = by_rank(sizes, laps=1)
-    assert np.corrcoef(src_len[1:], src_len[:-1])[0, 1] > 0.95
-    assert stats.spearmanr(src_len, sizes).statistic > 0.99
 
 
 def test_ranks_begin_where_the_times_begin(trace: Load) -> None:
@@ -380,41 +359,3 @@ def test_what_is_no_log_is_refused_at_its_line(trace: Load, content: str | bytes
         trace(content)
     assert caught.value.line == line and str(caught.value.path).endswith("trace") and caught.value.remedy
     assert "\n" not in str(caught.value)
-
-
-def test_a_packed_line_without_end_is_not_unpacked_whole(trace: Load) -> None:
-    """60 MB of one line in 60 kB of gzip are refused after the first of them."""
-    bomb = gzip.compress(b"t_s\n" + b"0" * 60_000_000, compresslevel=1)
-    tracemalloc.start()
-    with pytest.raises(ArrivalsError, match=r"trace:2: a line of more than 1,048,576 bytes"):
-        trace(bomb)
-    assert tracemalloc.get_traced_memory()[1] < 20_000_000
-    tracemalloc.stop()
-
-
-REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "arrivals"
-needs_traces = pytest.mark.skipif(not REAL.is_dir(), reason=f"the recorded arrivals are not in {REAL}")
-
-
-def load(**config: Any) -> ArrivalProcess:
-    return arrivals.validate_python(config).process(REAL)
-
-
-@needs_traces
-def test_azure_conversations() -> None:
-    trace = read_recording(REAL / "azure_llm_conv_2023.csv")
-    assert (trace.format, len(trace.time_s), trace.step_s, trace.value.max()) == ("tokens", 19_366, 0.0, 14_050)
-    process = load(kind="recorded", file="azure_llm_conv_2023.csv", lengths="rank")
-    assert np.array_equal(process.times(19_366, rng()), trace.time_s)
-    rank = process.size_ranks(19_366, rng())
-    assert stats.spearmanr(rank, trace.value).statistic > 0.999
-    assert stats.kstest(rank, stats.uniform.cdf).pvalue > 0.001
-
-
-@needs_traces
-def test_mooncake_conversations_are_spread_over_their_three_seconds() -> None:
-    trace = read_recording(REAL / "mooncake_conversation.csv")
-    assert (len(trace.time_s), trace.step_s, round(trace.duration_s)) == (12_031, 3.0, 3_540)
-    arrival_s = load(kind="recorded", file="mooncake_conversation.csv").times(12_031, rng())
-    assert np.all(np.abs(arrival_s - trace.time_s - 1.5) <= 1.51)
-    assert len(np.unique(arrival_s)) == 12_031

@@ -18,7 +18,7 @@ from simnmt.workload.configuration import TableFile, WorkloadConfiguration
 from simnmt.workload.corpus import dropped_warning
 from simnmt.workload.length_table import LengthTable, write_table
 from simnmt.workload.length_units import Fertility
-from simnmt.workload.lengths import EUROPARL, MIXES, SENTENCES, LognormalLengths
+from simnmt.workload.lengths import MIXES, SENTENCES, LognormalLengths
 
 JSONL = {"jsonl": "rows.jsonl", "src_key": "de", "tgt_key": "en", "src_unit": "word", "tgt_unit": "word"}
 TEXT = {"source": "de.txt", "target": "en.txt", "src_unit": "word", "tgt_unit": "word"}
@@ -96,17 +96,6 @@ def test_a_stated_fertility_waits_for_the_device_profiles(folder: Path) -> None:
     stated = lengths_of({"table": "@de-en-news", "fertility": {"src": 1.3, "tgt": {"subword": 1.5}}})
     assert stated.fertility == Fertility(src=1.3, tgt={"subword": 1.5})
     assert stated.load(folder).mean_src_len == lengths_of("@de-en-news").load(folder).mean_src_len
-
-
-def test_a_filter_that_drops_more_than_a_twentieth_is_warned_of(folder: Path) -> None:
-    """Thirty pairs in proportion, two out of it, and one with an empty side."""
-    (folder / "odd.tsv").write_text("a b c\td e f\n" * 30 + "a\t" + "b " * 9 + "\n" + "a " * 9 + "\tb\n" + "\tb\n")
-    config = lengths_of({"tsv": "odd.tsv", "src_unit": "word", "tgt_unit": "word"})
-    warning = dropped_warning(config.load(folder).filtered)
-    assert warning is not None
-    assert "9.1 %" in warning and "(empty 1, too_long 0, ratio 2)" in warning
-    (folder / "odd.tsv").write_text("a b c\td e f\n" * 60 + "a\t" + "b " * 9 + "\n")
-    assert dropped_warning(config.load(folder).filtered) is None
 
 
 def test_the_files_read_are_known_and_mean_the_same_from_elsewhere(folder: Path) -> None:
@@ -192,7 +181,7 @@ def test_every_workload_has_the_moments_of_table_1_within_2_percent(mix: str) ->
 
 
 def test_a_target_is_its_source_give_or_take_the_spread_and_an_end_symbol() -> None:
-    src_len, tgt_len = EUROPARL.draw(stream(1, 0, "lengths"), 30_000)
+    src_len, tgt_len = MIXES["europarl"].draw(stream(1, 0, "lengths"), 30_000)
     long = src_len > 40
     log_ratio = np.log((tgt_len[long] - 1) / src_len[long])
     assert log_ratio.mean() == pytest.approx(0.0, abs=0.01)

@@ -217,13 +217,3 @@ def test_a_bad_row_is_named_with_its_line_and_the_remedy(
         read_rows(path)
     assert (caught.value.path, caught.value.line, caught.value.column) == (str(path), line, column)
     assert remedy in str(caught.value.remedy) and "\n" not in str(caught.value) and len(str(caught.value)) < 400
-
-
-@given(st.dictionaries(st.text(max_size=3), st.none() | st.text(max_size=3) | st.integers() | st.lists(st.text(max_size=2))))
-def test_whatever_a_row_holds_there_is_a_pair_or_one_clear_line(tmp_path_factory: pytest.TempPathFactory, row) -> None:
-    path = written(tmp_path_factory.getbasetemp(), "rows.jsonl", json.dumps(row))
-    try:
-        ((src, tgt),) = read_rows(path, "a", "b")
-        assert (src, tgt) == (row["a"], row["b"])
-    except CorpusError as error:
-        assert str(error).startswith(f"{path}:1: ") and "\n" not in str(error)

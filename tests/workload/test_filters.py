@@ -7,11 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simnmt.base import shipped_files
 from simnmt.workload import CorpusError
 from simnmt.workload.corpus import RatioFilter, dropped_warning, filter_named, keep, read_corpus
 from simnmt.workload.length_regression import fit_lengths
-from simnmt.workload.length_table import LengthTable, read_table
 
 
 def kept_by(name: str | RatioFilter, src_len: int, tgt_len: int, **units: str) -> bool:
@@ -102,44 +100,6 @@ def test_what_names_no_filter_is_refused_in_one_line(name: str, message: str) ->
     with pytest.raises(CorpusError, match=message) as caught:
         filter_named(name)
     assert "\n" not in str(caught.value) and caught.value.remedy
-
-
-def with_mismatched_pairs(table: LengthTable, seed: int) -> LengthTable:
-    """The table and 10 % more pairs whose two sides come from different sentences."""
-    extra = round(0.1 * table.pairs)
-    src_len, _ = table.sample(seed, 0, "mismatched_sources", extra)
-    _, tgt_len = table.sample(seed, 0, "mismatched_targets", extra)
-    columns = (
-        np.concatenate([table.src_len, src_len]),
-        np.concatenate([table.tgt_len, tgt_len]),
-        np.concatenate([table.count, np.ones(extra, dtype=np.int64)]),
-    )
-    return LengthTable.of_pairs("mismatched", "test", table.src_unit, table.tgt_unit, *columns)
-
-
-def slope(table: LengthTable, name: str) -> float:
-    kept, _ = keep(name, table.src_len, table.tgt_len, table.count)
-    columns = (table.src_len[kept], table.tgt_len[kept], table.count[kept])
-    return fit_lengths(LengthTable("kept", "test", table.src_unit, table.tgt_unit, *columns)).len_slope
-
-
-@pytest.mark.parametrize(
-    ("name", "least", "most"),
-    [
-        *((name, 0.0, 0.5) for name in ("de-en-news", "fr-en-news", "fr-en-docs", "en-zh-docs")),
-        *((name, 0.5, 0.85) for name in ("de-en-tatoeba", "en-zh-flores")),
-    ],
-)
-def test_the_filter_at_least_halves_the_harm_of_mismatched_pairs_on_long_sentences(
-    name: str, least: float, most: float
-) -> None:
-    """CNMT-08. On short sentences, few mismatches have odd lengths; there it helps less."""
-    table = read_table(shipped_files.find("traces/lengths", name))
-    harmed = with_mismatched_pairs(table, 0)
-    right = fit_lengths(table).len_slope
-    unfiltered_shift = abs(slope(harmed, "none") - right)
-    assert unfiltered_shift > 0.04  # else there would be nothing to repair
-    assert least <= abs(slope(harmed, "cnmt") - right) / unfiltered_shift <= most
 
 
 @pytest.mark.parametrize("name", ["cnmt", "ratio"])

@@ -93,14 +93,6 @@ def test_a_fertility_moves_each_length_to_a_whole_number_beside_its_multiple_and
     assert counts(table.with_fertility(1.0, 1.0, "subword", "piece")) == counts(table)
 
 
-def test_a_fertility_scales_the_line_with_it() -> None:
-    """Of M = g N + d in words comes t M = (t g / s) (s N) + t d in subwords."""
-    table = table_of({(n, 2 * n + 3): 100 for n in range(1, 60)})
-    line = fit_lengths(table.with_fertility(1.3, 1.7, "subword", "subword"))
-    assert line.len_slope == pytest.approx(2 * 1.7 / 1.3, rel=1e-3)
-    assert line.len_offset == pytest.approx(3 * 1.7, abs=0.05)
-
-
 # --- split and sample ---
 
 
@@ -279,11 +271,3 @@ def test_counting_the_corpus_again_gives_the_same_bytes(tmp_path: Path, name: st
     again, _ = read_corpus(folder / f"{source}.txt", folder / f"{target}.txt", **units, name=name, origin=table.source)
     write_table(tmp_path / "again.csv", again)
     assert (tmp_path / "again.csv").read_bytes() == shipped_files.find("traces/lengths", name).read_bytes()
-
-
-def test_the_mixed_table_is_half_the_news_table() -> None:
-    """All the news pairs are in there, and as many again, most of them short."""
-    news, both = shipped("fr-en-news"), shipped("fr-en-mixed")
-    assert counts(news) <= counts(both)
-    assert both.pairs == pytest.approx(2 * news.pairs, rel=1e-3)
-    assert np.average(both.src_len <= 10, weights=both.count) > 0.5 > np.average(news.src_len <= 10, weights=news.count)

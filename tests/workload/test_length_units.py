@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.workload import CorpusError
-from simnmt.workload.configuration import TsvFile
 from simnmt.workload.corpus import read_corpus
 from simnmt.workload.length_table import LengthTable, read_table, write_table
 from simnmt.workload.length_units import (
@@ -156,17 +155,8 @@ def test_a_translation_models_folder_gives_the_tokeniser_of_either_side(model: P
     assert table.src_len @ table.count == sum(map(unit_and_counter(f"sentencepiece:{model}")[1], TEXT[:4]))
     write_table(tmp_path / "t.csv", table)
     assert read_table(tmp_path / "t.csv").src_unit == unit_of(model)
-    with pytest.raises(CorpusError, match=r"\(it has tokenizer\.json: give tokenizers\)"):
+    with pytest.raises(CorpusError, match=r"without source\.model or source\.spm"):
         unit_and_counter(f"sentencepiece:{folder}")
-
-
-def test_a_scenario_counts_by_the_tokeniser_of_a_folder(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "a.tsv").write_text("".join(f"{line}\t{line}\n" for line in TEXT))
-    unit = {"tokenizers": str(folder)}
-    loaded = TsvFile.model_validate({"tsv": "a.tsv", "src_unit": unit, "tgt_unit": "word"}).load(tmp_path)
-    assert loaded.src_unit == unit_of(folder / "tokenizer.json") and loaded.mean_src_len > loaded.mean_tgt_len
-    with pytest.raises(ValueError, match="at most 1 item"):
-        TsvFile.model_validate({"tsv": "a.tsv", "src_unit": unit | {"sentencepiece": "a"}, "tgt_unit": "word"})
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff" * 5000, b"{", b"{}", b'{"model": 3}', None])
@@ -210,6 +200,13 @@ def test_a_mismatch_needs_a_stated_fertility_and_a_match_none(
 ) -> None:
     with pytest.raises(CorpusError, match=message):
         convert_units(TABLE, fertility, *units)
+
+
+def test_one_number_for_profiles_of_several_units_is_refused() -> None:
+    for stated in (Fertility(src={"subword": 1.5}), Fertility(src=2), Fertility()):
+        stated.check("src", "word", ["word", "subword"])
+    with pytest.raises(CorpusError):
+        Fertility(src=2).check("src", "word", ["subword", "char"])
 
 
 def test_the_end_of_the_sentence_is_added_once_and_not_scaled() -> None:

@@ -139,9 +139,9 @@ def test_texts_lengths_and_pairs_are_those_of_the_columns(tmp_path: Path) -> Non
     lines = "".join(f"{place},{text},{src},{tgt},{size}\n" for place, (text, src, tgt, size) in enumerate(rows))
     traffic = read_traffic(write(tmp_path, f"t_s,text,source_lang,target_lang,tgt_len\n{lines}"))
     assert traffic.repeats == {"column": "text", "distinct": 3, "repeated_share": 0.25, "most_frequent": 2}
-    lengths = {row.name: row for row in traffic.lengths}
-    assert (lengths["target tokens"].requests, lengths["target tokens"].mean, lengths["target tokens"].most) == (3, 6.0, 10.0)
-    assert lengths["source characters"].mean == 4.5
+    target, characters = traffic.lengths
+    assert [target[key] for key in ("name", "requests", "mean", "most")] == ["target tokens", 3, 6.0, 10.0]
+    assert (characters["name"], characters["mean"]) == ("source characters", 4.5)
     assert traffic.pairs == [
         {"pair": "de-en", "requests": 3, "share": 0.75, "rate_rps": 0.75},
         {"pair": "fr-en", "requests": 1, "share": 0.25, "rate_rps": 0.25},
@@ -158,7 +158,7 @@ def test_a_log_of_a_live_gateway_counts_its_requests_by_their_arrival(tmp_path: 
         records.append(RequestRecord(request, ingress_s, ingress_s, src, tgt, **ended, **timing))
     traffic = read_traffic(write(tmp_path, "".join(map(format_record, records)), "gateway.jsonl"))
     assert traffic.process.tick.tolist() == [0.0, 1.0, 2.0, 8.5]
-    assert [(row.name, row.requests, row.mean) for row in traffic.lengths] == [
+    assert [(row["name"], row["requests"], row["mean"]) for row in traffic.lengths] == [
         ("source tokens", 3, 8.0), ("target tokens", 3, 7.0),
     ]  # fmt: skip
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from simnmt.devices import Batched, Fifo, ModelFifo, Streamed
+from simnmt.devices import Batched, Fifo, Streamed
 from simnmt.devices.device import ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.devices.models import Models
 from simnmt.network.link import Hop, Link, MovingRoute
@@ -193,7 +193,7 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
     of_kind: dict[str, st.SearchStrategy[Any]] = {
         "batches": st.builds(Batched, batchings(), costs(), st.booleans()),
         "streams": streamed_specs(),
-        "models": st.builds(ModelFifo, models(), workers=st.integers(1, 2)),
+        "models": st.builds(Fifo, workers=st.integers(1, 2), models=models()),
     }
     if batches and "models" in kinds_of_boxes:
         of_kind["batches"] |= batches_of_models()
@@ -249,9 +249,9 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
     for balancer, of_pool, spec in zip(balancers, boxes, specs, strict=True):
         choices = random.integers(0, of_pool, (count, drawn)).astype(np.int16)
         one = LeastLoadedOfDrawn(choices) if balancer is LeastLoadedOfDrawn else balancer()
-        kinds.append(Fifo(of_pool, workers, one) if spec is None else spec.of(of_pool, one))
+        kinds.append(Fifo(of_pool, workers, one) if spec is None else replace(spec, boxes=of_pool, balancer=one))
     local = [
-        Fifo(size, workers) if spec is None else spec.of(size)
+        Fifo(size, workers) if spec is None else replace(spec, boxes=size)
         for size, workers, spec in zip(groups, local_workers, local_specs, strict=True)
     ]
 

@@ -11,10 +11,10 @@ import pytest
 
 from simnmt.batching import Batching, maxi, mini, top_up
 from simnmt.devices import Batched, Fifo
-from simnmt.devices.batch import decode_all
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastWork
 from simnmt.policies.batch_view import BatchView
 from simnmt.results.requests import Requests
+from simnmt.world.engine import decode_all
 from simnmt.world.inputs import Clients
 from tests.world.batched_worlds import BATCHINGS, COST, EIGHTHS, SECONDS, asked, split
 from tests.worlds import CLOUD, believing, everything_to, in_reference, simulate

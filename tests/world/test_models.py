@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from simnmt.base.errors import InputError
 from simnmt.batching import Batching
-from simnmt.devices import Batched, Fifo, ModelFifo
+from simnmt.devices import Batched, Fifo
 from simnmt.devices.device import InTurn
 from simnmt.devices.models import Models
 from simnmt.results.requests import DONE, FALLBACK, Requests, Trail
@@ -34,7 +34,7 @@ def asked(
 
 def run(requests: Requests, models: Models, workers: int = 1, boxes: int = 1) -> Trail:
     """All requests at the cloud, in both engines."""
-    return simulate(requests, everything_to(1), believing(0.1), [ModelFifo(models, boxes, workers, InTurn())])
+    return simulate(requests, everything_to(1), believing(0.1), [Fifo(boxes, workers, InTurn(), models=models)])
 
 
 def test_a_request_waits_for_the_load_of_its_model_and_others_do_not() -> None:
@@ -62,7 +62,7 @@ def test_boxes_that_keep_all_models_are_first_in_first_out_boxes() -> None:
     trail = run(requests, Models((0, 1), (3, 4), (9.0, 9.0), 7, "never"), workers=2)
     plain = simulate(requests, everything_to(1), believing(0.1), [Fifo(1, 2)])
     np.testing.assert_array_equal(trail.queue_s, plain.queue_s)
-    assert trail.queue_s.any() and not trail.model_load.any() and not trail.load_wait_s.any()
+    assert trail.queue_s.any() and trail.model_load is None and trail.load_wait_s is None
 
 
 @pytest.mark.parametrize("law", ["uniform", "zipf"])
@@ -109,7 +109,7 @@ def test_a_batch_holds_sentences_of_one_model_and_decodes_them_at_its_costs() ->
 def test_an_unknown_model_and_memory_for_less_than_a_model_are_refused() -> None:
     models = Models((0, 1), (1, 1), (1.0, 1.0), 1)
     requests = replace(asked([0.0], [10**8]), tgt_len=np.ones(1, np.int64))
-    for kind in (ModelFifo(models), Batched(Batching(4), EIGHTHS, models=models, costs=(EIGHTHS, EIGHTHS))):
+    for kind in (Fifo(models=models), Batched(Batching(4), EIGHTHS, models=models, costs=(EIGHTHS, EIGHTHS))):
         for run_in in (in_reference, *([] if library() is None else [in_compiled])):
             with pytest.raises(InputError):
                 run_in(requests, everything_to(1), believing(0.1), [kind])
@@ -118,7 +118,7 @@ def test_an_unknown_model_and_memory_for_less_than_a_model_are_refused() -> None
     with pytest.raises(ValueError, match="models"):
         Models((0, 1), (1, 1), (1.0,), 2)
     with pytest.raises(InputError):
-        simulate(asked([0.0], [0]), everything_to(1), believing(0.1), [ModelFifo(Models((2,), (1, 1), (1.0, 1.0), 2))])
+        simulate(asked([0.0], [0]), everything_to(1), believing(0.1), [Fifo(models=Models((2,), (1, 1), (1.0, 1.0), 2))])
     with pytest.raises(ValueError, match="models"):
         Batched(Batching(4), EIGHTHS, models=models, costs=(EIGHTHS,))
 
@@ -135,7 +135,7 @@ def test_a_box_that_batches_may_have_any_number_of_models() -> None:
 
 def test_loads_for_requests_that_are_answered_too_late_are_counted() -> None:
     requests = asked([0.0, 0.5, 10.0, 13.0], [0, 1, 0, 0], 0.5)
-    kind, faults = ModelFifo(Models((0, 1), (1, 1), (2.0, 3.0), 1)), Faults(timeout_s=1.0)
+    kind, faults = Fifo(models=Models((0, 1), (1, 1), (2.0, 3.0), 1)), Faults(timeout_s=1.0)
     trail = in_reference(requests, everything_to(1), believing(0.1), [kind], faults=faults)
     assert trail.faults is not None and trail.outcome.tolist() == [FALLBACK, FALLBACK, FALLBACK, DONE]
     assert trail.faults.loads == ((0, 1, 0, 2.0), (1, 1, 0, 3.0), (2, 1, 0, 2.0))

@@ -6,7 +6,7 @@ To calibrate another quantity, add a module with its `PARTS`; nothing else chang
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -112,8 +112,6 @@ class Bench:
     settings: Settings
     engine: Engine
     listener: Listener = Silent
-    drawn: Sequence[tuple[int, int]] = ()
-    """The (src_len, tgt_len) of paper mode in their order."""
     resources: ExitStack = field(default_factory=ExitStack)
     """Files and counters of the parts, which are closed after all measurements."""
     blocks: Blocks = field(default_factory=dict)

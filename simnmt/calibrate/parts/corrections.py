@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from simnmt.calibrate.fits import fit_overhead
 from simnmt.calibrate.harness import Case, counted, nothing
 from simnmt.calibrate.parts import STEP_SRC_LEN, Bench, Blocks, Cases, Part
+from simnmt.calibrate.parts.step import fit_overhead
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.nmt.engine import Work
 from simnmt.policies import CNmt
@@ -25,22 +25,20 @@ from simnmt.workload.text_lines import TextLines
 
 DECISIONS = 2_000
 LONGEST_SRC_LEN = 500
-DECISION_ROUNDS = 5
 
 
 def decision_cases(bench: Bench) -> Cases:
-    """Return decisions of C-NMT between two targets, one request at a time as in a live gateway.
+    """Return decisions of C-NMT between two targets, by the policy of the simulation, one request at a time.
 
-    The policy is the one that the simulation runs. `prepare` computes the time-independent part once for every source length;
-    a decision looks up both executions and adds the delay of each target.
+    `prepare` computes the time-independent part once for every source length; a decision looks up both executions and adds the
+    delay of each target.
     """
     planes = [Plane(0.0004, 0.003, 0.005), Plane(0.0001, 0.001, 0.004)]
     decide = CNmt(planes, LengthRegression(0.8, 1.0).predict).prepare(np.arange(LONGEST_SRC_LEN + 1))
-    delays_s = (0.0, 0.050)
 
     def decisions() -> None:
         for number in range(DECISIONS):
-            decide(1 + number % LONGEST_SRC_LEN, delays_s)
+            decide(1 + number % LONGEST_SRC_LEN, (0.0, 0.050))
 
     return {"decisions": Case(decisions)}
 
@@ -53,7 +51,6 @@ def fit_decision(frame: pd.DataFrame, bench: Bench) -> Blocks:
 
 
 NAMES_OF_JOINING = ("refill_s_fixed", "refill_s_per_sentence", "leave_s")
-JOINING_ROUNDS, JOINING_WITHIN_S = 15, 30.0
 
 
 def joining_cases(bench: Bench) -> Cases:
@@ -67,13 +64,17 @@ def joining_cases(bench: Bench) -> Cases:
         bench.add(_unknown("never refills a batch"))
         return {}
     sizes = [1 << power for power in range(bench.most_batch.bit_length())]
-    timers: dict[int, Callable[[], dict[str, float]]] = {}
+    src_len = min(STEP_SRC_LEN, settings.max_src_len)
+
+    @cache
+    def timer(joining: int) -> Callable[[], dict[str, float]]:
+        made: Callable[[], dict[str, float]] = joining_timer(
+            joining, min(joining, sizes[-1] - joining), src_len=src_len, beam=settings.beam
+        )
+        return made
 
     def join(joining: int) -> dict[str, float]:
-        if joining not in timers:
-            others, src_len = min(joining, sizes[-1] - joining), min(STEP_SRC_LEN, settings.max_src_len)
-            timers[joining] = joining_timer(joining, others, src_len=src_len, beam=settings.beam)
-        return timers[joining]()
+        return timer(joining)()
 
     return {size: Case(partial(join, size), size=(size,), about={"joining": size}) for size in sizes}
 
@@ -89,12 +90,10 @@ def fit_joining(frame: pd.DataFrame, bench: Bench) -> Blocks:
         return _unknown("out of memory")
     medians_s = rows.groupby("joining")[["join_s", "leave_s"]].median()
     join, leave = (fit_overhead(medians_s.index, medians_s[name]) for name in medians_s)
-    measured = (
-        (join.s_fixed, f"joining of 1 to {medians_s.index.max()} sentences"),
-        (join.s_per_sentence + leave.s_per_sentence, f"{1e6 * leave.s_per_sentence:.3g} us of each for leaving"),
-        (leave.s_fixed, f"leaving of 1 to {medians_s.index.max()} sentences"),
-    )
-    overheads = (Overhead(value=value, kind="measured", note=note) for value, note in measured)
+    sizes = f"of 1 to {medians_s.index.max()} sentences"
+    values = (join.s_fixed, join.s_per_sentence + leave.s_per_sentence, leave.s_fixed)
+    notes = (f"joining {sizes}", f"{1e6 * leave.s_per_sentence:.3g} us of each for leaving", f"leaving {sizes}")
+    overheads = (Overhead(value=value, kind="measured", note=note) for value, note in zip(values, notes, strict=True))
     return {"overheads": dict(zip(NAMES_OF_JOINING, overheads, strict=True))}
 
 
@@ -105,7 +104,6 @@ def _unknown(note: str) -> Blocks:
 LONG_SRC_LEN, LONG_SOURCE_BATCHES = 80, (8, 32)
 """Batch sizes under long sources, beside the largest batch."""
 STEPS = 24
-SOURCE_ROUNDS, SOURCES_WITHIN_S = 6, 25.0
 
 
 def source_cases(bench: Bench) -> Cases:
@@ -117,10 +115,9 @@ def source_cases(bench: Bench) -> Cases:
     short, long = min(STEP_SRC_LEN, settings.max_src_len), min(LONG_SRC_LEN, settings.max_src_len)
     if bench.quick or long == short or in_turn_s is None or bench.blocks.get("step") is None:
         return {}
-    steps = min(STEPS, settings.max_tgt_len)
 
     def pairs(batch: int) -> dict[str, Any]:
-        works = (Work(src_len, steps, batch, settings.beam) for src_len in (short, long))
+        works = (Work(src_len, min(STEPS, settings.max_tgt_len), batch, settings.beam) for src_len in (short, long))
         return {"pairs_s": in_turn_s(*works)}
 
     return {
@@ -139,10 +136,9 @@ def fit_sources(frame: pd.DataFrame, bench: Bench) -> Blocks:
         bench.remarks.append("no cost of long sources: out of memory")
         return {}
     pairs = rows[["batch", "more", "pairs_s"]].explode("pairs_s")
-    short_s, long_s = (pairs["pairs_s"].str[at].astype(float) for at in (0, 1))
-    by_batch = (
-        pairs.assign(short_s=short_s, share=long_s / short_s - 1.0).groupby("batch")[["more", "short_s", "share"]].median()
-    )
+    pairs["short_s"], long_s = (pairs["pairs_s"].str[at].astype(float) for at in (0, 1))
+    pairs["share"] = long_s / pairs["short_s"] - 1.0
+    by_batch = pairs.groupby("batch")[["more", "short_s", "share"]].median()
     tokens, share = by_batch["more"] * by_batch.index / by_batch["short_s"], by_batch["share"]
     row_token_s = max(float((tokens * share).sum() / (tokens * tokens).sum()), 0.0)
     off = ((row_token_s * tokens - share).abs() / (1.0 + share)).mean()
@@ -154,7 +150,6 @@ def fit_sources(frame: pd.DataFrame, bench: Bench) -> Blocks:
 
 MIXED_BATCHES = (8, 32)
 SHORTEST, LONGEST = 4, 64
-MIXED_ROUNDS = 9
 
 
 def padding_cases(bench: Bench) -> Cases:
@@ -234,11 +229,9 @@ def fit_overrun(frame: pd.DataFrame, bench: Bench) -> Blocks:
 
 
 PARTS = (
-    Part("joining", ("step",), joining_cases, fit_joining, order=4, rounds=lambda _: JOINING_ROUNDS, within_s=JOINING_WITHIN_S),
-    Part("decision", ("overheads",), decision_cases, fit_decision, order=5, rounds=lambda bench: DECISION_ROUNDS),
     Part("beam_overrun", ("execution", "step"), overrun_cases, fit_overrun, order=0, apart=lambda settings: True),
-    Part("padding", ("step",), padding_cases, fit_padding, order=2, rounds=lambda bench: MIXED_ROUNDS),
-    Part(
-        "sources", ("step",), source_cases, fit_sources, order=3, rounds=lambda bench: SOURCE_ROUNDS, within_s=SOURCES_WITHIN_S
-    ),
+    Part("padding", ("step",), padding_cases, fit_padding, order=2, rounds=lambda bench: 9),
+    Part("sources", ("step",), source_cases, fit_sources, order=3, rounds=lambda bench: 6, within_s=25.0),
+    Part("joining", ("step",), joining_cases, fit_joining, order=4, rounds=lambda bench: 15, within_s=30.0),
+    Part("decision", ("overheads",), decision_cases, fit_decision, order=5, rounds=lambda bench: 5),
 )

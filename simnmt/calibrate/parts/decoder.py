@@ -43,19 +43,18 @@ def decoder_block(engine: Engine, settings: Settings, most: int, listener: Liste
 
     `most`: sentences of the largest batch. Batch sizes for which the base had no memory are left out.
     """
-    nothing_measured = "no variants of the decoder: "
-    if hasattr(engine, "stages_s"):  # of a sentence under any settings, as the sharp engine has it
-        try:
+    try:
+        if hasattr(engine, "stages_s"):  # of a sentence under any settings, as the sharp engine has it
             facts = _rungs(engine, settings, listener)
-        except NmtError as error:
-            return None, [f"{nothing_measured}{error}"]
-    elif hasattr(engine, "stage_timer"):  # of the output layer in the shapes of the decoder, as the torch engine has it
-        facts = _fused_or_not(engine, settings, most, listener)
-    else:
-        return None, [f"{nothing_measured}the backend does not time the stages of a step"]
-    known = {variant.batch for variant in facts["variants"] if variant.settings == facts["base"]}
-    if not known:
-        return None, [f"{nothing_measured}out of memory"]
+        elif hasattr(engine, "stage_timer"):  # of the output layer in the shapes of the decoder, as the torch engine has it
+            facts = _fused_or_not(engine, settings, most, listener)
+        else:
+            return None, ["no variants of the decoder: the backend does not time the stages of a step"]
+        known = {variant.batch for variant in facts["variants"] if variant.settings == facts["base"]}
+        if not known:
+            raise OutOfMemory("out of memory")
+    except NmtError as error:
+        return None, [f"no variants of the decoder: {error}"]
     facts["variants"] = [variant for variant in facts["variants"] if variant.batch in known]
     return DecoderBlock.model_validate({"kind": "measured", **facts}, strict=False), []
 
@@ -77,9 +76,8 @@ def _fused_or_not(engine: Any, settings: Settings, most: int, listener: Listener
                 True: (stages["fused_product"], stages["fused"]),
             }
             body_s = max(stages["body"], whole_s - sum(layers[fused_engine]))
-            variants += [
-                DecoderVariant.of(DecoderSettings(beam=beam, fused=fused), batch, body_s, *layers[fused]) for fused in layers
-            ]
+            for fused, layer_s in layers.items():
+                variants.append(DecoderVariant.of(DecoderSettings(beam=beam, fused=fused), batch, body_s, *layer_s))
     if settings.vocabulary:
         from simnmt.calibrate.vocabulary_variants import TextDecoding  # reads bundles, which few calibrations have
 
@@ -96,9 +94,8 @@ def _fused_or_not(engine: Any, settings: Settings, most: int, listener: Listener
                 continue
             left_out += [] if restricted else [f"{name}: too few sentences for whole batches"]
             variants += restricted
-    base, repeats = DecoderSettings(beam=settings.beam, fused=fused_engine), QUICK_ROUNDS if quick else ROUNDS
-    facts = {"base": base, "src_len": src_len, "repeats": repeats}
-    return facts | {"variants": variants, "left_out": left_out, "notes": notes}
+    facts = {"base": DecoderSettings(beam=settings.beam, fused=fused_engine), "repeats": QUICK_ROUNDS if quick else ROUNDS}
+    return facts | {"src_len": src_len, "variants": variants, "left_out": left_out, "notes": notes}
 
 
 def _step_s(engine: Any, src_len: int, batch: int, beam: int, settings: Settings) -> tuple[dict[str, float], float]:
@@ -124,10 +121,7 @@ def _rungs(engine: Any, settings: Settings, listener: Listener) -> dict[str, Any
     The ratio is of the least times of both, which a busy box disturbs least.
     """
     base = DecoderSettings.model_validate((engine.account.decoder or {}) | {"beam": settings.beam})
-    src_len, repeats = (
-        min(SHARP_SRC_LEN, settings.max_src_len),
-        QUICK_SHARP_ROUNDS if settings.mode == "quick" else SHARP_ROUNDS,
-    )
+    src_len, n = min(SHARP_SRC_LEN, settings.max_src_len), QUICK_SHARP_ROUNDS if settings.mode == "quick" else SHARP_ROUNDS
 
     def step(decoder: DecoderSettings) -> dict[str, float]:
         stages = engine.stages_s(decoder, src_len=src_len, tgt_len=TIMED_STEPS)
@@ -142,7 +136,7 @@ def _rungs(engine: Any, settings: Settings, listener: Listener) -> dict[str, Any
             continue
         listener.say(f"decoder: {variant.describe()}")
         cases = {"base": partial(step, base), "variant": partial(step, variant)}
-        frame = rounds(cases, repeats, SHARP_ENOUGH_S, name="decoder", again=False)
+        frame = rounds(cases, n, SHARP_ENOUGH_S, name="decoder", again=False)
         if frame["seconds"].isna().any():
             left_out.append(f"{variant.describe()}: out of memory")
             continue
@@ -165,8 +159,7 @@ def _rungs(engine: Any, settings: Settings, listener: Listener) -> dict[str, Any
         variants = [variant.model_copy(update={"agreement": shares.get(variant.settings)}) for variant in variants]
         one = agreements[noisy[0]]
         notes.append(f"agreement: {one.tokens:,} words of {one.sentences:,} sentences of {text.name}, candidates aside")
-    repeats = sum(map(len, base_steps)) // len(ratios)
-    facts = {"base": base, "src_len": src_len, "repeats": repeats}
+    facts = {"base": base, "src_len": src_len, "repeats": sum(map(len, base_steps)) // len(ratios)}
     return facts | {"variants": variants, "left_out": left_out, "notes": notes}
 
 

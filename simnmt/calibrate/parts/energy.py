@@ -14,7 +14,7 @@ from simnmt.calibrate.energy import find_energy_meter
 from simnmt.calibrate.harness import Case, nothing
 from simnmt.calibrate.parts import Bench, Blocks, Cases, Part, corner_cells
 from simnmt.profile.blocks import EnergyBlock
-from simnmt.profile.execution_fit import MEDIAN, fit_relative_plane
+from simnmt.profile.execution_fit import MEDIAN, Cells, fit_relative_plane
 
 RESOLUTIONS = 100
 """Least ratio of a span to the counter's resolution."""
@@ -59,7 +59,7 @@ def fit_energy_block(frame: pd.DataFrame, bench: Bench) -> Blocks:
         return {"energy": None}
     [idle], active = rows[rows["cell"].isna()].to_dict("records"), rows[rows["cell"].notna()]
     columns = [active[name].to_numpy() for name in ("src_len", "tgt_len", "joules")]
-    plane, heldout_error = fit_relative_plane(*columns, quantile=MEDIAN)
+    plane, heldout_error = fit_relative_plane(Cells(*columns), MEDIAN)
     block = EnergyBlock(
         kind="measured",
         source=idle["source"],

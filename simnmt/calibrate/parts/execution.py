@@ -13,45 +13,39 @@ from simnmt.calibrate.parts import Bench, Blocks, Cases, Part, corner_cells, exe
 from simnmt.calibrate.parts.step import WITHIN_S
 from simnmt.calibrate.parts.step import rounds as step_rounds
 from simnmt.calibrate.settings import CalibrationError, Settings
-from simnmt.nmt.engine import Work
 from simnmt.profile.blocks import Execution, Mode
 from simnmt.profile.execution_fit import cell_samples, fit_execution
 from simnmt.profile.origin import ValidRange
 
 ROUNDS, QUICK_ROUNDS = 7, 4
 """Rounds of single executions without steps beside them."""
-FIT_MODE: dict[str, Mode] = {"quick": "six_cells", "full": "full_grid", "paper": "paper"}
 LEAST_CELLS = 4
 
 
 def apart(settings: Settings) -> bool:
-    """Return whether every execution counts: drawn inferences, and executions after gaps."""
-    return settings.mode == "paper" or settings.gap_s is not None
+    """Return whether every execution counts: those after gaps."""
+    return settings.gap_s is not None
 
 
 def cases(bench: Bench) -> Cases:
-    """Return the cells, or the drawn inferences of paper mode."""
-    settings = bench.settings
-    works = execution_cells(settings) if settings.mode != "paper" else [Work(*drawn, 1, settings.beam) for drawn in bench.drawn]
+    """Return the cells, each of which idles before an execution if the settings have a gap."""
+    settings, numbered = bench.settings, dict[Hashable, Case]()
     # Waiting in a loop would keep the core awake, which a service does not.
     idle = None if settings.gap_s is None else partial(time.sleep, settings.gap_s)
-    numbered: dict[Hashable, Case] = {}
-    for number, work in enumerate(works):
+    for number, work in enumerate(execution_cells(settings)):
         numbered[f"{number}: {work.src_len}+{work.tgt_len}"] = bench.case(work, "execution", before=idle)
     return numbered
 
 
 def rounds(bench: Bench) -> int:
     """Return the number of rounds: those of the steps, if they are measured beside the executions."""
-    if bench.settings.mode == "paper":
-        return 1
     if "step" in bench.settings.parts and not apart(bench.settings):
         return step_rounds(bench)
     return QUICK_ROUNDS if bench.quick else ROUNDS
 
 
 def fit(frame: pd.DataFrame, bench: Bench) -> Blocks:
-    """Return `execution` and `valid_range`: lengths from 1 to the longest measured one; in paper mode, from the shortest.
+    """Return `execution` and `valid_range`: lengths from 1 to the longest measured one.
 
     Raises `CalibrationError` if too few cells fitted into memory.
     """
@@ -60,24 +54,22 @@ def fit(frame: pd.DataFrame, bench: Bench) -> Blocks:
     if cells < LEAST_CELLS:
         what = f"only {cells} cells could be measured, too few for a plane"
         raise CalibrationError(what, remedy="free memory, or give smaller --max-src-len and --max-tgt-len")
-    src_len, tgt_len = (
-        (int(rows[side].min()) if settings.mode == "paper" else 1, int(rows[side].max())) for side in ("src_len", "tgt_len")
-    )
-    return {"execution": execution_block(rows, settings), "valid_range": ValidRange(src_len=src_len, tgt_len=tgt_len)}
+    valid_range = ValidRange(src_len=(1, int(rows["src_len"].max())), tgt_len=(1, int(rows["tgt_len"].max())))
+    return {"execution": execution_block(rows, settings), "valid_range": valid_range}
 
 
 def execution_block(rows: pd.DataFrame, settings: Settings) -> Execution:
     """Fit `execution` of a profile: plane, residual, errors and samples. Raises `ValueError` for too few cells."""
     columns = [rows[name].to_numpy() for name in ("src_len", "tgt_len", "seconds")]
-    mode, fitted = FIT_MODE[settings.mode] if settings.gap_s is None else "every_repeat", None
+    mode: Mode = "every_repeat" if apart(settings) else "six_cells" if settings.mode == "quick" else "full_grid"
+    fitted = None
     if mode == "six_cells":
         six = pd.MultiIndex.from_tuples([(work.src_len, work.tgt_len) for work in corner_cells(settings)])
         cells = pd.MultiIndex.from_arrays(columns[:2])
         # If some corners did not fit into memory, the others cannot make a plane to be judged.
         fitted = cells.isin(six) if six.isin(cells).all() else None
     block = fit_execution(*columns, mode=mode, fitted=fitted, stretch=rows.groupby(["attempt", "stretch"]).ngroup().to_numpy())
-    # Thousands of single inferences are kept by target length, as in figure 2a of C-NMT.
-    return block.model_copy(update={"samples": cell_samples(*columns, by_tgt_len=mode == "paper")})
+    return block.model_copy(update={"samples": cell_samples(*columns)})
 
 
 PARTS = (

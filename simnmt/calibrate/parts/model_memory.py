@@ -4,34 +4,26 @@ from __future__ import annotations
 
 import gc
 import json
-import math
-import mmap
 import multiprocessing
 import tempfile
-from collections.abc import Callable, Sequence
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from time import perf_counter
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import psutil
 
-from simnmt.calibrate.harness import Case, counted, nothing
+from simnmt.calibrate.harness import Case, counted
 from simnmt.calibrate.parts import Bench, Blocks, Cases, Part
 from simnmt.calibrate.settings import Settings
 from simnmt.nmt.architecture import FAMILIES
 from simnmt.nmt.engine import BACKENDS, Work, load_engine
-from simnmt.nmt.pretrained_config import model_path
-from simnmt.profile.blocks import MemoryBlock, ModelLoad, PageCache
-from simnmt.streaming.page_cache import drop, resident_pages
+from simnmt.profile.blocks import MemoryBlock, ModelLoad
 
-WARM_LOADS, COLD_LOADS = 5, 3
-QUICK_WARM_LOADS, QUICK_COLD_LOADS = 3, 1
-WARM_SHARE, COLD_SHARE = 0.95, 0.05
-"""Least and greatest share of the files in the page cache."""
+LOADS, QUICK_LOADS = 5, 3
 MOST_LOAD_S = 600.0
 """Longest time of a process that loads the model."""
 FIRST = Work(src_len=8, tgt_len=2)
@@ -52,78 +44,39 @@ SMALL: dict[str, Any] = {
 
 
 def loading_cases(bench: Bench) -> Cases:
-    """Return a load from a warm page cache, and one after the files were dropped from it; one that draws random weights."""
+    """Return loads of the model, the first of which is not counted: it brings the model's files into the page cache."""
     settings, account = bench.settings, bench.engine.account
     if account.device != "cpu":
         bench.remarks.append("no model_memory: loading is measured on the CPU alone")
         return {}
     small = {name: SMALL.get(name, value) for name, value in account.architecture.items()}
-    files = model_files(settings.model) if account.weights == "checkpoint" else []
-    about = {"file_bytes": sum(path.stat().st_size for path in files)}
-
-    def case(state: PageCache, prepare_cache: Callable[[Sequence[Path]], None], loads: int) -> Case:
-        load = partial(load_in_fresh_process, settings, small, partial(cache_state, state, files))
-        return Case(load, before=partial(prepare_cache, files), prepare=nothing, most_rounds=loads, about=about)
-
-    if not files:
-        return {"drawn": case("no files", read, 1)}
-    warm, cold = (QUICK_WARM_LOADS, QUICK_COLD_LOADS) if bench.quick else (WARM_LOADS, COLD_LOADS)
-    return {"warm": case("warm", read, warm), "cold": case("cold", drop_all, cold)}
+    return {"load": Case(partial(load_in_fresh_process, settings, small))}
 
 
-def model_files(model: str) -> list[Path]:
-    """Return the files of a model's folder that are not empty."""
-    return [path for path in sorted(Path(model_path(model, weights=True)).rglob("*")) if path.is_file() and path.stat().st_size]
+def rounds(bench: Bench) -> int:
+    """Return the number of loads: random weights are drawn, in the same time in each process."""
+    if bench.engine.account.weights == "random":
+        return 1
+    return QUICK_LOADS if bench.quick else LOADS
 
 
-def read(files: Sequence[Path]) -> None:
-    """Read the files, so that they are in the page cache."""
-    for path in files:
-        with path.open("rb", buffering=0) as file:
-            while file.read(1 << 24):
-                pass
+def load_in_fresh_process(settings: Settings, small: dict[str, Any]) -> dict[str, Any]:
+    """Load the model in a new process; return `seconds` and `resident_bytes`, or `seconds` None and a `fault`.
 
-
-def drop_all(files: Sequence[Path]) -> None:
-    """Drop the files from the page cache as far as the system does."""
-    for path in files:
-        with path.open("rb") as file:
-            drop(file.fileno())
-
-
-def cache_state(wanted: PageCache, files: Sequence[Path]) -> PageCache:
-    """Return the state of the files in the page cache: the wanted one if the system confirms it."""
-    if not files:
-        return "no files"
-    pages, resident = 0, 0
-    for path in files:
-        with path.open("rb") as file:
-            size = path.stat().st_size
-            known = resident_pages(file.fileno(), size)
-        if known is None:
-            return "unknown"
-        pages, resident = pages + math.ceil(size / mmap.PAGESIZE), resident + known
-    is_so = resident >= WARM_SHARE * pages if wanted == "warm" else resident <= COLD_SHARE * pages
-    return wanted if is_so else "unknown"
-
-
-def load_in_fresh_process(settings: Settings, small: dict[str, Any], cache: Callable[[], PageCache]) -> dict[str, Any]:
-    """Load the model in a new process; return `seconds` and `resident_bytes`, and `cache` as it was before.
-
-    The process begins with the engine's libraries, and a small model of the same architecture has used them. Without
-    `seconds`, there is `fault`.
+    The process begins with the engine's libraries, and a small model of the same architecture has used them.
     """
     context = multiprocessing.get_context("forkserver")
     of_family = ["transformers.models.auto.modeling_auto"] if small["kind"] in FAMILIES else []
     context.set_forkserver_preload([BACKENDS[settings.backend].partition(":")[0], *of_family])
     ours, theirs = context.Pipe()
-    state, process = cache(), context.Process(target=report_load, args=(settings, small, theirs))
+    process = context.Process(target=report_load, args=(settings, small, theirs))
     process.start()
     theirs.close()
     try:
         if not ours.poll(MOST_LOAD_S):
             return {"seconds": None, "fault": f"the process that loaded the model did not end within {MOST_LOAD_S:g} s"}
-        return {"cache": state, **ours.recv()}
+        load: dict[str, Any] = ours.recv()
+        return load
     except EOFError:
         process.join()
         return {"seconds": None, "fault": f"the process that loaded the model ended with status {process.exitcode}"}
@@ -153,35 +106,18 @@ def report_load(settings: Settings, small: dict[str, Any], connection: Connectio
 
 
 def fit_loads(frame: pd.DataFrame, bench: Bench) -> Blocks:
-    """Return `model_memory`: medians of the loads, by the state of the page cache."""
+    """Return `model_memory`: medians of the loads."""
     rows = counted(frame, every=True)
     if rows.empty:
         bench.remarks.append(f"no model_memory: {frame['fault'].iloc[0]}")
         return {"model_memory": None}
-    return {"model_memory": memory_block(rows)}
-
-
-def memory_block(rows: pd.DataFrame) -> MemoryBlock:
-    """Return `model_memory` of the loads that counted."""
     loads = tuple(
-        ModelLoad(load_s=row["seconds"], resident_bytes=max(int(row["resident_bytes"]), 0), cache=row["cache"])
-        for row in rows.to_dict("records")
+        ModelLoad(load_s=load_s, resident_bytes=max(int(resident_bytes), 0))
+        for load_s, resident_bytes in zip(rows["seconds"], rows["resident_bytes"], strict=True)
     )
-    by_cache = {state: [load.load_s for load in loads if load.cache == state] for state in get_args(PageCache)}
-    cache = next(state for state, loads_s in by_cache.items() if loads_s)
-    return MemoryBlock(
-        kind="measured",
-        resident_bytes=int(np.median([load.resident_bytes for load in loads])),
-        load_s=float(np.median(by_cache[cache])),
-        cache=cache,
-        cold_load_s=float(np.median(by_cache["cold"])) if by_cache["cold"] else None,
-        file_bytes=int(rows["file_bytes"].iloc[0]) or None,
-        samples=loads,
-    )
+    resident_bytes = int(np.median([load.resident_bytes for load in loads]))
+    load_s = float(rows["seconds"].median())
+    return {"model_memory": MemoryBlock(kind="measured", resident_bytes=resident_bytes, load_s=load_s, samples=loads)}
 
 
-PARTS = (
-    Part(
-        "model_memory", ("model_memory",), loading_cases, fit_loads, 9, rounds=lambda _: WARM_LOADS, apart=lambda settings: True
-    ),
-)
+PARTS = (Part("model_memory", ("model_memory",), loading_cases, fit_loads, 9, rounds=rounds, apart=lambda settings: True),)

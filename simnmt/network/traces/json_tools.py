@@ -254,32 +254,20 @@ def read_ripe_atlas(source: Source, options: ReadOptions) -> list[Trace]:
         remarks.append(f"{len(addresses)} destination addresses: {_format_counts(addresses)}")
     goal = shorten(result.get("dst_name")) or shorten(result.get("name")) or next(iter(addresses), "an unnamed destination")
     identity = f"probe {_identity(result.get('prb_id'))}, measurement {_identity(result.get('msm_id'))}"
-    origin = (
-        f"RIPE Atlas {identity}, {kind} to {goal}; the {'least' if options.reply == 'min' else 'mean'} of each round's replies"
-    )
+    value = "least" if options.reply == "min" else "mean"
+    origin = f"RIPE Atlas {identity}, {kind} to {goal}; the {value} of each round's replies"
     return [mend("rtt", np.array(times_s), np.array(rtts_s), "measured", origin, remarks, path=source.path)]
 
 
 def _chosen(source: Source, probe: int | None) -> Sequence[Document]:
     """Return the results of the one probe and the one measurement that are meant."""
     documents = [document for document in source.documents if probe is None or document.content.get("prb_id") == probe]
-    for noun, key, remedy in (
-        ("probe", "prb_id", "choose one by --probe"),
-        ("measurement", "msm_id", "give each its own file"),
-    ):
-        results_by_identity = Counter(_identity(document.content.get(key)) for document in documents or source.documents)
-        if not documents:
-            raise TraceError(
-                f"no probe {probe} among {_format_counts(results_by_identity)}",
-                path=source.path,
-                remedy="choose another by --probe",
-            )
-        if len(results_by_identity) > 1:
-            raise TraceError(
-                f"results of {len(results_by_identity)} {noun}s: {_format_counts(results_by_identity)}",
-                path=source.path,
-                remedy=remedy,
-            )
+    remedies = {"probe": ("prb_id", "choose one by --probe"), "measurement": ("msm_id", "give each a file of its own")}
+    for noun, (key, remedy) in remedies.items():
+        counts = Counter(_identity(document.content.get(key)) for document in documents or source.documents)
+        if not documents or len(counts) > 1:
+            what = f"results of {len(counts)} {noun}s" if documents else f"no probe {probe} among"
+            raise TraceError(f"{what}: {_format_counts(counts)}", path=source.path, remedy=remedy)
     return documents
 
 
@@ -307,10 +295,8 @@ def _traceroute_ms(document: Document, counts: Counter[str]) -> list[float]:
         parts = hop.get("result")
         parts = [part for part in parts if isinstance(part, Mapping)] if isinstance(parts, list) else []
         counts.update(_describe_error(part) for part in (hop, *parts) if "error" in part and "from" not in part)
-        destination_replies = [
-            part for part in parts if destination is not None and _address(str(part.get("from"))) == destination
-        ]
-        rtts_ms = _valid_ms(destination_replies, counts) or rtts_ms
+        answers = [part for part in parts if destination is not None and _address(str(part.get("from"))) == destination]
+        rtts_ms = _valid_ms(answers, counts) or rtts_ms
     if not rtts_ms:
         counts["rounds in which the destination did not answer, so lost"] += 1
     return rtts_ms

@@ -130,10 +130,7 @@ def _guessed(table: SeriesTable, options: ReadOptions, remarks: list[str]) -> li
 
 
 def _values(table: SeriesTable, quantity: Quantity, name: str, options: ReadOptions, notes: list[str]) -> Floats:
-    """Return the values of a column in seconds or bit/s, and note a unit that is guessed.
-
-    Raises `TraceError` for a unit of another quantity, one that is not known, and one that the values contradict.
-    """
+    """Return the values of a column in seconds or bit/s, and note a guessed unit. Raises `TraceError` for a wrong one."""
     numbers, role = table.numbers(name, _MISSING), "downlink" if quantity == "bandwidth" else quantity
     stated, shown = options.columns.get(role, (None, None))[1], shorten(name)
     unit = stated or _split_unit(name)[1]
@@ -143,8 +140,7 @@ def _values(table: SeriesTable, quantity: Quantity, name: str, options: ReadOpti
             raise table.wrong(f"column {shown} names no unit", name, f"say it by --column {role}={shown}:mbps")
         notes.append(f"column {shown}, read in {unit}, as it names no unit")
     if unit not in _UNITS[role]:
-        what = f"column {shown} is in {unit}, which is no unit of the {quantity}"
-        raise table.wrong(what, name, "choose another column")
+        raise table.wrong(f"column {shown} is in {unit}, which is no unit of the {quantity}", name, "choose another column")
     values = numbers * _PER_UNIT[unit]
     kind = RttSeries if quantity == "rtt" else BandwidthSeries
     if not np.isnan(values).all() and (doubt := kind.doubt_unit(values, unit, stated is not None or table.by_simnmt)):
@@ -156,13 +152,11 @@ def _values(table: SeriesTable, quantity: Quantity, name: str, options: ReadOpti
 
 def _suspicions(quantity: Quantity, rate_bps: Floats, before: Sequence[Trace]) -> list[str]:
     """Return why a throughput may be less than what the network could carry."""
-    known = rate_bps[~np.isnan(rate_bps)]
-    slow = float(np.mean(known < 0.01 * np.quantile(known, 0.9))) if known.size else 0.0
-    suspicions = []
-    if slow > 0.05:
+    known, suspicions = rate_bps[~np.isnan(rate_bps)], []
+    if known.size and (slow := float(np.mean(known < 0.01 * np.quantile(known, 0.9)))) > 0.05:
         suspicions.append(f"{100 * slow:.0f} % of the values are below 1 % of their p90: perhaps nothing was sent then")
-    down = next((trace for trace in before if trace.quantity == "downlink"), None)
-    if quantity == "uplink" and down is not None and known.size and known.mean() < 0.05 * down.value.mean():
+    down_bps = [trace.value.mean() for trace in before if trace.quantity == "downlink"]
+    if quantity == "uplink" and known.size and down_bps and known.mean() < 0.05 * down_bps[0]:
         suspicions.append("little beside the downlink: perhaps acknowledgements of a download, not what the uplink can carry")
     return suspicions
 
@@ -204,8 +198,7 @@ def _times(table: SeriesTable, source: Source, options: ReadOptions, remarks: li
             unit = next(unit for largest, unit in _LARGEST_OF_UNIT if np.abs(finite).max(initial=0.0) < largest)
             remarks.append(f"column {shorten(name)}, read in {unit}, as it names no unit")
         if unit not in SECONDS_PER:
-            what = f"column {shorten(name)} is in {unit}, which is no unit of a time"
-            raise table.wrong(what, name, "choose another column")
+            raise table.wrong(f"column {shorten(name)} is in {unit}, which is no unit of a time", name, "choose another column")
         time_s = time_s * SECONDS_PER[unit]
     remedy = "write all times as numbers, or as dates with the year first, and their unit by --column time=NAME:UNIT"
     table.check(np.abs(time_s) < 1e11, name, "is no time", remedy)

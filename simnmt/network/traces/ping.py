@@ -35,12 +35,11 @@ _UNIX_REPLY = re.compile(
 )
 """A ping that sends less than 16 bytes prints no time."""
 _WINDOWS_REPLY = re.compile(r"([=<])(\d{1,9})\D{0,14}TTL=\d")
-_WINDOWS_IPV6_REPLY = re.compile(r":\s?[^\s=<]+\s?([=<])(\d{1,9})\D{0,14}$")
+_WINDOWS_IPV6_REPLY = re.compile(r":\s?[^\s=<:]+\s?([=<])(\d{1,9})\D{0,14}$")
 _UNIX_SUMMARY = re.compile(r"(\d{1,9}) [^\d,]+, (\d{1,9}) [^\d,]+,.*%")
 _WINDOWS_SUMMARY = re.compile(r"[ \t]+[^\s:=][^:=]*:[^:=]+= ?(\d{1,9})[^\d=]+= ?(\d{1,9})[^\d=]+= ?(\d{1,9})")
 _UNIX_TIMES = re.compile(r"[^=\d]{0,40}/[^=\d]{0,40}= ?" + "/".join([r"(\d{1,9}(?:[.,]\d{1,9})?)"] * 3))
 _WINDOWS_TIMES = re.compile(r"[ \t]+[^\s=:][^=:]*= ?(\d{1,9})\D+= ?(\d{1,9})\D+= ?(\d{1,9})\D*$")
-_ADDRESS = re.compile(r"(?:\d{1,3}\.){3}\d{1,3}|[\da-fA-F:]{0,39}::[\da-fA-F:]{0,39}")
 _MOST_HEAD = 400  # characters of the first line of a run; names of hosts have 253 at most
 _WRAP = 1 << 16  # numbers of requests restart after 65,535
 _MOST_LATE = 1000  # requests by which a reply may be behind the latest request
@@ -133,7 +132,6 @@ class _Log:
         self.duplicates = 0
         self.counts: Counter[str] = Counter()
         self.skipped: list[int] = []  # numbers of the lines that are of no known form
-        self.addresses: dict[str, None] = {}
 
     def read(self, line: str, number: int) -> None:
         """Read a line."""
@@ -158,7 +156,6 @@ class _Log:
         elif reply := _WINDOWS_REPLY.search(line) or (self.is_listing and _WINDOWS_IPV6_REPLY.search(line)) or None:
             self.counts["replies in less than 1 ms, taken for 1 ms"] += reply[1] == "<"
             run.add(run.last + 1, float(reply[2]), stamp)
-            self.addresses |= dict.fromkeys(_ADDRESS.findall(line)[:1])
         elif self.is_listing:
             # A line of a Windows run that is no reply is a lost request; a blank, indented or heading line ends the run.
             if line and line[0] not in " \t" and not line.endswith(":"):
@@ -182,7 +179,6 @@ class _Log:
             self.runs.append(_Run())
             number = printed
         self.runs[-1].add(number, rtt_ms, stamp)
-        self.addresses |= dict.fromkeys(_ADDRESS.findall(line)[:1]) if reply else {}
 
 
 def read_ping(source: Source, options: ReadOptions) -> list[Trace]:
@@ -225,14 +221,12 @@ def read_ping(source: Source, options: ReadOptions) -> list[Trace]:
         f"duplicates left out: {log.duplicates:,}",
         *(f"{name}: {count:,}" for name, count in log.counts.items() if count),
     ]
-    if len(log.addresses) > 1:
-        remarks.append(f"replies of {len(log.addresses)} addresses: {format_list(log.addresses, ',')}")
     for run in runs:
         rtt_ms = np.array([*run.rtt_ms.values()])
         if run.times_ms and not log.duplicates and 0 < len(rtt_ms) == run.received:
-            file_ms, summary_ms = (rtt_ms.min(), rtt_ms.mean(), rtt_ms.max()), np.array(run.times_ms)
-            if (np.abs(summary_ms - file_ms) > 1.0 + 0.01 * summary_ms).any():  # ping prints a time with three digits at most
-                summary, file = ("/".join(f"{ms:.4g}" for ms in times_ms) for times_ms in (summary_ms, file_ms))
+            pair = np.array([run.times_ms, (rtt_ms.min(), rtt_ms.mean(), rtt_ms.max())])
+            if (np.abs(pair[0] - pair[1]) > 1.0 + 0.01 * pair[0]).any():  # ping prints a time with three digits at most
+                summary, file = ("/".join(f"{ms:.4g}" for ms in times_ms) for times_ms in pair)
                 remarks.append(f"min/avg/max by the summary of ping: {summary} ms, in the file: {file} ms")
     if any(run.sent_s for run in runs) and all(len(run.sent_s) == len(run.rtt_ms) for run in runs):
         time_s = _sending_times(runs, options.interval_s)

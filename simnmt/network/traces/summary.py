@@ -18,9 +18,9 @@ GAP = 2.5  # a spacing of more than this many median spacings is a gap
 def summarise(trace: Trace) -> dict[str, Any]:
     """Return the figures of a trace in SI units, as plain data.
 
-    `spacing_s` has the median and the extremes, None for one sample; `lost` counts all lost samples, those at the start too;
-    `outages` are the runs of lost samples after the first that arrived; `mean` is over time, lost samples hold the value before
-    them; `quantiles` and `autocorrelation` are of the samples that arrived, None where too few did.
+    `spacing_s` has the median and the extremes, None for one sample; `lost` counts all lost samples, `outages` the runs of them
+    after the first that arrived; `mean` is over time; `quantiles` and `autocorrelation` are of the samples that arrived, None
+    where too few did.
     """
     arrived = trace.value[~trace.lost]
     spacing_s = np.diff(trace.time_s)

@@ -91,15 +91,9 @@ def mend(
 ) -> Trace:
     """Return the trace of samples in any order: sorted, one sample per time, the value before a lost sample held over it.
 
-    Lost samples before the first that arrived are dropped and counted. Each repair becomes a remark; times are rounded to
-    microseconds. Raises `TraceError` if no sample arrived.
-
-    Args:
-        quantity, kind, source, lost_before: as in `Trace`.
-        time_s: shape (samples,), on the tool's own clock; finite.
-        value: shape (samples,), seconds or bit/s; NaN where the sample was lost.
-        remarks: those of the reader.
-        path: the file, for an error.
+    `time_s`, on the tool's clock, and `value`, NaN for a lost sample, have the shape (samples,). Lost samples before the first
+    that arrived are dropped and counted. Each repair follows the `remarks` of the reader; times are rounded to microseconds.
+    Raises `TraceError`, with the path, if no sample arrived.
     """
     notes = list(remarks)
     least, most = (1e-9, RttSeries.most) if quantity == "rtt" else (1.0, BandwidthSeries.most)
@@ -145,33 +139,25 @@ def _samples(count: int) -> str:
 def align_starts(traces: Sequence[Trace]) -> list[Trace]:
     """Return traces of one clock with a common time 0: the first moment at which every trace has a value."""
     begin_s = max(trace.began_s for trace in traces)
-    # Rounded to microseconds: a float holds a Unix time to a quarter of one.
-    return [_begun_at(trace, round(begin_s - trace.began_s, 6)) for trace in traces]
-
-
-def _begun_at(trace: Trace, begin_s: float) -> Trace:
-    first = int(np.searchsorted(trace.time_s, begin_s, side="right")) - 1
-    time_s = np.round(trace.time_s[first:] - begin_s, 6)
-    time_s[0] = 0.0
-    lost = trace.lost[first:].copy()
-    before = trace.lost_before + int(trace.lost[:first].sum()) + int(lost[0])
-    lost[0] = False
-    began_s = trace.began_s + begin_s
-    return replace(trace, time_s=time_s, value=trace.value[first:], lost=lost, lost_before=before, began_s=began_s)
+    aligned = []
+    for trace in traces:
+        late_s = round(begin_s - trace.began_s, 6)  # in microseconds: a float holds a Unix time to a quarter of one
+        first = int(np.searchsorted(trace.time_s, late_s, side="right")) - 1
+        time_s, lost = np.round(trace.time_s[first:] - late_s, 6), trace.lost[first:].copy()
+        before = trace.lost_before + int(trace.lost[: first + 1].sum())
+        time_s[0], lost[0] = 0.0, False
+        began_s, value = trace.began_s + late_s, trace.value[first:]
+        aligned.append(replace(trace, time_s=time_s, value=value, lost=lost, lost_before=before, began_s=began_s))
+    return aligned
 
 
 def resample(trace: Trace, duration_s: float, seed: int, block_s: float | None = None) -> Trace:
     """Draw a trace of random blocks of another: the stationary block bootstrap of Politis and Romano (1994).
 
     A block is continued at the start of the trace where the trace ends. Quantiles, losses and the dependence of neighbours
-    within a block are those of the trace; changes slower than a block are not. Traces of one length and one seed are drawn
-    from the same places.
-
-    Args:
-        trace: a trace, whose samples are taken to be evenly spaced.
-        duration_s: length of the drawn trace.
-        seed: seed of the random numbers.
-        block_s: mean length of a block, geometrically distributed; None: a twentieth of the trace.
+    within a block are those of the trace, whose samples are taken to be evenly spaced; changes slower than a block are not.
+    Traces of one length and one seed are drawn from the same places. The length of a block is geometrically distributed, with
+    the mean `block_s`; None: a twentieth of the trace.
     """
     step_s = trace.duration_s / len(trace.value)
     samples = duration_s / step_s

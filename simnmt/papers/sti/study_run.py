@@ -14,8 +14,7 @@ import torch
 
 from simnmt.base.files import refuse_replacing
 from simnmt.calibrate.settings import CalibrationError
-from simnmt.calibrate.streamed_profile import measure_importance
-from simnmt.calibrate.streamed_times import check_bits
+from simnmt.calibrate.streamed_model import check_bits, measure_importance
 from simnmt.nmt.devices import torch_threads
 from simnmt.papers.kit.study import TOOL, PartRun, part_run, read_study, write_study
 from simnmt.papers.sti.plans import Planner, submodels

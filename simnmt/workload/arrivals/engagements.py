@@ -64,16 +64,13 @@ class EngagementsProcess(ArrivalProcess):
 
     @property
     def mean_rate_rps(self) -> float | None:
-        """Turns per second in the long run."""
         return None if self.begin.mean_rate_rps is None else self.begin.mean_rate_rps * self.configuration.mean_turns
 
     def at_rate(self, rate_rps: float) -> Self:
-        """Return the process with more or fewer engagements; their turns and think times stay."""
         return replace(self, begin=self.begin.at_rate(rate_rps / self.configuration.mean_turns))
 
     @property
     def account(self) -> str:
-        """Description of the process in one sentence."""
         turns = self.configuration.turns
         shares = ", ".join(f"{100 * share:.3g}" for share in turns)
         how_many = f"1 to {len(turns)} turns ({shares} % of them)" if len(turns) > 1 else "1 turn"
@@ -83,11 +80,9 @@ class EngagementsProcess(ArrivalProcess):
         )
 
     def times(self, n: int, rng: RandomStream) -> Times:
-        """Return arrival times in seconds, shape (n,), sorted."""
         return self._turns(n, rng)[0]
 
     def engagements(self, n: int, rng: RandomStream) -> NDArray[np.int64]:
-        """Return the number of each request's engagement, in the order of their beginnings, shape (n,)."""
         return self._turns(n, rng)[1]
 
     def _turns(self, n: int, rng: RandomStream) -> tuple[Times, NDArray[np.int64]]:

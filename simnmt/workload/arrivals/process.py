@@ -115,16 +115,11 @@ class FixedTimes:
         self.account = f"{len(self._at_s):,} moments given as an array"
 
     def times(self, n: int, rng: np.random.Generator) -> Times:
-        """Return the first `n` moments, or fewer."""
         return self._at_s[:n]
 
 
 class CustomProcess(ArrivalProcess):
-    """A user's process with its draws checked.
-
-    It has `times(n, rng)`, or `clients`, `think_times(n, rng)` and the discipline `closed`. A `mean_rate_rps` and an `account`
-    are optional.
-    """
+    """A user's process, which has `times(n, rng)`, with its draws checked; `mean_rate_rps` and `account` are optional."""
 
     __slots__ = ("_extension", "_process", "_times_as_fast")
 
@@ -137,27 +132,16 @@ class CustomProcess(ArrivalProcess):
             except (TypeError, ValueError):
                 raise ExtensionError("no array of seconds", remedy="give sorted seconds from 0 on") from None
         self._extension, self._process, self._times_as_fast = extension, made, times_as_fast
-        if self.discipline not in ("open", "closed"):
-            what = f"{extension.label}: the discipline {self.discipline}"
-            raise ExtensionError(what, remedy="arrivals of your own are open or closed")
-        for name in ("times",) if self.discipline == "open" else ("clients", "think_times"):
-            if not hasattr(made, name):
-                what = f"{extension.label} has no {name}, so it is no arrival process"
-                raise ExtensionError(what, remedy="write a class with times(n, rng), which returns sorted seconds")
+        if not hasattr(made, "times"):
+            what = f"{extension.label} has no times, so it is no arrival process"
+            raise ExtensionError(what, remedy="write a class with times(n, rng), which returns sorted seconds")
 
     def __reduce__(self) -> Any:
         """Make the process anew in another Python process."""
         return CustomProcess, (self._extension, self._times_as_fast)
 
     @property
-    def discipline(self) -> Discipline:
-        """That of the user's process; `open` if it states none."""
-        discipline: Discipline = getattr(self._process, "discipline", "open")
-        return discipline
-
-    @property
     def mean_rate_rps(self) -> float | None:
-        """Requests per second in the long run; None if the process states none."""
         rate_rps = getattr(self._process, "mean_rate_rps", None)
         return None if rate_rps is None else self._times_as_fast * float(rate_rps)
 
@@ -167,31 +151,21 @@ class CustomProcess(ArrivalProcess):
         return str(getattr(self._process, "account", None) or f"requests arrive by {self._extension.label}")
 
     def at_rate(self, rate_rps: float) -> CustomProcess:
-        """Return the process with all times scaled, so that its mean rate is this one."""
         assert self.mean_rate_rps is not None
         return CustomProcess(self._extension, self._times_as_fast * rate_rps / self.mean_rate_rps)
 
     def times(self, n: int, rng: RandomStream) -> Times:
-        """Return arrival times. Raises `ExtensionError`."""
-        times_s = self._seconds("times", n, rng)
+        try:
+            times_s = np.asarray(self._process.times(n, rng), dtype=np.float64)
+        except FAULTS as error:
+            raise self._fault(f"times raised {describe_fault(error)}") from error
+        if times_s.shape != (n,):
+            raise self._fault(f"times returned the shape {times_s.shape}", f"return {n:,} seconds")
+        if not (np.isfinite(times_s) & (times_s >= 0.0)).all():
+            raise self._fault("times returned seconds that are negative or not finite")
         if (np.diff(times_s) < 0.0).any():
             raise self._fault("times returned moments out of order", "sort them")
         return times_s / self._times_as_fast
-
-    def think_times(self, n: int, rng: RandomStream) -> Times:
-        """Return the seconds that clients think. Raises `ExtensionError`."""
-        return self._seconds("think_times", int(self._process.clients) + n, rng)
-
-    def _seconds(self, method: str, n: int, rng: RandomStream) -> Times:
-        try:
-            seconds = np.asarray(getattr(self._process, method)(n, rng), dtype=np.float64)
-        except FAULTS as error:
-            raise self._fault(f"{method} raised {describe_fault(error)}") from error
-        if seconds.shape != (n,):
-            raise self._fault(f"{method} returned the shape {seconds.shape}", f"return {n:,} seconds")
-        if not (np.isfinite(seconds) & (seconds >= 0.0)).all():
-            raise self._fault(f"{method} returned seconds that are negative or not finite")
-        return seconds
 
     def _fault(self, what: str, remedy: str | None = None) -> ExtensionError:
         return self._extension.fault(f"{self._extension.label}: {what}", remedy)
@@ -200,14 +174,7 @@ class CustomProcess(ArrivalProcess):
 class CustomArrivals(Extended, ArrivalsConfiguration):
     """The configuration of arrivals that a user brings."""
 
-    @property
-    def discipline(self) -> Discipline:
-        """That of the class or object; `open` if it states none."""
-        discipline: Discipline = getattr(self.extension.value, "discipline", "open")
-        return discipline
-
     def process(self, base: Path) -> ArrivalProcess:
-        """Return the process. Raises `ExtensionError`."""
         return CustomProcess(self.extension)
 
 

@@ -52,7 +52,6 @@ TIME_COLUMNS = ("t_s", "arrival_s", "time_s", "timestamp", INGRESS)
 _COLUMNS = (*TIME_COLUMNS, *itertools.chain(*FORMATS.values()))
 _MOST: Mapping[Format, float] = {"counts": 50_000_000, "rates": 1e9}
 """Greatest value of a row, and of requests of a log of counts, each of which takes 16 bytes of memory."""
-_PER_S: Mapping[TimeUnit, float] = {"s": 1.0, "ms": 1e3}
 _PLAUSIBLE_RPS: Mapping[TimeUnit, tuple[float, float]] = {"s": (1e-3, math.inf), "ms": (0.0, 1e3)}
 """Mean rates of requests, least and greatest, at which a unit that is not stated is believed."""
 _LEAST_DATE_S = 1e9
@@ -215,10 +214,9 @@ def read_recording(path: str | os.PathLike[str], time_unit: TimeUnit | None = No
     log = _Log(path, others)
     time_s, begin_s, clock, unit, is_stated = _times(log, time_unit)
     apart_s = np.diff(time_s, prepend=-np.inf)
-    if log.format in ("tokens", "times"):
-        log.refuse(apart_s < 0.0, log.time, "sort the rows by time", "which is before the row above it")
-    else:
-        log.refuse(apart_s <= 0.0, log.time, "sort the rows, one for each time", "which is not later than the row above it")
+    log.refuse(apart_s < 0.0, log.time, "sort the rows by time", "which is before the row above it")
+    if log.format in ("counts", "rates"):
+        log.refuse(apart_s == 0.0, log.time, "give one row for each time", "as in the row above it")
     last_s, apart_s = float(time_s[-1]), apart_s[1:]
     if last_s < 1e-6:
         raise ArrivalsError("no two rows at different times", path=log.path, remedy="give two requests or more, in seconds")
@@ -250,11 +248,8 @@ def _times(log: _Log, time_unit: TimeUnit | None) -> tuple[Times, float, Clock, 
         texts = log.cells[log.time].str.strip()
         moments = pd.to_datetime(texts, format="ISO8601", utc=True, errors="coerce")
         # Differences of centuries overflow, as of dates with a wrong digit.
-        log.refuse(
-            ~moments.dt.year.between(1970, 2200).to_numpy(),
-            log.time,
-            "give numbers, or date-times as 2023-11-16 18:15:46.68+02:00",
-        )
+        is_wrong = ~moments.dt.year.between(1970, 2200).to_numpy()
+        log.refuse(is_wrong, log.time, "give numbers, or date-times as 2023-11-16 18:15:46.68+02:00")
         is_zoned = texts.str.contains(r"[zZ]$|:.*[+-]\d\d(?::?\d\d)?$").to_numpy()
         fault = f"with{'out' * bool(is_zoned[0])} a zone, unlike the first row"
         log.refuse(is_zoned != is_zoned[0], log.time, "give all rows a zone, or none", fault)
@@ -265,11 +260,10 @@ def _times(log: _Log, time_unit: TimeUnit | None) -> tuple[Times, float, Clock, 
     is_json = not isinstance(log.first[log.time], str)
     if not is_stated and is_json and "chat_id" not in log.first and (ticks == np.floor(ticks)).all():
         unit = "ms"
-    time_s = ticks / _PER_S[unit]
-    is_too_large, remedy = np.abs(time_s) > _MAX_TIME_S, "correct the time"
-    if unit == "s" and np.abs(ticks).max() <= _MAX_TIME_S * _PER_S["ms"]:
-        remedy = "give seconds, or time_unit: ms"
-    log.refuse(is_too_large, log.time, remedy, f"which in {unit} is after the year 5000")
+    time_s = ticks / (1e3 if unit == "ms" else 1.0)
+    is_ms = unit == "s" and np.abs(ticks).max() <= 1e3 * _MAX_TIME_S
+    remedy = "give seconds, or time_unit: ms" if is_ms else "correct the time"
+    log.refuse(np.abs(time_s) > _MAX_TIME_S, log.time, remedy, f"which in {unit} is after the year 5000")
     begin_s = float(time_s[0])
     return time_s - begin_s, begin_s, "UTC" if begin_s >= _LEAST_DATE_S else "relative", unit, is_stated
 
@@ -386,12 +380,10 @@ class RecordedProcess(ArrivalProcess):
 
     @property
     def mean_rate_rps(self) -> float:
-        """Mean rate over a lap."""
         return len(self.time_s) / self.duration_s
 
     @property
     def account(self) -> str:
-        """Description of the process in one sentence."""
         recording, speed = self.recording, self.recording.duration_s / self.duration_s
         clauses = [
             f"arrivals of a recorded trace ({recording.kind}), {recording.source}: {len(self.time_s):,} requests in "
@@ -409,7 +401,6 @@ class RecordedProcess(ArrivalProcess):
         return replace(self, time_s=self.time_s * shrink, width_s=self.width_s * shrink, duration_s=self.duration_s * shrink)
 
     def times(self, n: int, rng: RandomStream) -> Times:
-        """Return arrival times in seconds, shape (n,), sorted."""
         first, begin_s = self._start(rng)
         # All requests of the last time are drawn, since requests of one time are sorted: else a longer run would differ.
         laps, last = divmod(first + n - 1, len(self.time_s))

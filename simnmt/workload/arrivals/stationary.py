@@ -29,11 +29,9 @@ class Poisson(ArrivalsConfiguration, ArrivalProcess):
 
     @property
     def account(self) -> str:
-        """Description of the process in one sentence."""
         return f"assumed Poisson arrivals, {self.rate_rps:g} requests/s, coefficient of variation of the gaps 1"
 
     def times(self, n: int, rng: RandomStream) -> Times:
-        """Return arrival times in seconds, shape (n,), sorted."""
         # cumsum adds one after another, so a longer run begins with the times of a shorter one, to the bit.
         return np.cumsum(rng.by_block(n, unit_gaps) / self.rate_rps)
 
@@ -87,12 +85,10 @@ class Renewal(Law, ArrivalsConfiguration, ArrivalProcess):
 
     @property
     def account(self) -> str:
-        """Description of the process in one sentence."""
         law = f"{self}, coefficient of variation {self.cv:.3g}"
         return f"assumed arrivals with independent gaps, {law}; {self.rate_rps:.4g} requests/s"
 
     def times(self, n: int, rng: RandomStream) -> Times:
-        """Return arrival times in seconds, shape (n,), sorted."""
         return np.cumsum(self.draw(1 / self.rate_rps, n, rng))
 
 
@@ -106,12 +102,10 @@ class BackToBack(ArrivalsConfiguration, ArrivalProcess):
 
     @property
     def discipline(self) -> Discipline:
-        """The answers set the pace."""
         return "back_to_back"
 
     @property
     def account(self) -> str:
-        """Description of the process in one sentence."""
         return "requests are issued back to back, each when the one before it is answered, so that nothing waits"
 
 
@@ -150,12 +144,10 @@ class Clients(ArrivalsConfiguration, ArrivalProcess):
 
     @property
     def discipline(self) -> Discipline:
-        """The answers set the pace: at most `clients` over the mean think time."""
         return "closed"
 
     @property
     def account(self) -> str:
-        """Description of the process in one sentence."""
         many = f"{self.clients:,} client{'s' * (self.clients != 1)}"
         return (
             f"an assumed closed loop: {many}, think time {self.think_time}; no request is issued before its client has the "
@@ -163,5 +155,4 @@ class Clients(ArrivalsConfiguration, ArrivalProcess):
         )
 
     def think_times(self, n: int, rng: RandomStream) -> Times:
-        """Return the seconds that each client thinks before its first request, and then those after each of `n` requests."""
         return self.think_time.think(self.clients + n, rng)

@@ -49,9 +49,9 @@ _OTHERS = frozenset([*TEXTS, *HASHES, *PAIRS, *sum(LANGUAGES, ()), *(name for na
 
 @dataclass(frozen=True, slots=True)
 class WindowRate:
-    """Rates of windows of one width: the busiest one, wherever it begins, and quantiles of whole windows in a row.
+    """Rate of the busiest window of one width, which begins at `peak_s`, and quantiles of those one after another.
 
-    A quantile that needs more windows than the log has is None. `peak_s` counts from the first row on.
+    A quantile that needs more windows than the log has is None.
     """
 
     window_s: float
@@ -85,20 +85,6 @@ class Dispersion:
         return "more regular" if self.index < self.poisson_low else "as Poisson"
 
 
-@dataclass(frozen=True, slots=True)
-class Length:
-    """Distribution of one length of the requests that state it."""
-
-    name: str
-    column: str
-    requests: int
-    mean: float
-    p50: float
-    p95: float
-    p99: float
-    most: float
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class CountingProcess:
     """Requests in windows of time, in ticks: the step of the grid to which a log's times are rounded, else 1 s."""
@@ -122,8 +108,9 @@ class CountingProcess:
         """Return the number of whole windows from the first row on, those that are not empty, and the requests in each."""
         windows = int(self.ticks / width * (1.0 + 1e-12))
         index = (self.tick / width + 1e-9).astype(np.int64)  # 0.3 / 0.1 is below 3
-        index, count = np.unique(index[: np.searchsorted(index, windows)], return_counts=True)
-        return windows, index, count.astype(np.float64)
+        index = index[: np.searchsorted(index, windows)]
+        begins = np.flatnonzero(np.diff(index, prepend=-1))
+        return windows, index[begins], np.diff(begins, append=len(index)).astype(np.float64)
 
     def peak(self, width: float) -> tuple[float, float]:
         """Return the most requests in a window, wherever it begins, and its begin in ticks."""
@@ -184,7 +171,8 @@ class Traffic:
     repeats: dict[str, Any] | None
     """The column that identifies a text, its `distinct` ones, the `repeated_share` of the requests, and those of the
     `most_frequent` text; None without such a column."""
-    lengths: list[Length]
+    lengths: list[dict[str, Any]]
+    """By the `name` of a length the `column`, the `requests` that state it, `mean`, `p50`, `p95`, `p99` and `most`."""
     lengths_of: dict[str, Times]
     """By name of the length: the values of the requests that state it."""
     pairs: list[dict[str, Any]]
@@ -207,7 +195,7 @@ class Traffic:
             "resolution_s": recording.step_s,
             "rates": [asdict(row) | {"peak": recording.moment(row.peak_s)} for row in self.rates],
             "dispersions": [asdict(row) for row in self.dispersions],
-            "lengths": [asdict(row) for row in self.lengths],
+            "lengths": self.lengths,
             "pairs": self.pairs,
             "repeats": self.repeats,
         }
@@ -227,7 +215,7 @@ def read_traffic(path: str | os.PathLike[str], time_unit: TimeUnit | None = None
     def first(names: Sequence[str]) -> str:
         return next((name for name in names if name in columns), "")
 
-    text, lengths, lengths_of = first(TEXTS), [], {}
+    text, lengths, lengths_of = first(TEXTS), list[dict[str, Any]](), {}
     for name, names in LENGTHS.items():
         if column := first(names):
             value = np.asarray(pd.to_numeric(columns[column], errors="coerce"), np.float64)
@@ -238,8 +226,9 @@ def read_traffic(path: str | os.PathLike[str], time_unit: TimeUnit | None = None
         stated = value[(value >= 0.0) & (value < MOST_LENGTH)]
         if len(stated):
             lengths_of[name] = stated
-            quantiles = map(float, np.quantile(stated, (0.5, 0.95, 0.99, 1.0)))
-            lengths.append(Length(name, column, len(stated), float(stated.mean()), *quantiles))
+            figures = [stated.mean(), *np.quantile(stated, (0.5, 0.95, 0.99, 1.0))]
+            row = dict(zip(("mean", "p50", "p95", "p99", "most"), map(float, figures), strict=True))
+            lengths.append({"name": name, "column": column, "requests": len(stated), **row})
     repeats = None
     identity = text or first(HASHES)
     if identity and (given := columns[identity][columns[identity] != ""]).size:

@@ -36,7 +36,6 @@ class VaryingProcess(ArrivalProcess):
     """Rate in each piece, shape (pieces,); none negative, at least one positive."""
     what: str
     """Description of the rate."""
-    gap_cv: float = 1.0
     moves: bool = False
     """Whether replications other than 0 begin elsewhere on the curve."""
 
@@ -47,17 +46,14 @@ class VaryingProcess(ArrivalProcess):
 
     @property
     def mean_rate_rps(self) -> float:
-        """Mean rate over a period."""
         return float(self._counts[-1]) / self.duration_s
 
     @property
     def account(self) -> str:
-        """Description of the process in one sentence."""
         low, high = self.rate_rps.min(), self.rate_rps.max()
-        gaps = "Poisson" if self.gap_cv == 1 else f"gamma gaps of coefficient of variation {self.gap_cv:g}"
         return (
             f"arrivals at a rate that changes over time: {self.what}; {self.mean_rate_rps:.4g} requests/s on average over "
-            f"{self.duration_s:,.0f} s, from {low:.4g} to {high:.4g}; {gaps} around it"
+            f"{self.duration_s:,.0f} s, from {low:.4g} to {high:.4g}; Poisson around it"
         )
 
     def at_rate(self, rate_rps: float) -> Self:
@@ -65,12 +61,11 @@ class VaryingProcess(ArrivalProcess):
         return replace(self, rate_rps=self.rate_rps * (rate_rps / self.mean_rate_rps))
 
     def times(self, n: int, rng: RandomStream) -> Times:
-        """Return arrival times in seconds, shape (n,), sorted."""
         start_s = 0.0
         if self.moves and rng.replication:
             start_s = float(rng.part("series start").random()) * self.duration_s
         before = np.interp(start_s, self.edge_s, self._counts)
-        moments_s = self.moments_s(before + np.cumsum(rng.by_block(n, self._gaps))) - start_s
+        moments_s = self.moments_s(before + np.cumsum(rng.by_block(n, unit_gaps))) - start_s
         return np.maximum(moments_s, 0.0, out=moments_s)
 
     def moments_s(self, expected: Times) -> Times:
@@ -89,12 +84,6 @@ class VaryingProcess(ArrivalProcess):
     def _counts(self) -> Times:
         """Expected requests from 0 to each edge."""
         return np.concatenate(([0.0], np.cumsum(self.rate_rps * np.diff(self.edge_s))))
-
-    def _gaps(self, generator: np.random.Generator, count: int) -> Times:
-        if self.gap_cv == 1.0:
-            return unit_gaps(generator, count)
-        shape = self.gap_cv**-2
-        return generator.standard_gamma(shape, count) / shape
 
 
 class Day(Configuration):
@@ -133,8 +122,6 @@ class Varying(ArrivalsConfiguration):
     """Times of constant rate, one after another; after the last comes the first again."""
     rate_rps: float | None = Field(default=None, ge=1e-6, le=1e9)
     """Mean requests per second, to which the curve is scaled; `daily` needs it. Left out: that of the steps."""
-    gap_cv: float = Field(default=1.0, ge=0.01, le=100)
-    """Coefficient of variation of the gaps, measured in expected requests: 1 is Poisson, above is burstier (gamma gaps)."""
 
     @model_validator(mode="after")
     def _has_a_rate(self) -> Self:
@@ -147,15 +134,14 @@ class Varying(ArrivalsConfiguration):
         return self
 
     def process(self, base: Path) -> VaryingProcess:
-        """Return the process."""
         if self.daily is not None:
             what = f"an assumed day, begun at hour {self.daily.start_hour:g}"
-            process = VaryingProcess(*self.daily.curve(), what, self.gap_cv)
+            process = VaryingProcess(*self.daily.curve(), what)
         else:
             steps = self.steps or []
             edge_s = np.cumsum([0.0, *(step.for_s for step in steps)])
             what = f"{len(steps)} assumed step{'s' * (len(steps) != 1)}, repeated"
-            process = VaryingProcess(edge_s, np.array([step.rate_rps for step in steps]), what, self.gap_cv)
+            process = VaryingProcess(edge_s, np.array([step.rate_rps for step in steps]), what)
         return process if self.rate_rps is None else process.at_rate(self.rate_rps)
 
 
@@ -191,25 +177,21 @@ class OnOff(ArrivalsConfiguration, ArrivalProcess):
 
     @property
     def mean_rate_rps(self) -> float:
-        """Requests per second in the long run."""
         return self.on_share * self.on_rate_rps + (1 - self.on_share) * self.off_rate_rps
 
     @property
     def account(self) -> str:
-        """Description of the process in one sentence."""
         return (
             f"assumed bursts: {self.on_rate_rps:g} requests/s for {self.mean_on_s:g} s, then {self.off_rate_rps:g} for "
             f"{self.mean_off_s:g} s (exponential times of these means), {self.mean_rate_rps:.4g} requests/s on average"
         )
 
     def at_rate(self, rate_rps: float) -> Self:
-        """Return the process with both rates scaled; bursts and pauses last as long as before."""
         factor = rate_rps / self.mean_rate_rps
         rates = {"on_rate_rps": factor * self.on_rate_rps, "off_rate_rps": factor * self.off_rate_rps}
         return self.model_copy(update=rates)
 
     def times(self, n: int, rng: RandomStream) -> Times:
-        """Return arrival times in seconds, shape (n,), sorted."""
         times = np.cumsum(rng.by_block(n, unit_gaps))  # in expected requests; one block of phases after another is inverted
         done = 0
         for edge_s, counts in self._phases(rng):

@@ -1,9 +1,9 @@
-/* A first-in first-out box of several models, not all of which fit into memory. See devices/models.py and
- * batching/model_memory.py. */
+/* The models of a box, not all of which fit into memory. See devices/models.py and batching/model_memory.py. */
 #ifndef SIMNMT_WORLD_MODELS_H
 #define SIMNMT_WORLD_MODELS_H
 
-#include "fifo.h"
+#include "containers.h"
+#include "numbers.h"
 
 /* A model in memory, from the request that asks for its load until it is evicted and its last request has ended. */
 typedef struct ModelCopy {
@@ -19,7 +19,6 @@ typedef struct ModelCopy {
 DEFINE_QUEUE(Loads, ModelCopy *, loads)
 
 typedef struct {
-    FifoBox workers;
     const ModelSettings *settings;
     ModelCopy **held; /* least recently used first */
     int64_t held_count, free_bytes;
@@ -41,16 +40,10 @@ static ModelCopy *new_copy(Memory *memory, ModelBox *self, int64_t model) {
     return copy;
 }
 
-static void model_box_begin(Memory *memory, ModelBox *self, const ModelSettings *settings, int64_t workers) {
-    fifo_begin(memory, &self->workers, workers);
+static void model_box_begin(Memory *memory, ModelBox *self, const ModelSettings *settings) {
     self->settings = settings;
     self->free_bytes = settings->memory_bytes;
     self->held = zeroed(memory, settings->models, sizeof(ModelCopy *));
-    if (!settings->keeps_all) return;
-    for (; self->held_count < settings->models; self->held_count++) {
-        self->held[self->held_count] = new_copy(memory, self, self->held_count);
-        self->held[self->held_count]->is_loaded = 1;
-    }
 }
 
 /* Return the place of a model in memory; -1 if it is not there. */

@@ -6,15 +6,13 @@
 
 static void begin_model_boxes(Memory *memory, Pool *self) {
     self->models = zeroed(memory, self->settings.boxes, sizeof(ModelBox));
-    for (int64_t box = 0; box < self->settings.boxes; box++)
-        model_box_begin(memory, self->models + box, self->settings.models, self->settings.workers);
+    for (int64_t box = 0; box < self->settings.boxes; box++) model_box_begin(memory, self->models + box, self->settings.models);
 }
 
 static void begin_batch_boxes(Memory *memory, Pool *self) {
     self->batches = zeroed(memory, self->settings.boxes, sizeof(BatchBox));
     for (int64_t box = 0; box < self->settings.boxes; box++)
         batch_box_begin(memory, self->batches + box, &self->settings.batching, self->settings.cost, self->settings.models);
-    if (self->settings.models != NULL && !self->settings.models->keeps_all) begin_model_boxes(memory, self);
 }
 
 static void begin_stream_boxes(Memory *memory, Pool *self) {
@@ -38,12 +36,11 @@ static void pool_begin(Memory *memory, Pool *self, int64_t target, const PoolSet
         begin_batch_boxes(memory, self);
     else if (settings->kind == STREAM_POOL)
         begin_stream_boxes(memory, self);
-    else if (settings->kind == MODEL_POOL)
-        begin_model_boxes(memory, self);
     else if (settings->kind == LEAST_WORK_POOL)
         least_work_begin(memory, &self->least_work, settings->boxes, settings->workers);
     else
         begin_fifo_boxes(memory, self);
+    if (settings->models != NULL && !settings->models->keeps_all) begin_model_boxes(memory, self);
 }
 
 /* Return the box of a pool for a trial, a copy made on first access; outside a trial, the box itself. */
@@ -69,9 +66,10 @@ static StreamBox *stream_of(Pool *pool, int64_t box, int64_t trial) {
 /* Return the work left at a box at a moment; balancers compare it. */
 static double work_left(World *world, Pool *pool, int64_t box, double now_s, int64_t trial) {
     if (pool->settings.kind == BATCH_POOL) return (double)steps_left(pool->batches + box, now_s);
-    if (pool->settings.kind == MODEL_POOL) return fifo_work_left(&pool->models[box].workers, now_s);
     if (pool->settings.kind == STREAM_POOL) return larger(0.0, stream_of(pool, box, trial)->free_s - now_s);
-    return fifo_work_left(box_of(world, pool, box, trial), now_s);
+    const FifoBox *fifo = box_of(world, pool, box, trial);
+    if (pool->settings.balancer == LEAST_WORK) return fifo->first_s - now_s; /* below 0: since when it is idle */
+    return fifo_work_left(fifo, now_s);
 }
 
 /* Return the box that a request enters; `next` is the state of a balancer that takes boxes in turn. */
@@ -89,7 +87,7 @@ static inline int64_t chosen_box(World *world, Pool *pool, const Arrival *arriva
     int64_t candidates = is_drawn ? settings->drawn : settings->boxes, best = is_drawn ? settings->choices[0][arrival->request] : 0;
     if (candidates == 1) return best;
     double least = work_left(world, pool, best, now_s, trial);
-    for (int64_t number = 1; number < candidates && least != 0.0; number++) {
+    for (int64_t number = 1; number < candidates && (least != 0.0 || settings->kind == MODEL_POOL); number++) {
         int64_t other = is_drawn ? settings->choices[number][arrival->request] : number;
         double left = work_left(world, pool, other, now_s, trial);
         if (left < least) {
@@ -205,7 +203,7 @@ static void execute_loaded(World *world, Pool *pool, int64_t box, RequestEvent *
         wait_in_batch(world, pool, box, event, now_s);
         return;
     }
-    double start_s = fifo_serve(world->memory, &pool->models[box].workers, now_s, arrival->execution_s);
+    double start_s = fifo_serve(world->memory, pool->boxes + box, now_s, arrival->execution_s);
     double finish_s = start_s + arrival->execution_s;
     event->copy->ended_s = larger(event->copy->ended_s, finish_s);
     event->copy->requests -= 1;
@@ -282,7 +280,7 @@ static double foreseen_wait_s(World *world, Pool *pool, const Arrival *arrival, 
         Arrival now = *arrival;
         now.entry_s = now_s;
         box = chosen_box(world, pool, &now, &next, 0);
-        double wait_s = work_left(world, pool, box, now_s, 0);
+        double wait_s = larger(0.0, work_left(world, pool, box, now_s, 0));
         if (pool->settings.kind == BATCH_POOL) wait_s *= pool->settings.full_step_s;
         return pool->models == NULL ? wait_s : larger(wait_s, load_left_s(pool->models + box, arrival->model, now_s));
     }

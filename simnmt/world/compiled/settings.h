@@ -132,16 +132,6 @@ typedef struct {
     int64_t encodings, refills, src_tokens, padded_tokens, sentences;
 } Account;
 
-/* Sentences that one box decodes without a clock; columns by sentence. */
-typedef struct {
-    const BatchCost *cost;
-    Batching batching;
-    int64_t count;
-    const int64_t *src_len, *tgt_len;
-    const double *arrival_s;
-    double *begin_s, *finish_s, *first_s;
-} Decoding;
-
 /* All settings of a run, and the columns that it fills, by request. */
 typedef struct {
     int64_t targets, group_count, deciders, discipline, judged_limit;

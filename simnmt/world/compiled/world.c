@@ -42,47 +42,6 @@ SIMNMT_EXPORT int64_t simnmt_world_end(World *world) {
     return world->is_paused ? PAUSED : DONE;
 }
 
-static void act_and_note(Memory *memory, BatchBox *box, const Decoding *decoding) {
-    batch_box_act(memory, box);
-    for (int64_t number = 0; number < box->done.count; number++) {
-        const Finished *done = box->done.items + number;
-        decoding->begin_s[done->request] = done->begin_s;
-        decoding->finish_s[done->request] = done->finish_s;
-        decoding->first_s[done->request] = done->first_s;
-    }
-}
-
-static void decode(Memory *memory, const Decoding *decoding, Account *copy) {
-    BatchBox *box = zeroed(memory, 1, sizeof *box);
-    batch_box_begin(memory, box, &decoding->batching, decoding->cost, NULL);
-    for (int64_t request = 0; request < decoding->count; request++) {
-        double now_s = decoding->arrival_s[request];
-        while (box->next_s < now_s) act_and_note(memory, box, decoding);
-        Waiting sentence = {now_s, 0.0, 1.0, request, decoding->src_len[request], decoding->tgt_len[request], 0, 0, NULL};
-        batch_box_arrive(memory, box, sentence);
-    }
-    if (decoding->count) batch_box_close(box, decoding->arrival_s[decoding->count - 1]);
-    while (holds_sentences(box)) act_and_note(memory, box, decoding);
-    Account account = box->account;
-    size_t sizes = (size_t)decoding->batching.size + 1;
-    memcpy(copy->steps, account.steps, sizes * sizeof(int64_t));
-    memcpy(copy->step_s, account.step_s, sizes * sizeof(double));
-    account.steps = copy->steps;
-    account.step_s = copy->step_s;
-    *copy = account;
-}
-
-/* Let one box decode sentences that arrive in order of time; it knows when no more will come. Copy its account, whose arrays
- * are given; return `DONE` or `NO_MEMORY`. */
-SIMNMT_EXPORT int64_t simnmt_world_decode(const Decoding *decoding, Account *copy) {
-    Memory *memory = memory_new();
-    if (memory == NULL) return NO_MEMORY;
-    int reason = setjmp(memory->way_out);
-    if (!reason) decode(memory, decoding, copy);
-    memory_free(memory);
-    return reason;
-}
-
 /* Copy the account of a box that batches; its arrays are those of the world, until it is freed. `pool`: the groups of deciders, then
  * the targets from 1 on. */
 SIMNMT_EXPORT void simnmt_world_account(const World *world, int64_t pool, int64_t box, Account *copy) {

@@ -1,0 +1,81 @@
+"""Check that a run will know the metrics by which it is to be judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from simnmt.base.errors import InputError
+from simnmt.experiment.accounts import unknown_spending
+from simnmt.experiment.cases import RunPlan
+from simnmt.results.metrics import Assertion, Metric, columns_of, metric, objective_metric
+from simnmt.scenario.document import Document
+from simnmt.scenario.errors import Location
+
+
+def check_criteria(plan: RunPlan, document: Document | None = None) -> None:
+    """Check the objective, the service level and the further metrics of a scenario.
+
+    Raises `ScenarioError` with the key, and with its place where there is a `document`, for a metric that the run of a
+    deployable policy would not know.
+    """
+    scenario = plan.scenario
+    workloads = list(scenario.workloads)
+    criteria: list[tuple[Location, Metric, list[str]]] = [(("objective",), objective_metric(scenario.objective), [])]
+    criteria += [(("slo", name), metric(name), workloads) for name in scenario.slo or {}]
+    criteria += [
+        (("workloads", workload, "slo", name), metric(name), [workload])
+        for workload, part in scenario.workloads.items()
+        for name in part.slo or {}
+    ]
+    criteria += [(("metrics", number), metric(name), []) for number, name in enumerate(scenario.metrics)]
+    deployable = [name for name, policy in scenario.policies.items() if not policy.knows_truth]
+    for location, known, limited in criteria:
+        for policy in [None, *(deployable if limited or known.label else [])]:
+            if (error := _fault(plan, known, policy, limited or workloads)) is not None:
+                raise (document or Document(None)).error(location, error.what, remedy=error.remedy, key=True)
+
+
+def check_assertion(plan: RunPlan, assertion: Assertion) -> None:
+    """Raise `InputError` for an assertion on a metric that the run will not know, of the named policy or of any."""
+    policies = [assertion.policy] if assertion.policy is not None else list(plan.scenario.policies)
+    faults = [_fault(plan, assertion.requirement.metric, policy, plan.cases) for policy in policies]
+    if faults[0] is not None and None not in faults:
+        raise InputError(f"{assertion}: {faults[0].what}", remedy=faults[0].remedy)
+
+
+def with_metrics(plan: RunPlan, assertions: Iterable[Assertion]) -> RunPlan:
+    """Return the plan whose scenario also names the metrics of assertions that it would not measure."""
+    scenario = plan.scenario
+    measured = {*columns_of(scenario.measured_metrics)}
+    asserted = dict.fromkeys(assertion.requirement.metric for assertion in assertions)
+    added = [known.name for known in asserted if known.column not in measured]
+    update = {"metrics": [*scenario.metrics, *added]}
+    sites = tuple(replace(site, scenario=site.scenario.model_copy(update=update)) for site in plan.sites)
+    return replace(plan, scenario=scenario.model_copy(update=update), sites=sites)
+
+
+def _fault(plan: RunPlan, known: Metric, policy: str | None, workloads: Iterable[str]) -> InputError | None:
+    """Return why a run would not know a metric of these workloads, of a policy or whatever the policy; None if it would."""
+    scenario, name = plan.scenario, f"{known.name} is not known"
+    try:
+        known.check_requests(scenario.requests - scenario.warm_up_requests)
+    except InputError as error:
+        return error
+    if policy is None:
+        return None
+    for case in map(plan.cases.__getitem__, workloads):
+        if known.label and (unknown := unknown_spending(scenario, case, known.column)) is not None:
+            return InputError(f"{name}: {unknown[0]}", remedy=unknown[1])
+        if known.name == "deadline_met_share" and scenario.workloads[case.name].deadline_ms is None:
+            what = f"{name}: workload {case.name} has no deadline"
+            return InputError(what, remedy=f"give workloads.{case.name}.deadline_ms, or leave it out")
+        used = scenario.policies[policy].devices_of(list(scenario.devices)) if known.sample == "first_token" else ()
+        for target in case.targets:
+            # Only a device that decodes step by step knows the end of the first step.
+            stepwise = target.streamed is not None or (case.batches and target.decoding is not None)
+            if target.device in used and not stepwise:
+                what = f"{known.name} of {policy} is not known: {target.device} executes requests of {case.name} one by one"
+                remedy = "let it batch in an open or closed loop, or leave out the policy or the metric"
+                return InputError(what, remedy=remedy)
+    return None
