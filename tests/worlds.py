@@ -13,7 +13,7 @@ from simnmt.base.arrays import Floats
 from simnmt.devices import Fifo, Kind
 from simnmt.policies import Decide, Fixed, TransferEstimate
 from simnmt.results.device_accounts import BatchAccount
-from simnmt.results.requests import Requests, Trail
+from simnmt.results.requests import Block, Requests, Trail
 from simnmt.world import engine as engines
 from simnmt.world.compiled_world import simulate_compiled
 from simnmt.world.deciders import Beliefs
@@ -173,6 +173,11 @@ def fixed(*target: int) -> DecideFor:
 def everything_to(target: int) -> DecideFor:
     """All requests to one target."""
     return lambda block: Fixed(target)
+
+
+def alternately(block: Block) -> Decide:
+    """Even requests stay, odd ones go to the second target."""
+    return lambda in_block, delay_s: (block.first + in_block) % 2
 
 
 def recording(decide_for: DecideFor) -> tuple[list[tuple[float, ...]], DecideFor]:

@@ -18,7 +18,7 @@ def test_hits_and_evictions_are_those_of_a_cache_and_memory_is_never_overfull(
     capacity = max(sizes) + spare
     memory = ModelMemory(dict(enumerate(sizes)), capacity)
     entries, outcomes = list[int](), list[tuple[bool, list[int]]]()
-    copies, loads = list[ModelCopy](), list[ModelCopy]()
+    copies, pending, loads = list[ModelCopy](), list[ModelCopy](), list[ModelCopy]()
     present, loading = set[ModelCopy](), None
     for _ in range(data.draw(st.integers(0, 60))):
         move = data.draw(st.sampled_from(["enter", "enter", "loaded", "ended"]))
@@ -27,7 +27,10 @@ def test_hits_and_evictions_are_those_of_a_cache_and_memory_is_never_overfull(
             model = data.draw(st.integers(0, len(sizes) - 1))
             loads_until = memory.loads_until(model)
             copy, is_hit = memory.enter(model)
-            assert (loads_until == []) == copy.is_loaded and memory.loads_until(model) == loads_until
+            pending += [] if is_hit else [copy]
+            to_load = [other for other in pending if not other.is_loaded]
+            expected = [] if copy.is_loaded else [other.model for other in to_load[: to_load.index(copy) + 1]]
+            assert memory.loads_until(model) == loads_until == expected
             entries.append(model)
             outcomes.append((is_hit, [] if is_hit else [evicted.model for evicted in copy.evicts]))
             copies.append(copy)
@@ -57,29 +60,6 @@ def test_hits_and_evictions_are_those_of_a_cache_and_memory_is_never_overfull(
         for copy in executing:
             copies.remove(copy)
             memory.ended(copy)
-
-
-def test_a_load_waits_for_the_last_request_of_the_model_that_it_evicts_and_for_the_disk() -> None:
-    memory = ModelMemory({"a": 1, "b": 1, "c": 1}, 2)
-    a = memory.enter("a").copy
-    b = memory.enter("b").copy
-    assert memory.loads_until("c") == ["a", "b", "c"]
-    assert memory.next_load() is a
-    assert memory.next_load() is None, "the disk is busy"
-    assert (memory.loads_until("a"), memory.loads_until("b")) == (["a"], ["a", "b"])
-    memory.loaded(a)
-    assert (memory.loads_until("a"), memory.loads_until("b")) == ([], ["b"])
-    assert memory.next_load() is b
-    memory.loaded(b)
-    c = memory.enter("c").copy
-    again = memory.enter("a")
-    assert (c.evicts, again.is_hit, again.copy.evicts) == ((a,), False, (b,))
-    memory.ended(b)
-    assert memory.next_load() is None, "the first load waits for a, and the second for the first"
-    memory.ended(a)
-    assert memory.next_load() is c
-    memory.loaded(c)
-    assert memory.next_load() is again.copy
 
 
 def test_models_that_are_never_evicted_are_loaded_from_the_start() -> None:

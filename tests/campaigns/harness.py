@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from simnmt.base.errors import InputError
 from simnmt.cli.terminal import complaint_line
 from tests.command_line import assert_complaint
 
@@ -52,12 +53,18 @@ ODD_KEYS = [
 
 
 def run_cases(campaign: str, cases: int, check: Callable[[random.Random], object]) -> None:
-    """Check `cases` times SCALE cases, in the suite a quarter of them, and fail with the number and message of each failure."""
+    """Check `cases` times SCALE cases, in the suite a quarter of them, and fail with the number and message of each failure.
+
+    A case may end in an `InputError` in short lines: the input is refused.
+    """
     numbers = range(max(1, round(cases * SCALE * (1.0 if SCALE > 1.0 else SUITE_SHARE))))
     failures: list[str] = []
     for number in [int(ONE_CASE)] if ONE_CASE else numbers:
         try:
-            check(random.Random(f"{campaign} {SEED} {number}"))
+            try:
+                check(random.Random(f"{campaign} {SEED} {number}"))
+            except InputError as refusal:
+                assert_short_lines(refusal)
         except (Exception, pytest.fail.Exception) as failure:
             if ONE_CASE:
                 raise

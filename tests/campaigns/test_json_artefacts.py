@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from simnmt.base.errors import InputError
 from simnmt.calibrate.projection_bench import ProjectionBench, read_bench
 from simnmt.nmt.architecture import read_architecture
 from simnmt.papers.fvp.reproduction import judge
@@ -25,7 +24,7 @@ from simnmt.profile.profile_summary import as_json, comparison_text, facts, numb
 from simnmt.report.charts import pack
 from simnmt.report.input_pages import profile_panels
 from simnmt.results.run_directory import read_manifest
-from tests.campaigns.harness import Place, assert_short_lines, mutate, mutate_bytes, places, run_cases
+from tests.campaigns.harness import Place, mutate, mutate_bytes, places, run_cases
 from tests.papers import sti_stand_ins, vocab_stand_ins
 from tests.papers.sti_stand_ins import pipeline
 from tests.papers.vocab_stand_ins import bench
@@ -80,12 +79,9 @@ def check(
     else:
         damaged = json.dumps(mutate(content, generator, every=every)).encode()
     (folder / "damaged.json").write_bytes(damaged)
-    try:
-        artefact = read(folder / "damaged.json")
-        if use is not None:
-            use(artefact, folder / "used.json")
-    except InputError as error:
-        assert_short_lines(error)
+    artefact = read(folder / "damaged.json")
+    if use is not None:
+        use(artefact, folder / "used.json")
 
 
 @pytest.mark.parametrize("kind", ARTEFACTS)
@@ -105,9 +101,6 @@ def test_a_changed_manifest_is_refused_in_one_line(
 
     def check_manifest(generator: random.Random) -> None:
         path.write_text(json.dumps(mutate(copy.deepcopy(manifest), generator)))
-        try:
-            read_manifest(folder / "run")
-        except InputError as error:
-            assert_short_lines(error)
+        read_manifest(folder / "run")
 
     run_cases("manifest", 200, check_manifest)

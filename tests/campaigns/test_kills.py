@@ -167,7 +167,7 @@ def check_kills(folder: Path, simnmt: Callable[..., Any], name: str, arguments: 
         assert ended == signal.SIGKILL
         left = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
         for name, content in contents(folder).items():
-            assert ".simnmt-partial-" in name or content == whole[name], (name, left)  # there whole or not at all
+            assert ".simnmt-partial" in name or content == whole[name], (name, left)  # there whole or not at all
         for path in (folder / "run", folder / "reports", folder / "new.yaml"):
             if path.is_file():
                 path.unlink()

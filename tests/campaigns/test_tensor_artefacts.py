@@ -13,13 +13,12 @@ from typing import Any
 
 import torch
 
-from simnmt.base.errors import InputError
 from simnmt.nmt.checkpoint import WEIGHTS_FILE, save_checkpoint
 from simnmt.nmt.models import load_model
 from simnmt.nmt.vocabulary.bundle_file import BundleFile, read_bundle, write_bundle
 from simnmt.nmt.vocabulary.cluster_bundle import load_clusters, save_clusters
 from simnmt.streaming.store import ShardStore, write_store
-from tests.campaigns.harness import assert_short_lines, mutate, mutate_bytes, run_cases
+from tests.campaigns.harness import mutate, mutate_bytes, run_cases
 from tests.nmt.made_subsets import trained_clusters
 from tests.nmt.tiny import GRU, lively
 from tests.streaming.made_encoder import dequantised, random_weights
@@ -67,12 +66,9 @@ def test_a_changed_bundle_is_used_or_refused_in_one_line(tmp_path: Path) -> None
             write_bundle(path, whole.kind, whole.note, mutated_tensors(whole.tensors, generator))
         else:
             path.write_bytes((mutated_header if change == "header" else mutate_bytes)(content, generator))
-        try:
-            clusters = load_clusters(path, lively("gru"))
-            assert sum(clusters.memory.values()) > 0
-            assert torch.isfinite(clusters.centroids.points).all(), "centroids are not finite"
-        except InputError as error:
-            assert_short_lines(error)
+        clusters = load_clusters(path, lively("gru"))
+        assert sum(clusters.memory.values()) > 0
+        assert torch.isfinite(clusters.centroids.points).all(), "centroids are not finite"
 
     run_cases("bundle", 100, check)
 
@@ -96,15 +92,12 @@ def test_a_changed_store_is_used_or_refused_in_one_line(tmp_path: Path) -> None:
         else:
             changed = mutate(index, generator)
         (folder / "store.json").write_text(json.dumps(changed))
-        try:
-            with ShardStore(folder) as store:
-                store.resident()
-                store.beside()
-                store.check()
-                for record in store.records[:3]:
-                    dequantised(store.read(record))
-        except InputError as error:
-            assert_short_lines(error)
+        with ShardStore(folder) as store:
+            store.resident()
+            store.beside()
+            store.check()
+            for record in store.records[:3]:
+                dequantised(store.read(record))
 
     run_cases("store", 100, check)
 
@@ -117,9 +110,6 @@ def test_a_changed_checkpoint_is_used_or_refused_in_one_line(tmp_path: Path) -> 
     def check(generator: random.Random) -> None:
         change = mutated_header if generator.random() < 0.7 else mutate_bytes
         (folder / WEIGHTS_FILE).write_bytes(change(content, generator))
-        try:
-            load_model(str(folder))
-        except InputError as error:
-            assert_short_lines(error)
+        load_model(str(folder))
 
     run_cases("checkpoint", 100, check)

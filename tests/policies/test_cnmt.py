@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -41,25 +40,6 @@ def test_the_border_parts_lengths_as_the_rule_does(
     clear = np.abs(margin_s) > 1e-12
     assume(clear.any())
     assert (kept == expected)[clear].all()
-
-
-def test_a_gateway_that_is_faster_per_token_keeps_the_long_sentences() -> None:
-    gateway, cloud = Plane(0.001, 0.001, 0.100), Plane(0.001, 0.003, 0.0)
-    assert kept_lengths(gateway, cloud, LengthRegression(1.0, 0.0), 0.040) == [(30.0, math.inf)]
-    decide = CNmt((gateway, cloud), LengthRegression(1.0, 0.0).predict).prepare(np.array([29, 31]))
-    assert [decide(request, (0.0, 0.040)) for request in (0, 1)] == [1, 0]
-
-
-def test_the_border_knows_that_no_predicted_length_is_below_one() -> None:
-    """The line alone, with predicted lengths down to -9, would place it at 116 / 11 tokens."""
-    gateway, cloud = Plane(0.001, 0.010, 0.0), Plane(0.0, 0.0, 0.0)
-    line = LengthRegression(1.0, -10.0)
-    assert kept_lengths(gateway, cloud, line, 0.016) == [(1.0, pytest.approx(6.0))]
-    assert kept_lengths(gateway, cloud, line, 0.0105) == []
-    # The gateway reads faster and writes slower: it keeps what is long enough to read and short enough to write.
-    reader = Plane(0.0, 0.010, 0.050)
-    intervals = kept_lengths(reader, Plane(0.001, 0.0, 0.0), LengthRegression(1.0, -20.0), 0.050)
-    assert intervals == [(pytest.approx(10.0), pytest.approx(200.0 / 9.0))]
 
 
 TABLE = read_table(shipped_files.find("traces/lengths", "fr-en-mixed"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -80,8 +79,3 @@ def asked(n: int = 400, rate_rps: float = 15.0, seed: int = 1, nodes: int = 5) -
     uplink_s, downlink_s = 0.02 * random.lognormal(0.0, 1.0, (2, n))
     execution_s = (2 * alone_s, alone_s)
     return Requests(src_len, execution_s, (uplink_s,), (downlink_s,), arrival_s, np.arange(n) % nodes, tgt_len=tgt_len)
-
-
-def split(requests: Requests) -> Any:
-    """Even requests stay, odd ones go."""
-    return lambda block: lambda in_block, delay_s: (block.first + in_block) % 2

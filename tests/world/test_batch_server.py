@@ -19,7 +19,6 @@ from simnmt.workload.length_table import read_table
 from simnmt.world.engine import decode_all
 from tests.batching.one_server import batchings, serve
 from tests.world.batched_worlds import EIGHTHS, LEAVING, LEAVING_EIGHTHS, cost, rows
-from tests.world.theory import m_g_1_wait
 
 
 def assert_steps_agree(
@@ -66,29 +65,6 @@ def test_a_box_does_so_where_batches_are_joined_all_the_time(times: DecodingCost
         assert_steps_agree(batching, times, src_len.tolist(), tgt_len.tolist(), arrival_s.tolist())
 
 
-def test_batches_of_one_with_poisson_arrivals_are_m_d_1() -> None:
-    """All sentences alike: the waits are those of Pollaczek and Khinchine."""
-    n, load, lengths = 8_000, 0.5, np.full(8_000, 10)
-    service_s = float(cost().solo_s(10, 10))
-    waits = []
-    for seed in range(4):
-        arrival_s = np.cumsum(np.random.default_rng(seed).exponential(service_s / load, n))
-        decoded = decode_all(top_up(1, 0), cost(), lengths, lengths, arrival_s)
-        waits.append(float((decoded.begin_s - arrival_s)[n // 10 :].mean()) / service_s)
-    assert np.mean(waits) == pytest.approx(m_g_1_wait(load, 0.0), rel=0.06)
-
-
-@pytest.mark.parametrize("name", ["cpu1-gru", "made up"])
-@pytest.mark.parametrize("batching", [top_up(32, 16), mini(8, longest_wait_s=0.0)])
-def test_a_sentence_alone_takes_what_its_costs_say(name: str, batching: Batching) -> None:
-    times = LEAVING if name == "made up" else read_profile(f"calibration/{name}.json").decoding_cost
-    src_len, tgt_len = np.meshgrid([1, 7, 40, 90], [0, 1, 2, 25, 80])
-    far_apart_s = 100.0 * np.arange(src_len.size)
-    decoded = decode_all(batching, times, src_len.ravel(), tgt_len.ravel(), far_apart_s)
-    np.testing.assert_array_equal(decoded.begin_s, far_apart_s)
-    np.testing.assert_allclose(decoded.finish_s - far_apart_s, times.solo_s(src_len, tgt_len).ravel(), rtol=1e-9, atol=1e-9)
-
-
 WITH_STEPS = [
     name
     for name in shipped_files.names("calibration")
@@ -106,6 +82,7 @@ def test_a_sentence_alone_costs_the_same_with_batching_on_and_off(name: str) -> 
     src_len, tgt_len, count = table.src_len[rows], table.tgt_len[rows], table.count[rows]
     decoded = decode_all(top_up(1, 0), profile.decoding_cost, src_len, tgt_len, 100.0 * np.arange(rows.size))
     alone_s, plane_s = decoded.finish_s - decoded.begin_s, profile.plane.seconds(src_len, tgt_len)
+    np.testing.assert_allclose(alone_s, profile.decoding_cost.solo_s(src_len, tgt_len), rtol=1e-9, atol=1e-9)
     assert float(alone_s @ count / (plane_s @ count)) == pytest.approx(1.0, abs=0.02)
     stated = alone_vs_plane(profile)
     assert stated is not None and abs(stated) <= 0.02

@@ -16,8 +16,8 @@ from simnmt.policies.batch_view import BatchView
 from simnmt.results.requests import Requests
 from simnmt.world.engine import decode_all
 from simnmt.world.inputs import Clients
-from tests.world.batched_worlds import BATCHINGS, COST, EIGHTHS, SECONDS, asked, split
-from tests.worlds import CLOUD, believing, everything_to, in_reference, simulate
+from tests.world.batched_worlds import BATCHINGS, COST, EIGHTHS, SECONDS, asked
+from tests.worlds import CLOUD, alternately, believing, everything_to, in_reference, simulate
 
 
 @pytest.mark.parametrize("batching", BATCHINGS.values(), ids=BATCHINGS)
@@ -26,7 +26,7 @@ def test_every_box_does_what_it_would_do_by_itself(batching: Batching, balancer:
     """Of a gateway and of a cloud; to the last sentences if these wait for company: a box by itself knows that none follows."""
     requests = asked(rate_rps=60.0)
     gateways, kind = Batched(batching, COST).of(2), Batched(batching, COST).of(3, balancer)
-    trail = simulate(requests, split(requests), believing(0.1), [kind], local=gateways)
+    trail = simulate(requests, alternately, believing(0.1), [kind], local=gateways)
     entry_s = requests.arrival_s + np.where(trail.target == CLOUD, requests.uplink_s[0], 0.0)
     begin_s, box = entry_s + trail.queue_s, np.where(trail.target == CLOUD, 2 + trail.server, requests.node % 2)
     assert set(box) == set(range(5))

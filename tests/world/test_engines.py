@@ -20,7 +20,7 @@ from simnmt.devices.failures import Failures
 from simnmt.network.outages import DownTimes
 from simnmt.policies import Fixed, LeastTotal, TransferEstimate
 from simnmt.policies.decision import DecisionView
-from simnmt.results.requests import Block, Requests, Trail
+from simnmt.results.requests import Requests, Trail
 from simnmt.world import compiled_world
 from simnmt.world import engine as engines
 from simnmt.world.deciders import Beliefs
@@ -28,7 +28,7 @@ from simnmt.world.faults import Faults
 from tests.campaigns.harness import SCALE
 from tests.world.batched_worlds import BATCHINGS, COST, EIGHTHS, asked, cost
 from tests.world.random_worlds import World, batch_view, random_worlds
-from tests.worlds import assert_agree, believing, in_compiled, in_engine, in_reference, needs_compiled
+from tests.worlds import alternately, assert_agree, believing, in_compiled, in_engine, in_reference, needs_compiled
 
 pytestmark = needs_compiled
 
@@ -46,10 +46,6 @@ def test_random_worlds_are_the_same_in_both_engines(world: World, pause_after_ms
     compiled = partial(in_compiled, pause_after_ms=pause_after_ms)
     with mock.patch.object(compiled_world, "BLOCK", block):
         assert_agree(world.run(in_reference), world.run(compiled))
-
-
-def alternately(block: Block) -> Any:
-    return lambda in_block, delay_s: in_block % 2
 
 
 def run(engine: str = "auto", requests: Requests | None = None, decide_for: Any = alternately, **settings: Any) -> Trail:

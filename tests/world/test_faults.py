@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from simnmt.batching import Batching
 from simnmt.devices import Batched, Fifo, Kind
-from simnmt.devices.device import ByNode, InTurn, LeastWork
+from simnmt.devices.device import Balancer, ByNode, InTurn, LeastWork
 from simnmt.devices.failures import Failures
 from simnmt.network.outages import ALWAYS_UP, DownTimes, drawn_spans
 from simnmt.policies.health import PAUSES_S, TRY_S
@@ -123,19 +123,16 @@ def test_requests_meet_their_fate(case: str) -> None:
         assert np.isnan(trail.execution_s[trail.outcome != DONE]).all()
 
 
-def test_a_balancer_passes_over_a_box_that_is_down() -> None:
-    requests = requests_at([0.0, 1.0, 2.0, 3.0], 0.5)
-    trail = run(requests, failing([(0.5, 10.0)], "lost", boxes=2))
-    assert trail.server.tolist() == [0, 1, 1, 1]
-    assert (trail.outcome[1:] == DONE).all()
-
-
-def test_the_boxes_that_are_up_share_the_requests_of_one_that_is_down() -> None:
-    requests = requests_at(np.arange(40.0), 3.0)
-    kind = failing([(0.0, 100.0)], "lost", boxes=4)
-    trail = run(requests, replace(kind, balancer=LeastWork()))
-    assert np.bincount(trail.server, minlength=4).tolist() == [0, 14, 13, 13]
-    assert not trail.queue_s.any()
+@pytest.mark.parametrize(
+    ("balancer", "service_s", "counts"), [(InTurn(), 1.0, [0, 20, 10, 10]), (LeastWork(), 3.0, [0, 14, 13, 13])]
+)
+def test_the_boxes_that_are_up_share_the_requests_of_one_that_is_down(
+    balancer: Balancer, service_s: float, counts: list[int]
+) -> None:
+    kind = replace(failing([(0.0, 100.0)], "lost", boxes=4), balancer=balancer)
+    trail = run(requests_at(np.arange(40.0), service_s), kind)
+    assert np.bincount(trail.server, minlength=4).tolist() == counts
+    assert (trail.outcome == DONE).all() and not trail.queue_s.any()
 
 
 def test_work_left_at_a_box_counts_what_a_failure_undid() -> None:

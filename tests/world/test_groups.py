@@ -18,10 +18,19 @@ from simnmt.policies import BacklogView, LeastTotal
 from simnmt.results.requests import Block
 from simnmt.world.faults import Faults
 from simnmt.world.inputs import Clients
-from tests.world.batched_worlds import COST, asked, split
+from tests.world.batched_worlds import COST, asked
 from tests.world.streamed_boxes import STREAMED
 from tests.world.streamed_boxes import asked as asked_of_streams
-from tests.worlds import assert_agree, believing, everything_to, in_compiled, in_reference, needs_compiled, simulate
+from tests.worlds import (
+    alternately,
+    assert_agree,
+    believing,
+    everything_to,
+    in_compiled,
+    in_reference,
+    needs_compiled,
+    simulate,
+)
 
 GROUPS: list[Kind] = [
     Fifo(2, workers=2),
@@ -67,7 +76,7 @@ def test_two_groups_of_equal_devices_are_one_group_of_two(faults: Faults | None)
     requests = asked(300, nodes=2)
     engine: Any = simulate if faults is None else in_reference
     one, two = (
-        engine(requests, split(requests), beliefs, [Fifo()], local=local, decider=decider, faults=faults)
+        engine(requests, alternately, beliefs, [Fifo()], local=local, decider=decider, faults=faults)
         for beliefs, local, decider in (
             (believing(0.1), [Fifo(2)], None),
             ([believing(0.1)] * 2, [Fifo(), Fifo()], requests.node),

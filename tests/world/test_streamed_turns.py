@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simnmt.profile.streaming_cost import StiCost
-from simnmt.streaming.plan.engagement import PlannedCompute, StreamedState, engagement
+from simnmt.streaming.plan.engagement import engagement
 from simnmt.streaming.plan.streaming_plan import make_plan, timeline_of
 from tests.streaming.plan.made_cost import LENGTH, costs, round_cost
 
@@ -93,11 +93,3 @@ def test_all_turns_compute_the_same_submodel_although_later_ones_are_slowed_less
     assert {(plan.layers, plan.slices_per_layer) for plan in engaged.plans} == {(2, 2)}
     for plan, state in zip(engaged.plans, engaged.states[1:], strict=True):
         assert plan.latency_s == pytest.approx(float(state.alone_s(engaged.compute, LENGTH)))
-
-
-def test_worked_example_of_sti_12_and_13() -> None:
-    """2 x 1, T_comp 1 s: loads of 0.6 and 0.6 s end after 2.6 s; with layer 1 preloaded and 0.2 s for layer 0, after 2.2 s."""
-    compute = PlannedCompute(2, (128,), (1.0,))
-    assert StreamedState("cold", (0.6, 0.6)).alone_s(compute, 128) == pytest.approx(2.6)
-    assert StreamedState("held on top", (0.2, 0.0)).alone_s(compute, 128) == pytest.approx(2.2)
-    assert compute.in_memory_s(128) == 2.0

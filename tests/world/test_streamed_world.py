@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,16 +11,11 @@ import pytest
 from simnmt.devices import Fifo
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.policies import BacklogView, LeastTotal, PlanView
-from simnmt.results.requests import Block, Requests
+from simnmt.results.requests import Requests
 from tests.world.streamed_boxes import STREAMED, asked
-from tests.worlds import believing, everything_to, in_reference, recording, simulate
+from tests.worlds import alternately, believing, everything_to, in_reference, recording, simulate
 
 CHOICES = np.random.default_rng(2).permuted(np.tile(np.arange(3), (400, 1)), axis=1)[:, :2].astype(np.int16)
-
-
-def alternately(block: Block) -> Any:
-    """Even requests stay, odd ones go."""
-    return lambda in_block, delay_s: (block.first + in_block) % 2
 
 
 @pytest.mark.parametrize("balancer", [ByNode(), LeastLoadedOfDrawn(CHOICES)], ids=["attached", "two drawn"])
@@ -107,57 +101,22 @@ def test_the_oracle_loses_nothing_and_others_never_less(open_loop: bool) -> None
         assert end_s[0] < end_s[1]
 
 
-def of_one_length(arrival_s: np.ndarray | list[float] | None, n: int) -> Requests:
-    """10 tokens in and 15 out, over a link of 0.1 s each way; nothing scatters."""
-    src_len, tgt_len, way_s = np.full(n, 10), np.full(n, 15), np.full(n, 0.1)
-    alone_s = STREAMED.compute.in_memory_s(src_len, tgt_len)
-    return Requests(src_len, (alone_s, alone_s), (way_s,), (way_s,), arrival_s, np.zeros(n, np.int32), tgt_len=tgt_len)
-
-
-def knowing_exactly(streamed: int, sees_backlog: bool = False) -> dict[str, Any]:
-    """A policy whose plane and transfer time are the truth, and that knows the states of one target."""
-    view = partial(PlanView, STREAMED.lifecycle.next_state, len(STREAMED.states))
-    plan_views = tuple(view if target == streamed else None for target in range(2))
-    views = (partial(BacklogView, 1),) * 2 if sees_backlog else ()
-    return {
-        "beliefs": believing(0.2, views=views, plan_views=plan_views),
-        "plan_beyond_for": lambda block: [STREAMED.beyond_s(block.src_len)] * 2,
-        "expected_for": lambda block: [STREAMED.compute.in_memory_s(block.src_len, block.tgt_len).tolist()] * 2,
-    }
-
-
-BEYOND_S = np.array(
-    [float(state.alone_s(STREAMED.compute, 10, 15) - STREAMED.compute.in_memory_s(10, 15)) for state in STREAMED.states]
-)
-
-
-@pytest.mark.parametrize("discipline", ["open", "back to back"])
-def test_alone_before_a_remote_box_its_state_is_known_by_the_ways_measured(discipline: str) -> None:
-    """Pauses end a hair before and after an engagement does, and before and after the memory is reclaimed."""
-    idle_s = np.array([4.95, 5.05, 59.95, 60.05, 0.3] * 6)
-    arrival_s, expected = [0.0], [0]
-    for pause_s in idle_s:
-        took_s = float(STREAMED.states[expected[-1]].alone_s(STREAMED.compute, 10, 15))
-        arrival_s.append(arrival_s[-1] + took_s + pause_s)
-        expected.append(STREAMED.lifecycle.next_state(expected[-1], pause_s))
-    count = len(arrival_s)
-    if discipline == "open":
-        columns, every = of_one_length(np.array(arrival_s), count), 1
-        delays, decide_for = recording(lambda block: lambda in_block, delay_s: 1)
-    else:
-        # Every second request is executed at once by the gateway, for as long as a pause lasts beyond both ways.
-        columns, every = of_one_length(None, 2 * count - 1), 2
-        columns.execution_s[0][1::2] = idle_s - 0.2
-        delays, decide_for = recording(lambda block: lambda in_block, delay_s: 1 - in_block % 2)
-    trail = in_reference(columns, decide_for, kinds=[STREAMED], **knowing_exactly(1))
-    assert trail.state[::every].tolist() == expected
-    np.testing.assert_allclose(np.array(delays)[::every, 1], 0.2 + BEYOND_S[expected], rtol=1e-9, atol=1e-9)
-
-
 def test_the_wait_for_a_cold_request_ahead_is_known() -> None:
-    """Its stall is part of what it is expected to take; the gateway sees its own queue and its own state."""
-    delays, decide_for = recording(lambda block: lambda in_block, delay_s: 0)
-    columns = of_one_length(np.array([0.0, 0.1, 0.2]), 3)
-    trail = in_reference(columns, decide_for, kinds=[Fifo()], local=STREAMED, **knowing_exactly(0, sees_backlog=True))
+    """By a policy whose plane is the truth: the stall of the one ahead is part of what it is expected to take."""
+    src_len, tgt_len, nothing = np.full(3, 10), np.full(3, 15), np.zeros(3)
+    alone_s = STREAMED.compute.in_memory_s(src_len, tgt_len)
+    requests = Requests(src_len, (alone_s,) * 2, (nothing,), (nothing,), np.array([0.0, 0.1, 0.2]), tgt_len=tgt_len)
+    view = partial(PlanView, STREAMED.lifecycle.next_state, len(STREAMED.states))
+    delays, decide_for = recording(everything_to(0))
+    trail = in_reference(
+        requests,
+        decide_for,
+        believing(0.2, views=(partial(BacklogView, 1),) * 2, plan_views=(view, None)),
+        [Fifo()],
+        local=STREAMED,
+        plan_beyond_for=lambda block: [STREAMED.beyond_s(block.src_len)] * 2,
+        expected_for=lambda block: [alone_s.tolist()] * 2,
+    )
+    beyond_s = [float(state.alone_s(STREAMED.compute, 10, 15)) - alone_s[0] for state in STREAMED.states]
     assert trail.state.tolist() == [0, 2, 3]
-    assert [delays[0][0], delays[1][0]] == pytest.approx([BEYOND_S[0], trail.queue_s[1] + BEYOND_S[2]])
+    assert [delays[0][0], delays[1][0]] == pytest.approx([beyond_s[0], trail.queue_s[1] + beyond_s[2]])
