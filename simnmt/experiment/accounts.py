@@ -177,14 +177,8 @@ def with_faults(
     """Return the numbers of the answered requests with those that only faults have; the same numbers without faults.
 
     Lost requests count in the total as the mean of the others, so that a policy does not gain by losing requests; they are
-    never in time. Loads are parts of the work that a device can do while its boxes are up.
-
-    Args:
-        numbers: of the answered requests.
-        trail: of the run.
-        devices: in the order of the targets.
-        down: when the boxes of each device that fails are down.
-        counted: the requests after the warm-up.
+    never in time. Loads are parts of the work that a device can do while its boxes are up. `down`: by device that fails, of its
+    boxes; `counted`: the requests after the warm-up.
     """
     if trail.faults is None or trail.outcome is None:
         return numbers

@@ -118,12 +118,8 @@ class Target:
     def in_memory_s(self, src_len: Tokens, tgt_len: ExpectedTokens, noise: Floats, more_s: Floats | None = None) -> Floats:
         """Return the seconds of requests alone, with nothing to be read from a disk (`DeviceProfile.execution_s`).
 
-        A streamed model takes the computing time of its plan, since the profile's plane is that of the whole model.
-
-        Args:
-            src_len, tgt_len: tokens, shape (requests,).
-            noise: standard normal numbers, from which the residual follows.
-            more_s: seconds above the mean for each target token; None for none.
+        A streamed model takes the computing time of its plan, since the profile's plane is that of the whole model. `noise`:
+        standard normal numbers, from which the residual follows; `more_s`: seconds above the mean for each target token.
         """
         if self.cost is not None:
             return self.cost.seconds(src_len, tgt_len)

@@ -164,8 +164,8 @@ def timeline(view: CellView) -> Panel:
     arrivals = max(float(log.whole["arrival_s"].max(initial=0.0)) for log in cell.logs.values()) / length_s
     log = any(map(view.unstable, cell.logs))
 
-    def draw(device: str, of: str) -> Chart:
-        number, backlog = int(device), of == "waiting"
+    def draw(device: str, quantity: str) -> Chart:
+        number, backlog = int(device), quantity == "waiting"
         hover = f"{'%{y:,.4~g} waiting' if backlog else '%{y:.1f} % busy'} at %{{x:.4~g}} {unit}"
         marks = []
         for policy, run in runs.items():

@@ -176,7 +176,8 @@ def parts_tables(result: Run, world: CellName, colours: Mapping[str, int] | None
         return "" if met is None else "kept" if met else "missed"
 
     for key, title in PARTS.items():
-        rows = [row for cell, of_cell in cells.items() for row in of_cell if cell != world and divided_by(cell, world) == key]
+        divided = [cell for cell in cells if cell != world and (key == "site") == (cell.site != world.site)]
+        rows = [row for cell in divided for row in cells[cell]]
         if not rows:
             continue
         columns = [
@@ -196,11 +197,6 @@ def parts_tables(result: Run, world: CellName, colours: Mapping[str, int] | None
             groups=(key,),
             chosen=lambda row: row["policy"] == recommended.get("policy"),
         )
-
-
-def divided_by(part: CellName, world: CellName) -> str:
-    """Return the key by which a part of a mix differs from the whole."""
-    return "site" if part.site != world.site else "workload"
 
 
 def _origin(cell: Cell) -> str:

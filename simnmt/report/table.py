@@ -143,14 +143,14 @@ def share(head: str, key: str, places: int = 1, **style: Any) -> Column:
     return Column(head, key, places, scale=100.0, interval=(f"{key}_low", f"{key}_high"), **style)
 
 
-def change(head: str, of: Callable[[Any], Mapping[str, Any] | None], **style: Any) -> Column:
-    """Return a column of changes in percent; `of`: the record with `change_percent`, its interval and its `effect`."""
+def change(head: str, read_change: Callable[[Any], Mapping[str, Any] | None], **style: Any) -> Column:
+    """Return a column of changes in percent; `read_change`: the record with `change_percent`, its interval and its `effect`."""
 
     def read(key: str) -> Callable[[Any], Any]:
-        return lambda row: (of(row) or {}).get(key)
+        return lambda row: (read_change(row) or {}).get(key)
 
     def mark(row: Any) -> str:
-        record = of(row) or {}
+        record = read_change(row) or {}
         return "~" * (record.get("effect") == "not distinguishable") + "*" * bool(record.get("unstable"))
 
     ends: Any = read("low_percent"), read("high_percent")

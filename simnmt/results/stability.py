@@ -100,8 +100,8 @@ def judged_load(numbers: Numbers, requests: int, device: Device) -> JudgedLoad:
     # The logarithm of a ratio of two sums, of service times and of gaps, spreads evenly to both sides; with exponential times
     # its variance is twice the trigamma function of the requests, about 2 / (requests - 1/2).
     candidates = [
-        JudgedLoad(shown, log(of) if of > 0.0 else -inf, 2.0 / (max(count, 1.0) - 0.5))
-        for of, count in [(load, there), (busiest, box_requests)][: 1 + uneven]
+        JudgedLoad(shown, log(candidate) if candidate > 0.0 else -inf, 2.0 / (max(count, 1.0) - 0.5))
+        for candidate, count in [(load, there), (busiest, box_requests)][: 1 + uneven]
     ]
     return max(candidates, key=lambda candidate: candidate.log / sqrt(candidate.variance))
 
@@ -137,8 +137,8 @@ def with_stability(rows: Sequence[Row], runs: Runs, open_loops: Mapping[tuple[st
         counted = row["requests"] - round(row.get("warm_up_requests") or 0)
         overloaded = overloads(runs[place], counted, devices)
         if place != whole:
-            own = {device.name for device in devices}
-            shared = (overload for overload in by_place[whole] if overload.device not in own)
+            names = {device.name for device in devices}
+            shared = (overload for overload in by_place[whole] if overload.device not in names)
             overloaded = sorted([*overloaded, *shared], key=_by_extent)
         by_place[place] = overloaded
         worst = overloaded[0] if overloaded else None

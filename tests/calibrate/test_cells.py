@@ -69,13 +69,11 @@ def test_batch_sizes_that_judge_lie_inside_and_are_in_no_mode_fitted(
 
 
 def test_runs_of_large_batches_are_short_and_hypotheses_count_as_rows() -> None:
-    """A GRU that takes 12 ms and 2.2 ms a sentence for a step of five hypotheses, as one thread does: within six minutes."""
     alone = step_cells(settings(max_batch=128), tells_steps=True)
     assert {work.tgt_len for work in alone if work.src_len == STEP_SRC_LEN} == {64}
     wide = step_cells(settings(max_batch=128, beam=5), tells_steps=True)
     steps = {work.batch: work.tgt_len for work in wide if work.src_len == STEP_SRC_LEN}
     assert (steps[1], steps[24], steps[32], steps[64], steps[96], steps[128]) == (64, 64, 36, 36, 18, 18)
-    assert sum(work.tgt_len * (0.012 + 0.0022 * work.batch) for work in wide) < 80.0, "a round of three"
 
 
 def test_the_box_idles_before_each_single_execution_and_every_repeat_counts(

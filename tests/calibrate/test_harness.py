@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from itertools import chain, repeat
@@ -188,26 +188,18 @@ def test_a_journal_of_other_settings_or_of_another_version_is_refused_and_kept(
 ) -> None:
     journal().finding("disk", 1)
     before = (tmp_path / "j.jsonl").read_bytes()
-    with pytest.raises(CalibrationError, match=key) as refused:
+    with pytest.raises(CalibrationError, match=key):
         journal(header)
-    assert "\n" not in str(refused.value) and (tmp_path / "j.jsonl").read_bytes() == before
+    assert (tmp_path / "j.jsonl").read_bytes() == before
     assert journal(header, replaces=True).findings == {}
 
 
-@pytest.mark.parametrize(
-    "lines",
-    [
-        ['{"a": 1}'],
-        ["\x00\x01"],
-        [json.dumps({"journal": 2, **HEADER}), '["disk", 1]', "{", '["disk", 1]'],
-        [json.dumps({"journal": 2, **HEADER}), '[["disk"], 1]'],
-    ],
-)
+@pytest.mark.parametrize("rest", ["", '\n["disk", 1]\n{', '\n[["disk"], 1]'], ids=["no journal", "a cut line", "no name"])
 def test_a_file_that_is_no_journal_or_is_damaged_is_refused_and_kept(
-    journal: Callable[..., Journal], tmp_path: Path, lines: Iterable[str]
+    journal: Callable[..., Journal], tmp_path: Path, rest: str
 ) -> None:
     path = tmp_path / "j.jsonl"
-    path.write_text("\n".join(lines) + "\n")
+    path.write_text((json.dumps({"journal": 2, **HEADER}) if rest else '{"a": 1}') + rest + "\n")
     before = path.read_bytes()
     with pytest.raises(CalibrationError):
         journal()

@@ -182,63 +182,6 @@ def test_a_run_directory_names_its_objects_and_is_not_repeated(make_scenario: Ma
         simnmt.run(result.directory)
 
 
-SLIPS: dict[str, tuple[Any, str]] = {
-    "no policy": (object(), "has no method prepare, so it is no policy"),
-    "beyond the last": (Returning(lambda request: 2 if request == 7 else 0), "request 7: decide returned 2"),
-    "a truth value": (Returning(lambda request: True), "decide returned True"),
-    "an error": (Returning(lambda request: 1 // (3 - request)), "request 3: decide raised ZeroDivisionError"),
-    "no decision": (Preparing(lambda src_len: None), "prepare returned None"),
-    "an error before": (Preparing(lambda src_len: 1 // 0), "prepare raised ZeroDivisionError"),
-    "a lock": (Preparing(lambda src_len: None, threading.Lock()), "cannot be copied"),
-}
-
-
-@pytest.mark.parametrize("slip", SLIPS)
-def test_a_slip_of_a_policy_is_one_line_that_names_it(make_scenario: MakeScenario, slip: str, tmp_path: Path) -> None:
-    policy, expected = SLIPS[slip]
-    message = refusal(make_scenario(policies={"edge": {}, "mine": policy}, requests=50), out=tmp_path / "run")
-    assert expected in message and "mine" in message
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    "cost",
-    [
-        lambda src_len, tgt_len: -1.0 * tgt_len,
-        lambda src_len, tgt_len: 0.0 * tgt_len,
-        lambda src_len, tgt_len: tgt_len[:3],
-        lambda src_len: src_len,
-        3.5,
-        object(),
-    ],
-)
-def test_a_slip_of_a_cost_function_is_one_line(make_scenario: MakeScenario, cost: Any) -> None:
-    scenario = make_scenario(requests=50)
-    scenario["devices"]["gateway"]["profile"] = cost
-    assert "devices.gateway.profile" in refusal(scenario)
-
-
-@pytest.mark.parametrize(
-    "times",
-    [
-        lambda size: np.zeros(3),
-        lambda size: np.arange(size, 0, -1.0),
-        lambda size: -np.arange(float(size)),
-        lambda size: np.full(size, np.nan),
-        lambda size: "soon",
-        lambda size: 1 / 0,
-    ],
-)
-def test_a_slip_of_an_arrival_process_is_one_line(make_scenario: MakeScenario, times: Callable[[int], Any]) -> None:
-    class Slipping:
-        def times(self, n: int, rng: np.random.Generator) -> Any:
-            return times(n)
-
-    scenario = make_scenario(requests=50)
-    scenario["workloads"]["de-en"]["arrivals"] = Slipping()
-    refusal(scenario)
-
-
 PAIRS = [(3, 4), (5, 5), (7, 9), (12, 11)] * 40
 TEXTS = [("a b c", "d e f g"), ("a b c d e", "f g h i j"), ("a", "b c")] * 60
 
@@ -272,11 +215,6 @@ def test_texts_are_counted_in_the_unit_of_the_profiles(make_scenario: MakeScenar
     assert rows(with_lengths(scenario, TEXTS)) == rows(with_lengths(scenario, frame)) == rows(with_lengths(scenario, counted))
 
 
-@pytest.mark.parametrize("lengths", [np.zeros(5), [("a",)], object(), [("a b", None)] * 20])
-def test_objects_without_lengths_are_refused(make_scenario: MakeScenario, lengths: Any) -> None:
-    assert "workloads.de-en.lengths" in refusal(with_lengths(make_scenario(), lengths))
-
-
 def test_an_rtt_is_an_array_a_table_or_a_series_in_its_own_unit(make_scenario: MakeScenario) -> None:
     time_s, rtt_s = np.arange(50.0), np.linspace(0.02, 0.2, 50)
     forms = [
@@ -288,21 +226,6 @@ def test_an_rtt_is_an_array_a_table_or_a_series_in_its_own_unit(make_scenario: M
     results = [rows(make_scenario(requests=200, replications=1, networks={"cp1": {"rtt": form}})) for form in forms]
     for result in results:
         assert [row["mean_latency_s"] for row in result] == pytest.approx([row["mean_latency_s"] for row in results[0]])
-
-
-@pytest.mark.parametrize(
-    "rtt",
-    [
-        (np.arange(3.0), np.full(3, 50.0)),
-        np.zeros((3, 3)),
-        np.ones(2),
-        pd.DataFrame({"t": [0.0]}),
-        (np.array([0.0, 0.0]), np.array([0.1, 0.1])),
-        (np.arange(2.0), np.full(2, np.nan)),
-    ],
-)
-def test_objects_that_are_no_series_are_refused_with_their_key(make_scenario: MakeScenario, rtt: Any) -> None:
-    assert "networks.cp1.rtt" in refusal(make_scenario(networks={"cp1": {"rtt": rtt}}))
 
 
 class OneByOne:
@@ -360,21 +283,63 @@ def test_a_batcher_of_ones_own_gives_the_times_of_the_shipped_rule(mine: Any, sh
     assert custom.engines["cloud"] == "reference" and custom.engine_reasons["cloud"]
 
 
-def slipping(**methods: Any) -> Any:
+def arriving(times: Callable[[int], Any]) -> Any:
+    return type("Slipping", (), {"times": lambda self, n, rng: times(n)})()
+
+
+def batcher(**methods: Any) -> Any:
     return type("Slipping", (OneByOne,), methods)()
 
 
-@pytest.mark.parametrize(
-    "batcher",
-    [
-        slipping(next=lambda self, *state: None),
-        slipping(next=lambda self, *state: Encode((10**6,))),
-        slipping(next=lambda self, *state: 3),
-        slipping(next=lambda self, *state: None, due_s="soon"),
-        slipping(next=lambda self, *state: 1 / 0),
-        slipping(size=0),
-        slipping(arrive=None),
-    ],
-)
-def test_a_batcher_that_slips_ends_the_run_in_one_line(batcher: Any) -> None:
-    refusal(batched(batcher))
+POLICY, COST, ARRIVALS = "policies.mine", "devices.gateway.profile", "workloads.de-en.arrivals"
+LENGTHS, RTT, BATCHER = "workloads.de-en.lengths", "networks.cp1.rtt", "devices.cloud.batching"
+SLIPS: list[tuple[str, Any]] = [
+    (POLICY, object()),
+    (POLICY, Returning(lambda request: 2 if request == 7 else 0)),
+    (POLICY, Returning(lambda request: True)),
+    (POLICY, Returning(lambda request: 1 // (3 - request))),
+    (POLICY, Preparing(lambda src_len: None)),
+    (POLICY, Preparing(lambda src_len: 1 // 0)),
+    (POLICY, Preparing(lambda src_len: None, threading.Lock())),
+    (COST, lambda src_len, tgt_len: -1.0 * tgt_len),
+    (COST, lambda src_len, tgt_len: 0.0 * tgt_len),
+    (COST, lambda src_len, tgt_len: tgt_len[:3]),
+    (COST, lambda src_len: src_len),
+    (COST, object()),
+    (ARRIVALS, arriving(lambda size: np.zeros(3))),
+    (ARRIVALS, arriving(lambda size: np.arange(size, 0, -1.0))),
+    (ARRIVALS, arriving(lambda size: -np.arange(float(size)))),
+    (ARRIVALS, arriving(lambda size: np.full(size, np.nan))),
+    (ARRIVALS, arriving(lambda size: "soon")),
+    (ARRIVALS, arriving(lambda size: 1 / 0)),
+    (LENGTHS, np.zeros(5)),
+    (LENGTHS, [("a",)]),
+    (LENGTHS, object()),
+    (LENGTHS, [("a b", None)] * 20),
+    (RTT, np.zeros((3, 3))),
+    (RTT, pd.DataFrame({"t": [0.0]})),
+    (RTT, pd.DataFrame({"time_s": [0.0, 0.0], "rtt_s": [0.1, 0.1]})),
+    (BATCHER, batcher(next=lambda self, *state: None)),
+    (BATCHER, batcher(next=lambda self, *state: Encode((10**6,)))),
+    (BATCHER, batcher(next=lambda self, *state: 3)),
+    (BATCHER, batcher(next=lambda self, *state: None, due_s="soon")),
+    (BATCHER, batcher(next=lambda self, *state: 1 / 0)),
+    (BATCHER, batcher(size=0)),
+    (BATCHER, batcher(arrive=None)),
+]
+"""Keys and slipping objects in their place."""
+
+
+@pytest.mark.parametrize(("key", "slip"), SLIPS)
+def test_a_slip_is_one_line_before_anything_is_written(
+    make_scenario: MakeScenario, tmp_path: Path, key: str, slip: Any
+) -> None:
+    scenario = batched(slip) if key == BATCHER else make_scenario(requests=50, policies={"edge": {}, "mine": LongAway()})
+    *above, last = key.split(".")
+    place = scenario
+    for part in above:
+        place = place[part]
+    place[last] = slip
+    message = refusal(scenario, out=tmp_path / "run")
+    assert key in (BATCHER, ARRIVALS) or (last if key == POLICY else key) in message
+    assert not (tmp_path / "run").exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -194,13 +193,6 @@ def test_end_nodes_of_each_workload_have_devices_of_their_own() -> None:
     assert servers == {"de-en": {0, 1, 2}, "fr-en": {3, 4}}
 
 
-def test_workloads_without_a_rate_cannot_divide_the_requests() -> None:
-    moments = np.cumsum(np.full(9_000, 0.2))
-    languages = {"de-en": workload(4.0), "fr-en": {"lengths": "@fr-en-news", "arrivals": moments}}
-    with pytest.raises(InputError):
-        simnmt.run(scenario(workloads=languages, share_devices=True))
-
-
 SITES: dict[str, Any] = {
     "berlin": {"share": 2, "devices": {"gateway": {"profile": "@tx2-gru", "workers": 2, "overhead": 2}}},
     "branches": {"count": 2, "networks": {"n": {"rtt": "@cp1", "rtt_mean_ms": {"dist": "lognorm", "s": 0.5, "scale": 40}}}},
@@ -247,23 +239,6 @@ def test_no_policy_of_a_mix_sees_the_truth(policy: str) -> None:
     assert isinstance(seeing, LeastTotal) and isinstance(unseeing, LeastTotal)
     for ours, theirs in zip(seeing.execution_s, unseeing.execution_s, strict=True):
         np.testing.assert_array_equal(ours, theirs)
-
-
-def test_what_workloads_and_sites_spend_adds_up_to_what_all_spend() -> None:
-    power = {"idle_w": 2.0, "busy_w": 5.0}
-    devices = {
-        "gateway": {"profile": "@tx2-gru", "count": 2, "power": power, "price_per_hour": 0.1},
-        "cloud": {"profile": "@titan-xp-gru", "power": {"idle_w": 20.0, "busy_w": 50.0}, "price_per_hour": 1.0},
-    }
-    other = {"profile": "@tx2-gru", "power": {"idle_w": 4.0, "busy_w": 7.0}, "price_per_hour": 0.3}
-    sites = {"here": {}, "there": {"devices": {"gateway": other}, "workloads": ["de-en"]}}
-    result = simnmt.run(scenario(devices=devices, sites=sites, replications=1, policies={"cnmt": {}, "edge": {}}))
-    for policy, column in product(("cnmt", "edge"), ("mean_energy_j", "mean_static_j", "mean_dynamic_j", "mean_cost")):
-        whole = row_of(result, policy)
-        for parts in ([{"workload": "de-en"}, {"workload": "fr-en"}], [{"site": "here"}, {"site": "there"}]):
-            rows = [row_of(result, policy, **part) for part in parts]
-            spent = sum(row["requests"] * row[column] for row in rows)
-            assert spent == pytest.approx(whole["requests"] * whole[column])
 
 
 def test_each_site_pays_for_the_bytes_on_its_own_line() -> None:
@@ -323,13 +298,34 @@ def test_the_gap_analysis_of_a_mix_is_of_all_requests() -> None:
     assert next(row for row in gaps if row["removed"] == "everything")["change_percent"] < 0.0
 
 
-def test_profiles_are_drawn_for_workloads_that_share_devices_and_refused_for_sites() -> None:
+TOP_UP = {"profile": "@cpu1-gru", "batching": {"kind": "top_up", "size": 8, "refill": "free"}}
+MOMENTS = {"lengths": "@fr-en-news", "arrivals": np.cumsum(np.full(9_000, 0.2)), "end_nodes": 2}
+RATED = workload(4.0, end_nodes=2)
+
+
+@pytest.mark.parametrize(
+    ("keys", "place"),
+    [
+        (
+            {"workloads": {"de-en": workload(4.0, end_nodes=2), "fr-en": MOMENTS}, "share_devices": True},
+            "workloads.fr-en.arrivals",
+        ),
+        ({"sites": {"hq": {}}, "profile_uncertainty": {"profiles": 20}}, "profile_uncertainty"),
+        ({"sites": {"far": {"networks": {"n": {"rtt": "@cp1", "clock": "spread"}}}}}, "sites.far.networks.n.clock"),
+        ({"sites": {"here": {}, "there": {"devices": {"gateway": TOP_UP}}}}, "sites.there.devices.gateway"),
+    ],
+)
+def test_what_cannot_be_shared_is_refused_at_its_key(keys: dict[str, Any], place: str) -> None:
+    with pytest.raises(InputError) as caught:
+        simnmt.run(scenario(**keys))
+    assert caught.value.what.startswith(f"{place}: ")
+
+
+def test_profiles_are_drawn_for_workloads_that_share_devices() -> None:
     keys = {"requests": 400, "devices": {"gateway": {"profile": "@cpu1-gru"}, "cloud": {"profile": "@cpu2-gru"}}}
     uncertain = scenario(**keys, policies={"edge": {}}, profile_uncertainty={"profiles": 20})
     row = row_of(simnmt.run(uncertain), "edge", workload="fr-en")
     assert row["mean_latency_s_predicted_low"] < row["mean_latency_s"] < row["mean_latency_s_predicted_high"]
-    with pytest.raises(InputError):
-        simnmt.run({**uncertain, "sites": {"hq": {}}})
 
 
 @pytest.mark.parametrize("engine", [pytest.param("compiled", marks=needs_compiled), "reference"])
@@ -340,13 +336,6 @@ def test_a_link_to_the_gateway_may_be_at_one_site_alone(engine: Any) -> None:
     result = simnmt.run({**keys, "networks": {"n": near}}, engine=engine)
     between_s = row_of(result, "edge", "far")["mean_transfer_s"] - row_of(result, "edge", "near")["mean_transfer_s"]
     assert between_s == pytest.approx(0.020, rel=0.01)
-
-
-def test_a_clock_of_a_site_that_is_not_that_of_the_requests_is_refused_at_its_key() -> None:
-    sites = {"near": {}, "far": {"networks": {"n": {"rtt": "@cp1", "clock": "spread"}}}}
-    with pytest.raises(InputError) as caught:
-        simnmt.run(scenario(sites=sites))
-    assert caught.value.what.startswith("sites.far.networks.n.clock: ")
 
 
 @needs_compiled
@@ -360,14 +349,6 @@ def test_batches_of_two_profiles_share_a_box_alike_in_both_engines() -> None:
         assert ours["mean_latency_s"] == pytest.approx(theirs["mean_latency_s"], rel=1e-9)
         assert ours["cloud_load"] == pytest.approx(theirs["cloud_load"], rel=1e-9)
     assert 0.0 < row_of(runs[0], "cloud")["cloud_load"] < 1.0
-
-
-def test_devices_that_batch_otherwise_at_another_site_are_refused() -> None:
-    batching = {"kind": "top_up", "size": 8, "refill": "free"}
-    devices = {"gateway": {"profile": "@cpu1-gru"}, "cloud": {"profile": "@titan-xp-gru"}}
-    sites = {"here": {}, "there": {"devices": {"gateway": {"profile": "@cpu1-gru", "batching": batching}}}}
-    with pytest.raises(InputError, match=r"sites\.there\.devices\.gateway"):
-        simnmt.run(scenario(devices=devices, sites=sites))
 
 
 def test_a_copy_of_a_site_may_have_no_request_but_a_site_must_have_some() -> None:

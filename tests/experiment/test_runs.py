@@ -171,15 +171,3 @@ def test_a_regret_under_queues_is_the_wait_that_another_device_would_have_saved(
     here_s = passage.queue_s[:] + truth.total_s(0, truth.all)
     there_s = truth.total_s(1, truth.all)
     np.testing.assert_allclose(passage.decision_regret_s[:], np.maximum(here_s - there_s, 0.0), atol=1e-9)
-
-
-def test_where_foresight_is_too_dear_the_column_is_left_out_with_its_reason(tmp_path: Any, make_scenario: MakeScenario) -> None:
-    scenario = crowded(make_scenario, requests=200, policies={"cloud": {}, "edge": {}})
-    scenario["devices"]["cloud"] = {"profile": "@cpu1-gru", "batching": {"kind": "mini", "size": 4}}
-    scenario["devices"]["gateway"] = {"profile": "@cpu1-gru"}
-    result = simnmt.run(scenario, out=tmp_path / "run")
-    assert {row["misrouted_share"] for row in result.summary_rows} == {None}
-    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    assert "misrouted</th>" not in page
-    assert page.count("Misroutes are not shown.") == 1
-    assert "foresee_misroutes" not in page, "nothing streams, so that the key would not help"

@@ -10,7 +10,6 @@ import pytest
 
 import simnmt
 from simnmt.experiment.run import gap_rows
-from simnmt.profile.profile_file import write_profile
 from simnmt.results.places import ALL, Place
 from tests.invariants.conftest import DISCIPLINES
 from tests.units import plan_of, unit_of, watched
@@ -67,19 +66,6 @@ def test_the_rows_hold_the_totals_of_the_runs(make_tiers: MakeScenario, arrivals
     assert gaps["everything"]["change_percent"] == pytest.approx(100 * (totals["oracle"] / totals["cnmt"] - 1), rel=0.05)
     assert ("unseen queues" in gaps) == (arrivals != "back to back")
     assert set(gaps) >= {"length regression", "scatter of execution times", "stale transfer time"}
-
-
-def test_where_target_tokens_cost_most_and_the_rtt_is_still_perfect_lengths_close_most_of_the_gap(
-    tmp_path: Any, make_scenario: MakeScenario, make_profile: Callable[..., Any]
-) -> None:
-    scenario = make_scenario(
-        networks={"still": {"rtt": {"constant_ms": 80}}}, gap_analysis=True, policies={"oracle": {}, "cnmt": {}}
-    )
-    for name, plane in (("gateway", (0.0001, 0.010, 0.010)), ("cloud", (0.00002, 0.002, 0.005))):
-        write_profile(tmp_path / f"{name}.json", make_profile(plane, 0.03, name=name))
-    shares = {row["removed"]: row["share_of_gap_percent"] for row in simnmt.run(scenario).gaps}
-    assert shares["length regression"] > 80.0
-    assert all(abs(shares[name]) < 20.0 for name in ("scatter of execution times", "stale transfer time"))
 
 
 def test_where_the_rtt_alone_is_unknown_the_present_one_closes_all_of_the_gap(

@@ -56,19 +56,6 @@ def test_the_same_seed_repeats_and_another_does_not(tmp_path: Path, make_scenari
     assert all(one[name] != other[name] for name in FILES)
 
 
-def test_a_longer_run_begins_with_the_shorter_one(make_scenario: MakeScenario) -> None:
-    """Lengths, noise, nodes, arrivals and all that comes of them; in open loop each meets the trace at its arrival."""
-    keys: dict[str, Any] = {
-        "workloads": {"de-en": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 4.0}, "end_nodes": 9}},
-        "replications": 1,
-    }
-    shorter = simnmt.run(make_scenario(requests=400, **keys)).cells[0].logs
-    longer = simnmt.run(make_scenario(requests=900, **keys)).cells[0].logs
-    for policy, log in shorter.items():
-        for name, column in log.items():
-            np.testing.assert_array_equal(column, longer[policy][name][:400], err_msg=f"{policy} {name}")
-
-
 def test_leaving_policies_out_changes_no_other(make_scenario: MakeScenario, paper: simnmt.Run) -> None:
     fewer = simnmt.run(make_scenario(policies={"cloud": {}, "cnmt": {}}))
     for policy, log in fewer.cells[0].logs.items():

@@ -106,17 +106,6 @@ def test_the_gap_to_the_oracle_does_not_depend_on_the_number_of_requests(make_sc
     assert gap(500, "spread")[0] > 5.0 * few[0], "what the clock pace is for"
 
 
-def off_pace(result: simnmt.Run) -> list[str]:
-    return [note for note in result.notes if "transfer estimates age" in note]
-
-
-def test_a_clock_far_from_the_pace_of_the_run_alone_is_noted(make_scenario: MakeScenario) -> None:
-    result = simnmt.run(make_scenario(requests=400, networks={"cp1": {"rtt": "@cp1", "clock": "spread"}}))
-    (note,) = off_pace(result)
-    assert "edge, cloud, oracle, naive, cnmt" in note
-    assert off_pace(simnmt.run(make_scenario(requests=400))) == []
-
-
 def test_requests_on_the_run_s_own_time_have_no_pace(make_scenario: MakeScenario) -> None:
     for keys in ({"workloads": POISSON}, {"networks": {"cp1": {"rtt": "@cp1", "clock": "own"}}}):
         result = simnmt.run(make_scenario(requests=50, **keys))

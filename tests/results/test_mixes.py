@@ -56,6 +56,8 @@ def test_the_parts_of_a_mix_belong_to_the_cell_of_all_its_requests() -> None:
     assert [*by_world(places)] == [CellName(ALL, ALL, "n")] and len(by_world(places)[ALL, ALL, "n"]) == 5
     one_workload = [Place(site, "de-en", "n", "edge")._asdict() for site in (ALL, "berlin", "rome")]
     assert [*wholes(one_workload)] == [CellName(ALL, "de-en", "n")]
+    names = [str(CellName(site, workload, "n")) for site in (ALL, "rome") for workload in (ALL, "de-en")]
+    assert names == ["all requests on n", "de-en on n", "rome on n", "rome, de-en on n"]
     apart = [Place(ALL, name, "n", "edge")._asdict() for name in ("de-en", "fr-en")]
     assert [*wholes(apart)] == [*by_cell(apart)]
 
