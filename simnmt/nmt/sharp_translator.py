@@ -184,7 +184,6 @@ class SharpTextTranslator(TextTranslator):
     translator: SharpTranslator
     lines: LineCoder
     lists: CandidateLists | None = None
-    """The candidates of each sentence (SHARP-02); None for all words."""
 
     @classmethod
     def load(

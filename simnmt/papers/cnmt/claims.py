@@ -258,7 +258,6 @@ class Profiles(Facts):
         return Result(min(recurrent) > ratios[TRANSFORMER], ours)
 
     def decisions(self) -> Result:
-        """Return the time of a decision over the faster device's mean inference time."""
         shares: dict[str, Effect] = {}
         for workload, pair in self.pairs.items():
             decision_s, table = pair[0].overheads_s.get("decision_s"), self.lengths[workload]

@@ -48,12 +48,10 @@ class Decoder:
 
     @property
     def fused(self) -> bool:
-        """True if the output layer is fused."""
         return self.choice is not None and self.choice.settings.fused
 
     @property
     def beam(self) -> int:
-        """Hypotheses per sentence."""
         return self.cost.beam
 
     @property

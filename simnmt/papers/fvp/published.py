@@ -55,7 +55,6 @@ def _published(row: Mapping[str, Any], direction: str, **derived: float) -> Row:
 QUALITY = [_published(row, row["row"], bleu_change=row["bleu_part"] - row["bleu"]) for row in PAPER.table("quality").rows]
 """Tables 3 and 4, averages included."""
 CELLS = [cell for cell in QUALITY if cell.row in DIRECTIONS]
-"""Cells of single directions."""
 
 
 def _projection(model: str) -> tuple[list[Row], Row]:

@@ -19,7 +19,6 @@ from simnmt.papers.kit.study import AboveZero, Positive, Share
 Row = SimpleNamespace
 """A row, with an attribute for each column."""
 Ratios = Annotated[tuple[AboveZero, ...], Field(min_length=1)]
-"""One a round."""
 Part = Literal["sweep", "volume", "by_language", "chosen", "speeds"]
 Knowledge = Literal["both", "target"]
 
@@ -61,7 +60,6 @@ class Clusters(Configuration):
 
     @property
     def method(self) -> str:
-        """Their name."""
         return f"{self.clusters:,} clusters, K = {self.top}"
 
 
@@ -142,7 +140,6 @@ class Study(Configuration):
     schema_version: Literal[2] = 2
     kind: Literal["measured"] = "measured"
     tool: str
-    """Name and version of the program that wrote the file."""
     quick: bool = False
     """Measured on too little text to judge claims by."""
     model: StudiedModel
@@ -158,7 +155,6 @@ class Study(Configuration):
 
     @property
     def name(self) -> str:
-        """Name of the model."""
         return self.model.name
 
     def rows(self, part: Part) -> list[Row]:

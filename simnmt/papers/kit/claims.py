@@ -48,7 +48,6 @@ class ClaimRecord:
 
     @property
     def id(self) -> str:
-        """Identifier and device."""
         return f"{self.identifier}, {self.device}" if self.device else self.identifier
 
     def record(self) -> dict[str, Any]:
@@ -139,11 +138,9 @@ class Bound:
 
 
 agrees = Bound()
-"""Judge of truth values."""
 
 
 def at_least(low: float) -> Bound:
-    """Judge effects by a lower bound."""
     return Bound(low)
 
 
@@ -153,12 +150,10 @@ def above(low: float, needed: int | None = None) -> Bound:
 
 
 def at_most(high: float) -> Bound:
-    """Judge effects by an upper bound."""
     return Bound(high=high)
 
 
 def below(high: float) -> Bound:
-    """Judge effects by a strict upper bound."""
     return Bound(high=high, strict=True)
 
 

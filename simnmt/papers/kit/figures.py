@@ -32,7 +32,6 @@ class Figure:
         return self.before or self.id.removesuffix("-drawn")
 
     def section(self, *, folded: bool | None = None) -> Section:
-        """Return the section of the page."""
         return Section(self.title, self.id, [self.note] if self.note else [], panels=self.panels, folded=folded)
 
 

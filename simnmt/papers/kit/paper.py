@@ -92,7 +92,6 @@ class PrintedTable(Configuration):
         return self.row(*names)[column]
 
     def column(self, name: str) -> list[Any]:
-        """Return a column."""
         return [row[name] for row in self.rows]
 
     def beside(self, *names: Any) -> dict[str, Any]:

@@ -185,7 +185,6 @@ class Box(Facts):
         return quartiles(ratios)
 
     def per_member(self) -> Effects:
-        """Return the cost of each ensemble a member, over that of one model."""
         members = self.speeds.counts["members"]
         return {key: quartiles([cost / members[key] for cost in self.speeds.ratios("S4", key)]) for key in ("E1", "E2")}
 
@@ -210,7 +209,6 @@ class Trained(Facts):
         return {"exact rungs": exact} | {rung.settings.describe(): rung.share for rung in self.agreements[1:]}
 
     def bleu_changes(self) -> Result:
-        """Return the change of BLEU by each rung."""
         baseline = self.agreements[0].bleu or 0.0
         changes = {rung.settings.describe(): rung.bleu - baseline for rung in self.agreements[1:] if rung.bleu is not None}
         return Result(changes, words=None, facts={"baseline": baseline, "sentences": self.agreements[0].sentences})

@@ -76,7 +76,6 @@ def format_gain(difference: Estimate) -> str:
 
 
 def format_shares(shares: pd.Series) -> str:
-    """Format deadlines as percentages of the whole computation."""
     return ", ".join(f"{100 * share:g} %" for share in shares)
 
 
@@ -205,7 +204,6 @@ class OnDevice(OfStudy):
         return Result(late.empty, f"{len(kept) - len(late)} of {len(kept)} kept", why)
 
     def buffer(self) -> Result:
-        """Return the gain of the preload buffer."""
         pairs = self.against("STI, no buffer")
         overall = gain(pairs["right"], pairs["right_other"])
         why = f"without it {pairs['misses_other'].sum()} of {len(pairs)} deadlines are missed, with it {pairs['misses'].sum()}"
@@ -243,7 +241,6 @@ class OnDevice(OfStudy):
         return Result(ratios, ours, "n x m, mean over deadlines", words=None)
 
     def busy(self) -> Result:
-        """Return for how long computation is busy, over other methods."""
         methods = ("Load&Exec", "StdPL-32", "PreloadModel-32")
         loaded, pipeline, in_memory = ratios = [ratio(self.against(method), "compute_busy_ms") for method in methods]
         ours = "; ".join(f"{value:.2f} times as long as {method}" for method, value in zip(methods, ratios, strict=True))

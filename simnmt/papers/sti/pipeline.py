@@ -41,7 +41,6 @@ class ExecutedPlan(_Entry):
     error: float
     """Simulated over measured latency, less 1, by costs of the same rounds."""
     stall_share: float
-    """Of the measured latency."""
 
 
 class Unpacking(BaseModel):
@@ -106,14 +105,12 @@ class OfPipeline(Facts):
         return Result(max(shares), ours, why)
 
     def simulated(self) -> Result:
-        """Return how many plans are simulated well enough."""
         errors = [abs(plan.error) for plan in self.measured.grid]
         within, mean = sum(error <= LARGEST_ERROR for error in errors), sum(errors) / len(errors)
         ours = f"{within} of {len(errors)} plans; off by {100 * max(errors):.1f} % at most, {100 * mean:.1f} % on average"
         return Result(max(errors), ours, "by costs of reads and layers alone, measured beside the plans and not fitted to them")
 
     def unpacking(self) -> Result:
-        """Return the speed of native unpacking, and its evenness."""
         least, even = self.measured.unpack.least_ratio, self.measured.unpack.six_over_two
         ours = f"{least:.2f} times as fast; 6 bits at {100 * even:.0f} % of the speed of 2"
         return Result(least >= UNPACKS_BY and even >= EVEN, ours, "one thread; the least over bits")

@@ -68,7 +68,6 @@ class Study(Configuration):
     document: Literal["sti study"] = "sti study"
     schema_version: Literal[2] = 2
     tool: str
-    """Name and version of the program that wrote the file."""
     model: StudiedClassifier
     task: StudiedTask
     importance: ImportanceOrder
@@ -116,5 +115,4 @@ def unpacked(correct: str) -> NDArray[np.bool_]:
 
 
 def packed(right: ArrayLike) -> str:
-    """Return the text of truth values."""
     return base64.b64encode(np.packbits(np.asarray(right, bool)).tobytes()).decode("ascii")
