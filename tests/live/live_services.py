@@ -91,6 +91,15 @@ class Services:
         keeps = isinstance(engine, EngineProcess)
         return self._start(LiveGateway(settings, engine, log=log, on_error=self.errors.append, keeps_engine=keeps))
 
+    def front(self, kind: str, engine: EngineProcess, token: str = "") -> LiveServer | LiveGateway:
+        """A server, or a gateway that offloads everything to it."""
+        server = self.server(engine, access=Access(token=token))
+        if kind == "server":
+            return server
+        access, servers = Access(token=token), {"cloud": server.http.url}
+        settings = GatewaySettings(unit_of("@open-loop"), "cloud", servers, FRONT, access, token=token, any_model=True)
+        return self.gateway(settings, None, engine)
+
     def _start(self, service: Any) -> Any:
         try:
             self.run(service.start())

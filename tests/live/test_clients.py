@@ -15,9 +15,7 @@ import pytest
 from libretranslatepy import LibreTranslateAPI
 
 from simnmt.live.engine_process import EngineProcess
-from simnmt.live.gateway import GatewaySettings
-from simnmt.service.http_server import Access
-from tests.live.live_services import FRONT, Services, unit_of
+from tests.live.live_services import Services
 
 TOKEN = "t0ken"
 TEXT = "Heute ist ein schöner Tag"
@@ -25,19 +23,9 @@ TEXT = "Heute ist ein schöner Tag"
 
 @pytest.fixture(scope="module", params=["server", "gateway"])
 def url(request: pytest.FixtureRequest, services: Services, faulty: EngineProcess) -> Iterator[str]:
-    """A server, or a gateway that offloads everything to it; both ask for the token."""
-    server = services.server(faulty, access=Access(token=TOKEN))
-    if request.param == "server":
-        yield server.http.url
-    else:
-        unit = unit_of("@open-loop")
-        servers = {"cloud": server.http.url}
-        settings = GatewaySettings(unit, "cloud", servers, FRONT, Access(token=TOKEN), token=TOKEN, any_model=True)
-        gateway = services.gateway(settings, None, faulty)
-        yield gateway.http.url
-        assert gateway.outcomes["fallback"] == 0
-        services.stop(gateway)
-    services.stop(server)
+    service = services.front(request.param, faulty, TOKEN)
+    yield service.http.url
+    assert service.outcomes["fallback"] == 0
 
 
 def beside(services: Services, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:

@@ -22,7 +22,6 @@ import pytest
 
 from simnmt.base.errors import InputError
 from simnmt.live.engine_process import EngineProcess
-from simnmt.live.gateway import GatewaySettings
 from simnmt.live.server import FrontSettings, LiveServer
 from simnmt.results.live_log import read_live_log
 from simnmt.service.client import Exchange, TranslationClient
@@ -30,7 +29,7 @@ from simnmt.service.http_server import Access, Address, Limits
 from simnmt.service.messages import ServiceError
 from tests.campaigns.harness import SCALE
 from tests.live.fake_engines import FATAL
-from tests.live.live_services import FRONT, Services, ask, host_port, together, unit_of
+from tests.live.live_services import Services, ask, host_port, together
 
 LIMITS = Limits(body_bytes=2000, read_s=0.2, idle_s=0.4, drain_s=5.0)
 PLAIN = {"q": "a b", "source": "de", "target": "en"}
@@ -44,12 +43,7 @@ def served(services: Services, faulty: EngineProcess) -> LiveServer:
 
 @pytest.fixture(scope="module", params=["server", "gateway"])
 def front(request: pytest.FixtureRequest, services: Services, faulty: EngineProcess) -> Any:
-    """A server, or a gateway that offloads everything to it."""
-    server = services.server(faulty)
-    if request.param == "server":
-        return server
-    unit, servers = unit_of("@open-loop"), {"cloud": server.http.url}
-    return services.gateway(GatewaySettings(unit, "cloud", servers, FRONT, any_model=True), None, faulty)
+    return services.front(request.param, faulty)
 
 
 def speak(services: Services, server: LiveServer, data: bytes) -> tuple[int, Any]:

@@ -18,7 +18,8 @@ import pytest
 
 from simnmt.base.errors import InputError
 from simnmt.live.deployment import engine_settings, recommended_policy
-from simnmt.profile.profile_file import write_profile
+from simnmt.nmt.architecture import architecture_of
+from simnmt.profile.profile_file import read_profile, write_profile
 from tests.command_line import Outcome, assert_one_line, simnmt, start  # noqa: F401 - fixtures
 from tests.live.fake_engines import ARCHITECTURE
 from tests.live.live_services import unit_of
@@ -178,6 +179,14 @@ def test_the_engine_of_a_device_is_that_of_its_profile(make_profile: Callable[..
     assert settings.cpus == (1,)
     assert json.loads(Path(settings.model).read_text()) == ARCHITECTURE.model_dump(mode="json")
     assert engine_settings(unit.case.targets[1], tmp_path, model="trained").model == "trained"
+
+
+def test_the_engine_of_each_shipped_profile_can_be_started() -> None:
+    engines = [read_profile(path).engine for path in Path("calibration").glob("*.json")]
+    architectures = [engine.architecture for engine in engines if engine is not None and engine.architecture]
+    assert len(architectures) > 5
+    for architecture in architectures:
+        assert architecture_of(architecture).model_dump(mode="json") == architecture
 
 
 @pytest.mark.parametrize(
