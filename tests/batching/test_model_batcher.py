@@ -54,15 +54,3 @@ def test_batches_hold_one_model_and_are_refilled_while_its_sentence_is_the_oldes
                 waiting = [request for request in waiting if request not in move.requests]
         if active:
             active = active[data.draw(st.integers(1, len(active))) :]
-
-
-def test_an_older_sentence_of_another_model_keeps_a_batch_from_being_refilled() -> None:
-    batcher = ModelBatcher(Batching(2, 1), 2)
-    for request, model in enumerate([0, 1, 0]):
-        batcher.arrive(request, 5, 0.1 * request, model)
-    assert batcher.next(0, 0.2) == Encode((0, 2))
-    assert batcher.next(0, 0.2) == Join((0, 2))
-    batcher.arrive(3, 5, 0.3, 0)
-    assert batcher.next(1, 0.4) is None, "the sentence of model 1 has waited longer"
-    assert batcher.next(0, 0.5) == Encode((1,))
-    assert batcher.model == 1

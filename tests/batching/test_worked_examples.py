@@ -47,11 +47,6 @@ def test_top_up_takes_encoded_sentences_from_the_queue_that_an_encoder_fills_ahe
     assert served.joins == [(0, 1, 2, 3), (4, 5), (6, 7)]
 
 
-@pytest.mark.parametrize(("size", "most_left"), [(1, 0), (2, 1), (5, 2), (31, 15), (32, 16)])
-def test_half_empty_is_half_of_the_batch_rounded_down(size: int, most_left: int) -> None:
-    assert half_empty(size) == most_left
-
-
 def test_an_output_of_no_tokens_takes_no_step_and_holds_no_place() -> None:
     served = serve(mini(2), [0.0] * 4, [1] * 4, [0, 2, 0, 1])
     assert served.active == [1, 1, 1]

@@ -51,26 +51,6 @@ def test_sentences_are_batched_as_the_settings_say(services: Services, paced: En
     assert len({round(result.queue_s + result.execution_s, 3) for result in results}) >= 3, "three batches"
 
 
-def test_a_busy_engine_keeps_no_front_waiting(services: Services, paced: EngineProcess) -> None:
-    """The process takes messages while it decodes, more of them than a pipe holds."""
-
-    async def work() -> float:
-        line = paced.line("w " * 300)
-        tasks = [asyncio.ensure_future(paced.execute(line, 600))]  # 1.2 s
-        await asyncio.sleep(0.05)
-        begin_s = time.monotonic()
-        tasks += [asyncio.ensure_future(paced.execute(line)) for _ in range(1000)]
-        await asyncio.sleep(0.0)
-        sent_s = time.monotonic() - begin_s
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        return sent_s
-
-    assert services.run(work()) < 1.0
-    decode(services, paced, "a")
-
-
 def test_an_engine_whose_restart_is_refused_is_started_again(services: Services, tmp_path: Path) -> None:
     errors: list[str] = []
 

@@ -104,13 +104,14 @@ def logged(log: io.StringIO, folder: Path, gateway: LiveGateway) -> pd.DataFrame
     return requests
 
 
-@pytest.mark.parametrize("overrides", [[], ["policies.cnmt.sees_backlog=true"]], ids=["plain", "backlog"])
+@pytest.mark.parametrize(
+    ("scenario", "policy"), [("@open-loop", "cnmt"), ("@batched-cloud", "reported"), ("@batched-cloud", "queue-aware")]
+)
 def test_decisions_replay_to_the_same_targets(
-    services: Services, url: str, start: Start, make_scenario: Scenario, tmp_path: Path, overrides: list[str]
+    services: Services, url: str, start: Start, tmp_path: Path, scenario: str, policy: str
 ) -> None:
-    scenario = make_scenario(workloads={"de-en": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 5.0}}})
     log = io.StringIO()
-    gateway = start(url, "cnmt", log, unit=unit_of(scenario, *overrides))
+    gateway = start(url, policy, log, unit=unit_of(scenario), any_model=True)
     texts = [" ".join(["w"] * length) for length in (3, 40, 5, 25, 60, 1, 33, 2)] * 3
     for first in range(0, len(texts), 6):
         translated(services, gateway, *map(ask, texts[first : first + 6]))
@@ -120,16 +121,6 @@ def test_decisions_replay_to_the_same_targets(
     assert set(requests.outcome) == {"done"}
     assert np.all(requests.egress_s >= requests.decision_s)
     assert np.all(requests.decision_s >= requests.ingress_s)
-
-
-def test_batched_targets_are_seen_by_their_reports(services: Services, url: str, start: Start, tmp_path: Path) -> None:
-    unit = unit_of("@batched-cloud")
-    policy = next(name for name, chosen in unit.scenario.policies.items() if chosen.estimation.hears_batches)
-    log = io.StringIO()
-    gateway = start(url, policy, log, unit=unit, any_model=True)
-    for _ in range(3):
-        translated(services, gateway, *[ask("w " * 30)] * 10)
-    assert len(logged(log, tmp_path, gateway)) == 30
 
 
 class LongAway:

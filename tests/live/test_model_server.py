@@ -6,9 +6,6 @@ import asyncio
 import io
 import json
 import re
-import signal
-import subprocess
-import sys
 import time
 import urllib.request
 from collections import Counter
@@ -29,16 +26,13 @@ from simnmt.live.engine_process import EngineProcess
 from simnmt.live.gateway import GatewaySettings
 from simnmt.live.model_engines import ModelEngines
 from simnmt.live.server import LiveServer
-from simnmt.profile.origin import EngineBlock
-from simnmt.profile.profile_file import read_profile, write_profile
 from simnmt.results.live_log import RequestRecord, read_live_log
 from simnmt.service.client import Exchange, TranslationClient
 from simnmt.service.messages import ServiceError, TranslateRequest
-from tests.live.fake_engines import ARCHITECTURE, load_echo, load_paced, load_refused_once, load_slowly
+from tests.live.fake_engines import load_echo, load_paced, load_refused_once, load_slowly
 from tests.live.live_services import FRONT, Services, ask, engine_settings, new_engine, together, unit_of
 from tests.model_cache import misses
 
-COMMAND = [sys.executable, "-c", "from simnmt.cli import main; main()"]
 Serve = Callable[..., LiveServer]
 
 
@@ -167,12 +161,6 @@ def test_a_sentence_that_waits_for_company_lets_other_models_execute(services: S
     services.run(work())
 
 
-def test_a_sentence_waits_for_company_no_longer_than_the_longest_wait(services: Services, serve: Serve) -> None:
-    server = serve(None, batching=mini(2, longest_wait_s=0.2), de=load_echo, fr=load_echo)
-    for exchange in answers(services, server, ask(), ask(source="fr")):
-        assert exchange.answer.times is not None and exchange.answer.times.queue_s > 0.19
-
-
 def test_the_end_fails_what_executes_and_what_waits_for_a_load_and_leaves_no_process(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,46 +257,3 @@ def test_gateways_of_two_languages_offload_to_one_server(services: Services, ser
         assert isinstance(exchange, Exchange) and "target=1" in exchange.headers["Simnmt-Decision"]
         assert gateway._servers[0].hash == server.engine.hashes[f"{source}-en"]
         services.run(engine.close())
-
-
-def scenario_of_models(folder: Path, make_scenario: Any) -> str:
-    """Write a scenario whose cloud has a model for each of two languages, of which one fits into memory."""
-    scenario = make_scenario(policies={"cloud": {}})
-    profile = read_profile(scenario["devices"]["cloud"].pop("profile"))
-    engine = EngineBlock(
-        backend="torch", compute_type="float32", device="cpu", threads=1, architecture=ARCHITECTURE.model_dump(mode="json")
-    )
-    write_profile(folder / "tiny.profile.json", profile.model_copy(update={"engine": engine}))
-    workload = {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 1.0}}
-    scenario["workloads"] = {"de-en": workload, "fr-en": workload}
-    model = {"profile": str(folder / "tiny.profile.json"), "memory_gb": 1.5, "load_s": 2.0}
-    scenario["devices"]["cloud"] |= {"models": {"de-en": model, "fr-en": model}, "memory_gb": 2}
-    (folder / "scenario.json").write_text(json.dumps(scenario))
-    return "scenario.json"
-
-
-@pytest.mark.deep
-def test_real_models_are_served_by_the_command(tmp_path: Path, make_scenario: Any) -> None:
-    """By the sizes that the scenario states, one model is in memory."""
-    models = [scenario_of_models(tmp_path, make_scenario), "--device", "cloud"]
-    process = subprocess.Popen(
-        [*COMMAND, "live", "server", *models, "--listen", "127.0.0.1:0", "--json"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    started = json.loads(process.stdout.readline())
-    assert {model: facts["in_memory"] for model, facts in started["models"].items()} == {"de-en": False, "fr-en": False}
-    assert all(facts["bytes"] > 1e6 for facts in started["models"].values())
-    for source in ("de", "fr", "de"):
-        body = json.dumps({"q": "ein zwei", "source": source, "target": "en"}).encode()
-        asked = urllib.request.Request(f"{started['url']}/translate", body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(asked, timeout=50) as answer:
-            assert json.loads(answer.read())["translatedText"]
-    metrics = urllib.request.urlopen(started["url"] + "/metrics").read().decode()
-    assert sum(map(float, re.findall(r"simnmt_model_loads_total{.*} (.*)", metrics))) == 3
-    process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (0, "") and json.loads(out)["outcomes"] == {"done": 3}

@@ -75,6 +75,21 @@ def test_a_server_of_a_real_model_serves_until_sigterm_and_ends_with_a_summary(t
     assert (started["event"], started["model"], started["alive"]) == ("listening", "gru", True)
 
 
+@pytest.mark.deep
+def test_real_models_are_served_until_sigterm(tmp_path: Path, make_scenario: Any, make_profile: Callable[..., Any]) -> None:
+    """By the sizes that the scenario states, one of two is in memory."""
+    write_profile(tmp_path / "tiny.json", make_profile(engine=ENGINE))
+    scenario = make_scenario(policies={"cloud": {}})
+    workload = {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 1.0}}
+    model = {"profile": str(tmp_path / "tiny.json"), "memory_gb": 1.5, "load_s": 2.0}
+    scenario["workloads"] = {"de-en": workload, "fr-en": workload}
+    scenario["devices"]["cloud"] = {"models": {"de-en": model, "fr-en": model}, "memory_gb": 2}
+    (tmp_path / "scenario.json").write_text(json.dumps(scenario))
+    models = serves_until_sigterm(tmp_path, "server", "scenario.json", "--device", "cloud")["models"]
+    assert {model: facts["in_memory"] for model, facts in models.items()} == {"de-en": False, "fr-en": False}
+    assert all(facts["bytes"] > 1e6 for facts in models.values())
+
+
 GATEWAY = ["gateway", "@open-loop", "--policy", "edge", "--server", "http://127.0.0.1:9"]
 
 

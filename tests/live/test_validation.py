@@ -122,11 +122,6 @@ def test_disturbed_runs_lend_no_overheads_to_others(plan: RunPlan) -> None:
         assert compared.errors["structural"][0] == pytest.approx(0.0, abs=1e-9)
 
 
-@pytest.mark.parametrize(("others_cpus", "warns"), [(None, False), (0.0, False), (1e9, True)])
-def test_a_busy_box_is_warned_of(others_cpus: float | None, warns: bool) -> None:
-    assert bool(Validation("mine", 2, 10, [], [], others_cpus).warning) == warns
-
-
 def row(policy: str, live_s: tuple[float, ...], predicted_s: float, structural_s: float = 1.0) -> Comparison:
     means_s = float(np.mean(live_s)), structural_s, predicted_s
     live, structural, predicted = (np.array([mean_s, mean_s, mean_s, 0.5]) for mean_s in means_s)

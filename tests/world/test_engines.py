@@ -102,20 +102,15 @@ def test_more_deciders_than_a_target_may_have_boxes_are_compiled() -> None:
     assert_agree(*(run(name, requests, local=Fifo(40_000)) for name in ENGINES))
 
 
-@pytest.mark.parametrize("wrong", [KeyError("mine"), KeyboardInterrupt()])
-def test_what_a_policy_raises_is_raised_by_the_run(wrong: BaseException) -> None:
-    def decide(in_block: int, delay_s: Any) -> int:
-        if in_block == 7:
+@pytest.mark.parametrize("wrong", [KeyError("mine"), KeyboardInterrupt(), 2])
+def test_what_a_policy_raises_and_a_target_that_does_not_exist_end_the_run(wrong: Any) -> None:
+    def decide(in_block: int, delay_s: Any) -> Any:
+        if in_block == 7 and isinstance(wrong, BaseException):
             raise wrong
-        return 0
+        return wrong if in_block == 7 else 0
 
-    with pytest.raises(type(wrong)):
+    with pytest.raises(type(wrong) if isinstance(wrong, BaseException) else IndexError):
         run("compiled", decide_for=lambda block: decide)
-
-
-def test_a_target_that_does_not_exist_ends_the_run() -> None:
-    with pytest.raises(IndexError):
-        run("compiled", decide_for=lambda block: lambda in_block, delay_s: 2)
 
 
 @pytest.mark.parametrize(

@@ -37,23 +37,28 @@ def run(requests: Requests, models: Models, workers: int = 1, boxes: int = 1) ->
     return simulate(requests, everything_to(1), believing(0.1), [Fifo(boxes, workers, InTurn(), models=models)])
 
 
-def test_a_request_waits_for_the_load_of_its_model_and_others_do_not() -> None:
-    """By hand: `a` is loaded until 2 and `b` until 4; `c` evicts `b`, and is loaded when the request for `b` has ended."""
-    models = Models((0, 1, 2), (1, 1, 1), (2.0, 2.0, 2.0), 2)
-    trail = run(asked([0.0, 0.5, 2.0, 3.0, 3.5], [0, 1, 0, 0, 2]), models)
-    begin_s = trail.arrival_s + trail.queue_s
-    # b is ready at 4, after the second and the third a, and ends at 6.
-    np.testing.assert_array_equal(begin_s, [2.0, 5.0, 3.0, 4.0, 8.0])
-    np.testing.assert_array_equal(trail.load_wait_s, [2.0, 3.5, 0.0, 0.0, 4.5])
-    np.testing.assert_array_equal(trail.model_load, [True, True, False, False, True])
-
-
-def test_requests_that_wait_for_one_load_are_executed_in_their_order_after_those_that_were_ready_before() -> None:
-    models = Models((0, 1), (1, 1), (4.0, 1.0), 2)
-    trail = run(asked([0.0, 0.0, 1.0, 4.5, 5.0], [1, 0, 0, 1, 0], 2.0), models)
-    # Model 1 is loaded until 1 and model 0 until 5. The last request reaches the box then, after the two that waited.
-    np.testing.assert_array_equal(trail.load_wait_s, [1.0, 5.0, 4.0, 0.0, 0.0])
-    np.testing.assert_array_equal(trail.arrival_s + trail.queue_s, [1.0, 6.5, 8.5, 4.5, 10.5])
+@pytest.mark.parametrize(
+    ("load_s", "arrival_s", "model", "service_s", "begin_s", "waits_s"),
+    [
+        # a is loaded until 2 and b until 4, is ready after the second and the third a, and ends at 6; then c evicts it.
+        ((2, 2, 2), [0.0, 0.5, 2.0, 3.0, 3.5], [0, 1, 0, 0, 2], 1.0, [2.0, 5.0, 3.0, 4.0, 8.0], [2.0, 3.5, 0.0, 0.0, 4.5]),
+        # b is loaded until 1 and a until 5. The last request reaches the box then, after the two that waited.
+        ((4, 1), [0.0, 0.0, 1.0, 4.5, 5.0], [1, 0, 0, 1, 0], 2.0, [1.0, 6.5, 8.5, 4.5, 10.5], [1.0, 5.0, 4.0, 0.0, 0.0]),
+    ],
+)
+def test_a_request_waits_for_the_load_of_its_model_and_others_do_not(
+    load_s: tuple[float, ...],
+    arrival_s: list[float],
+    model: list[int],
+    service_s: float,
+    begin_s: list[float],
+    waits_s: list[float],
+) -> None:
+    count = len(load_s)
+    trail = run(asked(arrival_s, model, service_s), Models(tuple(range(count)), (1,) * count, load_s, 2))
+    np.testing.assert_array_equal(trail.arrival_s + trail.queue_s, begin_s)
+    np.testing.assert_array_equal(trail.load_wait_s, waits_s)
+    assert trail.model_load.tolist() == [request == model.index(name) for request, name in enumerate(model)]
 
 
 def test_boxes_that_keep_all_models_are_first_in_first_out_boxes() -> None:
