@@ -148,21 +148,17 @@ def test_a_gateway_decides_by_the_users_policy_and_survives_its_faults(
     assert targets == [(3, 0, "done"), (5, 1, "done"), (2, 0, "done"), (7, 1, "done"), (10, None, "failed"), (3, 0, "done")]
 
 
-def serve_paced(behind_gateway: bool) -> None:
-    """Serve until the process is killed; print the address of a server, or of a gateway that translates all itself."""
+def serve_paced() -> None:
+    """Serve until the process is killed; print the address."""
     with running_services() as running:
-        service: Any = running.server(engine_settings(load_paced))
-        if behind_gateway:
-            settings = GatewaySettings(unit_of("@open-loop"), "edge", {"cloud": service.http.url}, FRONT)
-            service = running.gateway(dataclasses.replace(settings, any_model=True), None, service.engine)
-        print(service.http.url, flush=True)
+        print(running.server(engine_settings(load_paced)).http.url, flush=True)
         running.loop.run_forever()
 
 
 @contextmanager
-def served_elsewhere(behind_gateway: bool = False) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def served_elsewhere() -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A server in a process of its own, with its address."""
-    command = [sys.executable, "-c", f"from {__name__} import serve_paced; serve_paced({behind_gateway})"]
+    command = [sys.executable, "-c", f"from {__name__} import serve_paced; serve_paced()"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
@@ -171,23 +167,6 @@ def served_elsewhere(behind_gateway: bool = False) -> Iterator[tuple[subprocess.
         process.kill()
         process.wait()
         process.stdout.close()
-
-
-@pytest.mark.deep
-def test_a_killed_gateway_leaves_no_request_without_an_answer_or_an_error(services: Services) -> None:
-    async def killed_under_load(process: subprocess.Popen[str], url: str) -> list[Any]:
-        async with TranslationClient(url) as client:
-            pending = [asyncio.ensure_future(together(client, [ask(f"{number}")])) for number in range(60)]
-            while sum(one.done() for one in pending) < 5:
-                await asyncio.sleep(0.001)
-            process.kill()
-            return [answer for (answer,) in await asyncio.gather(*pending)]
-
-    with served_elsewhere(behind_gateway=True) as (process, url):
-        answers = services.run(killed_under_load(process, url))
-    lost = [answer.status for answer in answers if isinstance(answer, ServiceError)]
-    assert len(answers) == 60 and 0 < len(lost) < 60
-    assert set(lost) == {502}, "the connection was closed, or refused"
 
 
 def wait_until(services: Services, gateway: LiveGateway, state: str) -> None:

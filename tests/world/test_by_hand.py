@@ -176,14 +176,6 @@ class TestClients:
             next_s = answered_s[asked[:-1]] + think_s[clients + asked[:-1]]
             np.testing.assert_allclose(trail.arrival_s[asked[1:]], next_s, rtol=0, atol=1e-9)
 
-    def test_one_client_that_never_thinks_is_back_to_back(self) -> None:
-        decide_for: DecideFor = lambda block: lambda request, delay_s: int(delay_s[1] < 0.1 or request % 3 == 0)  # noqa: E731
-        alone = loop(self.REQUESTS, decide_for, np.zeros(2_001).tolist(), np.zeros((1, 2)))
-        in_turn = run(self.REQUESTS, decide_for, 0.5)
-        assert 0.2 < alone.target.mean() < 0.9
-        for name in ("target", "arrival_s", "estimate_s", "measured_at_s", "queue_s"):
-            np.testing.assert_allclose(getattr(alone, name), getattr(in_turn, name), rtol=0, atol=1e-9, err_msg=name)
-
     def test_a_request_that_comes_late_to_its_decider_keeps_its_number_at_the_server(self) -> None:
         """Request 0 is slow to the gateway and reaches the server with request 1, sent before: it goes first, foreseen too."""
         requests = two_devices(np.arange(2), np.full(2, 9.0), np.full(2, 4.0), np.array([1.0, 2.0]), np.zeros(2))
