@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
-from simnmt.service.load import new_precise_loop
+from tests.live.sleeping_service import served_on_a_thread
 
 TGT_S, SRC_S, FIXED_S = 0.003, 0.0005, 0.004
 
@@ -110,43 +109,26 @@ class StubService:
             message["reasoning_content"] = self.reasoning
         return web.json_response({"choices": [{"index": 0, "message": message, "finish_reason": self.finish_reason}]})
 
-    async def serve(self, ready: threading.Event) -> None:
-        self._free, self._stop, self._loop = asyncio.Lock(), asyncio.Event(), asyncio.get_running_loop()
+    async def start(self) -> None:
+        self._free = asyncio.Lock()
         app = web.Application()
         app.router.add_post("/translate", self._translate)
         app.router.add_get("/languages", self._languages)
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/health", self._health)
         app.router.add_post("/v1/chat/completions", self._chat)
-        runner = web.AppRunner(app, shutdown_timeout=0.0, access_log=None, handler_cancellation=True)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        ready.set()
-        await self._stop.wait()
-        await runner.cleanup()
+        self._runner = web.AppRunner(app, shutdown_timeout=0.0, access_log=None, handler_cancellation=True)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
 
-    def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
+    async def stop(self) -> None:
+        await self._runner.cleanup()
 
 
 @contextmanager
 def stub_service(**fields: Any) -> Iterator[StubService]:
     """Run such a service until the block ends."""
-    service, ready = StubService(**fields), threading.Event()
-
-    def run() -> None:
-        loop = new_precise_loop()
-        loop.run_until_complete(service.serve(ready))
-        loop.run_until_complete(loop.shutdown_default_executor())
-        loop.close()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    assert ready.wait(10.0)
-    try:
+    service = StubService(**fields)
+    with served_on_a_thread(service.start, service.stop):
         yield service
-    finally:
-        service.stop()
-        thread.join()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import Mock
@@ -13,6 +13,7 @@ from unittest.mock import Mock
 from simnmt.live.engine import Result
 from simnmt.live.server import FrontSettings, LiveServer, Trip
 from simnmt.service.http_server import Access, Limits
+from simnmt.service.load import new_precise_loop
 from simnmt.service.messages import ServiceError
 
 GATEWAY: Mapping[str, Any] = {"service": "gateway", "policy": "cnmt", "servers": {"cloud": "ok"}}
@@ -57,6 +58,29 @@ def refusing(status: int) -> float:
 
 
 @contextmanager
+def served_on_a_thread(start: Callable[[], Awaitable[object]], stop: Callable[[], Awaitable[object]]) -> Iterator[None]:
+    """Run a service on an event loop and a thread of its own until the block ends."""
+    loop, ready, stopped = new_precise_loop(), threading.Event(), asyncio.Event()
+
+    async def serve() -> None:
+        await start()
+        ready.set()
+        await stopped.wait()
+        await stop()
+        await loop.shutdown_default_executor()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
+    thread.start()
+    assert ready.wait(10.0)
+    try:
+        yield
+    finally:
+        loop.call_soon_threadsafe(stopped.set)
+        thread.join()
+        loop.close()
+
+
+@contextmanager
 def sleeping(
     seconds: Callable[[int], float],
     front: FrontSettings | None = None,
@@ -66,21 +90,10 @@ def sleeping(
 ) -> Iterator[SleepingService]:
     """Run such a service until the block ends."""
     service = SleepingService(seconds, front or FrontSettings(forced_lengths=True), workers, facts, falls_back)
-    loop, ready, stop = asyncio.new_event_loop(), threading.Event(), asyncio.Event()
 
-    async def serve() -> None:
+    async def start() -> None:
         await service.http.start()
         service.url = service.http.url
-        ready.set()
-        await stop.wait()
-        await service.http.stop()
 
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
-    thread.start()
-    assert ready.wait(10.0)
-    try:
+    with served_on_a_thread(start, service.http.stop):
         yield service
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
-        loop.close()
