@@ -155,10 +155,10 @@ def models(draw: Draw) -> Models:
 
 
 @st.composite
-def batches_of_models(draw: Draw) -> Batched:
+def batches_of_models(draw: Draw, varies: st.SearchStrategy[bool]) -> Batched:
     """Batches of several models, whose costs may differ."""
     by_model = tuple(draw(costs()) for _ in range(WORKLOADS))
-    return Batched(draw(batchings()), by_model[0], draw(st.booleans()), models=draw(models()), costs=by_model)
+    return Batched(draw(batchings()), by_model[0], draw(varies), models=draw(models()), costs=by_model)
 
 
 SPECIAL = {
@@ -190,13 +190,15 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
     workers, nodes, load = draw(st.integers(1, 3)), draw(st.integers(1, 7)), draw(st.sampled_from([0.3, 1.0, 4.0, inf]))
     balancers = [draw(st.sampled_from([ByNode, InTurn, LeastWork, LeastLoadedOfDrawn])) for _ in range(1, targets)]
     boxes = [draw(st.integers(1, 4)) for _ in balancers]
+    # A sentence alone that varies ends at a moment of the grid but for rounding, which would order it and what happens then.
+    varies = st.just(False) if grid else st.booleans()
     of_kind: dict[str, st.SearchStrategy[Any]] = {
-        "batches": st.builds(Batched, batchings(), costs(), st.booleans()),
+        "batches": st.builds(Batched, batchings(), costs(), varies),
         "streams": streamed_specs(),
         "models": st.builds(Fifo, workers=st.integers(1, 2), models=models()),
     }
     if batches and "models" in kinds_of_boxes:
-        of_kind["batches"] |= batches_of_models()
+        of_kind["batches"] |= batches_of_models(varies)
     any_spec = st.one_of(st.none(), *(of_kind[kind] for kind in kinds_of_boxes))
     local_specs, specs = [draw(any_spec) for _ in groups], [draw(any_spec) for _ in balancers]
     local_workers, specs_by_target = [draw(st.integers(1, 3)) for _ in groups], [local_specs, *([spec] for spec in specs)]
