@@ -238,8 +238,6 @@ def _compared(
 
 def _reason_void(run: LiveRun, usual_s: Sequence[float]) -> str:
     """Return why a run does not count; empty if it does. `usual_s`: by box, the median of its reference executions."""
-    if not run.decides_again:
-        return "the policy decides otherwise on what the gateway had measured"
     answered = float(run.valid.mean())
     if answered < ANSWERED:
         return f"{100 * (1 - answered):.1f} % of the requests were not answered where they were sent"

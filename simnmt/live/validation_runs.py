@@ -23,7 +23,7 @@ from simnmt.base.errors import InputError, SimnmtError
 from simnmt.experiment.cases import RunPlan, Unit, mixed_unit
 from simnmt.experiment.routes import routes_of
 from simnmt.experiment.targets import Target
-from simnmt.live.decider import deployable_policy, live_unit, replayed_targets
+from simnmt.live.decider import deployable_policy, live_unit
 from simnmt.live.deployment import (
     ReplayedRequests,
     engine_settings,
@@ -38,7 +38,7 @@ from simnmt.live.gateway import GatewaySettings, LiveGateway
 from simnmt.live.model_engines import ModelEngines
 from simnmt.live.replay import ReplaySettings, send
 from simnmt.live.server import FrontSettings, LiveServer
-from simnmt.results.live_log import DecisionRecord, LiveLog, RequestRecord, read_live_log
+from simnmt.results.live_log import RequestRecord, read_live_log
 from simnmt.service.client import DelayedTransport
 from simnmt.service.http_server import Access, Limits
 from simnmt.service.load import LoadLog
@@ -107,8 +107,6 @@ class LiveRun:
     """Usual time at each box from the end of an execution to the begin of the next one that waits."""
     references_s: tuple[Floats, ...]
     """Seconds of the reference executions of each box."""
-    decides_again: bool
-    """True if the policy, given what each gateway had measured, makes the same decisions again."""
 
     @property
     def valid(self) -> NDArray[np.bool_]:
@@ -314,13 +312,4 @@ async def _live_run(
     devices = ["server" if box.gateway is None else box.target.device for box in boxes]
     gaps_s = [_engine_gaps_s(log.requests, device) for log, device in zip(logs, devices, strict=True)]
     handover_s, turnaround_s = zip(*gaps_s, strict=True)
-    decides_again = all(_decides_again(gateway, policy, log) for gateway, log in zip(gateways, logs, strict=False))
-    return LiveRun(unit, policy, requests, load, handover_s, turnaround_s, references_s, decides_again)
-
-
-def _decides_again(unit: Unit, policy: str, log: LiveLog) -> bool:
-    """Return whether the policy of a gateway, given what it had measured, makes the same decisions again."""
-    assert log.begin is not None
-    events, initial_s = log.decider_events, dict(enumerate(log.begin.initial_s, start=1))
-    decided = [event.target for event in events if isinstance(event, DecisionRecord)]
-    return replayed_targets(unit, policy, initial_s, events) == decided
+    return LiveRun(unit, policy, requests, load, handover_s, turnaround_s, references_s)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import multiprocessing
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +13,13 @@ from typing import Any, TypeVar
 
 from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.inputs import read_inputs
-from simnmt.live.decider import live_unit
+from simnmt.live.decider import Decision, LiveDecider, live_unit
 from simnmt.live.engine import EngineSettings
 from simnmt.live.engine_process import EngineProcess
 from simnmt.live.gateway import GatewaySettings, LiveGateway
 from simnmt.live.model_engines import ModelEngines
 from simnmt.live.server import FrontSettings, LiveServer
+from simnmt.results.live_log import DeciderRecord, DecisionRecord, HeardRecord, LostRecord
 from simnmt.scenario.source import open_source
 from simnmt.service.client import Exchange, TranslationClient
 from simnmt.service.http_server import Access, Address, Limits, parse_address
@@ -162,3 +163,23 @@ def unit_of(scenario: Any, *overrides: str) -> Unit:
 def host_port(url: str) -> tuple[str, int]:
     address = parse_address(url.split("//")[1], "url")
     return address.host, address.port
+
+
+def replayed_targets(unit: Unit, policy: str, initial_s: Mapping[int, float], events: Iterable[DeciderRecord]) -> list[int]:
+    """The targets that a policy chooses for the logged requests, given what the gateway had measured before each."""
+    decider = LiveDecider(unit, policy, initial_s)
+    decisions: dict[int, Decision] = {}
+    targets = []
+    for event in events:
+        if isinstance(event, DecisionRecord):
+            decision = decider.decide(event.request, event.src_len, event.at_s, event.unreachable)
+            decisions[event.request] = decision
+            targets.append(decision.target)
+        elif isinstance(event, HeardRecord):
+            heard = decisions.pop(event.request)
+            decider.heard(heard, event.at_s, transfer_s=event.transfer_s, wait_s=event.wait_s, report=event.report)
+        elif isinstance(event, LostRecord):
+            decider.lost(decisions.pop(event.request))
+        else:
+            decider.shook_hands(event.target, event.rtt_s, event.at_s)
+    return targets

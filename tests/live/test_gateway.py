@@ -26,7 +26,6 @@ from simnmt.base.configuration import end_tokens
 from simnmt.base.errors import InputError
 from simnmt.devices import Fifo
 from simnmt.devices.failures import Failures
-from simnmt.live.decider import replayed_targets
 from simnmt.live.engine import Result
 from simnmt.live.engine_process import EngineProcess
 from simnmt.live.gateway import GatewaySettings, LiveGateway, _Drift, _Server
@@ -42,7 +41,17 @@ from simnmt.service.messages import ServiceError
 from simnmt.world.faults import Faults
 from tests.calibrate.endpoint_stub import stub_service
 from tests.live.fake_engines import STEP_S, load_paced
-from tests.live.live_services import FRONT, Services, ask, engine_settings, host_port, new_engine, together, unit_of
+from tests.live.live_services import (
+    FRONT,
+    Services,
+    ask,
+    engine_settings,
+    host_port,
+    new_engine,
+    replayed_targets,
+    together,
+    unit_of,
+)
 from tests.live.live_services import services as running_services
 from tests.worlds import believing, everything_to, in_reference
 
