@@ -295,7 +295,6 @@ def replay(
     source: Source = "de",
     target: Target = "en",
     timeout: Annotated[float, time_option("Time within which a request must be answered. [default: 60s]")] = 60.0,
-    connections: Annotated[int, option("N", "Most requests under way; others wait here.", min=1, max=100_000)] = 500,
     out: Annotated[Path | None, option("DIR", "Run directory to write. [default: a new one under reports/]")] = None,
     force: Force = False,
     as_json: AsJson = False,
@@ -309,7 +308,7 @@ def replay(
     from simnmt.service.http_server import read_token
 
     token, texts = read_token(token_file, TOKEN), None if text is None else read_texts(text)
-    settings = ReplaySettings(gateway, token, ca_file, source, target, texts, workload, timeout, connections)
+    settings = ReplaySettings(gateway, token, ca_file, source, target, texts, workload, timeout)
     with progress_bar() as bar, prints_of_users():
         result = simnmt.api.replay(
             simnmt.api.Scenario(scenario, changes.values, allow_code=changes.allow_code),

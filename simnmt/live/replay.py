@@ -339,7 +339,6 @@ def _run_result(
         ended=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         outcomes={name: int((outcomes == number).sum()) for number, name in enumerate(LIVE_OUTCOMES)},
         lateness_ms={"p50": p50_ms, "p99": p99_ms, "max": float(lateness_ms.max())},
-        under_way=max(_most_under_way(one.log) for one in replays),
         texts_digest=None if settings.texts is None else sha256("\n".join(settings.texts).encode()).hexdigest(),
     )
     warnings = [f"{case.name}: {warning}" for warning in case.warnings]
@@ -357,14 +356,6 @@ def _run_result(
         scenario=scenario.model_dump(mode="json"),
         live=live,
     )
-
-
-def _most_under_way(log: LoadLog) -> int:
-    """Return the most requests that were sent and not yet answered."""
-    answered = log.answered
-    moments_s = np.concatenate([log.received_s[answered], log.sent_s[answered]])
-    steps = np.repeat([-1, 1], int(answered.sum()))
-    return int(np.cumsum(steps[np.argsort(moments_s, kind="stable")]).max(initial=0))
 
 
 def _series(replay: _Replay) -> RttSeries:
@@ -393,7 +384,7 @@ def _notes(
     yield f"Measured live: {sent:,} requests to the gateway at {live.url}, from {live.begun} to {live.ended}."
     yield from remarks
     late = f"{lateness['p50']:.3f} ms late (p50; p99 {lateness['p99']:.3f}, max {lateness['max']:.3f})"
-    yield f"The load generator sent requests {late}, which is part of the latencies; up to {live.under_way:,} were under way."
+    yield f"The load generator sent requests {late}, which is part of the latencies."
     if others := [f"{count:,} {name}" for name, count in live.outcomes.items() if count and name != "done"]:
         fault = next((f"; the first fault: {one.log.fault}" for one in replays if one.log.fault), "")
         yield f"Outcomes beside done: {format_list(others)}{fault}."
@@ -413,8 +404,6 @@ def _warnings(live: LiveMeasurement, settings: ReplaySettings, replays: Sequence
         yield f"{share} of the requests were not answered within {within}, and are left out"
     if live.late_ms is not None:
         yield f"the load generator itself was {live.late_ms:.1f} ms late at p99: run it on a processor or machine of its own"
-    if live.under_way >= (most := settings.connections):
-        yield f"as many requests were under way as the load generator has connections ({most:,}): others waited in it"
     for side in ("src_len", "tgt_len") if settings.texts is None else ():
         pairs = [(getattr(one.requests, side), getattr(one.log, side)) for one in replays]
         wanted, counted = (np.concatenate(columns) for columns in zip(*pairs, strict=True))
