@@ -334,7 +334,7 @@ def serve(service: LiveServer | LiveGateway, as_json: bool) -> None:
             await service.start()
             url = service.http.url
             print_line({"event": "listening", "url": url, **service.health()}, f"listening on {url}")
-            await service.http.serve_until_stopped(service.engine.hurry)
+            await service.http.serve_until_stopped()
         finally:
             await service.close()
 

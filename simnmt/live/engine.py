@@ -284,8 +284,6 @@ class _Loop:
     """Sentences that the front waits for, by key."""
     active: set[int] = field(default_factory=set)
     """Sentences that take part in the steps, given up or not."""
-    hurried: bool = False
-    """Whether no sentence waits for company any more."""
     is_open: bool = True
 
     def run(self) -> None:
@@ -320,20 +318,16 @@ class _Loop:
                 timeout_s = 0.0
             self.is_open = False
 
-    def _take(self, kind: str, key: int = 0, *content: Any) -> None:
+    def _take(self, kind: str, key: int, *content: Any) -> None:
         decoder = self.decoder
         if kind == "decode":
             line, forced_len, arrival_s, is_begin_wanted = content
             self.sentences[key] = _Sentence(line, arrival_s, is_begin_wanted)
             most = None if forced_len is not None else line.most
             decoder.arrive(key, DecodeRequest(line.ids, forced_len=forced_len, max_len=most), arrival_s)
-        elif kind == "withdraw":
+        else:  # withdraw
             decoder.withdraw(key)
             self.sentences.pop(key, None)  # what has begun goes on, and nobody waits for it
-        else:
-            self.hurried = True
-        if self.hurried:
-            decoder.batcher.close()
 
     def _act(self) -> bool:
         """Make one move; return whether nothing can be done for now."""

@@ -137,10 +137,6 @@ class EngineProcess:
                 self._send("withdraw", key)  # it is not decoded unless it has begun, and its answer is dropped
             raise
 
-    def hurry(self) -> None:
-        """Let no sentence wait for company from now on, since the service ends."""
-        self._send("hurry")
-
     def start_later(self) -> None:
         """Start the process, which could not be started, again and again until it can be, as one that died."""
         self._restarting = asyncio.get_running_loop().create_task(self._restart())

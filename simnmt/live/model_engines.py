@@ -53,7 +53,6 @@ class Turns:
         self._numbers = count()
         self._timer: asyncio.TimerHandle | None = None
         """Asks for the next move when the oldest sentence has waited long enough for company."""
-        self._hurried = False
 
     def __len__(self) -> int:
         """Return the number of sentences that are not sent yet."""
@@ -76,14 +75,7 @@ class Turns:
             self._batcher.withdraw(number)
             self._move()
 
-    def hurry(self) -> None:
-        """Let no sentence wait for company from now on."""
-        self._hurried = True
-        self._move()
-
     def _move(self) -> None:
-        if self._hurried:
-            self._batcher.close()
         now_s, active = time.monotonic(), self._active
         while move := self._batcher.next(len(active), now_s, max((self._src_len[number] for number in active), default=0)):
             if isinstance(move, Encode):
@@ -242,14 +234,9 @@ class ModelEngines:
         facts = {"engine_hashes": self.hashes, "models": models, "memory_bytes": self._memory_bytes}
         return {**facts, "waiting": self.waiting, "task": "translation"}
 
-    def hurry(self) -> None:
-        """Let no sentence wait for company from now on, since the service ends."""
-        self._turns.hurry()
-
     async def close(self) -> None:
         """End all processes; sentences that are still waited for fail."""
         self._closing = True
-        self.hurry()
         if self._load_task is not None:
             self._load_task.cancel()
             await asyncio.gather(self._load_task, return_exceptions=True)

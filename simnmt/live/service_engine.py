@@ -121,9 +121,6 @@ class ServiceEngine:
         names = ("engine_hash", "backend", "compute_type", "model", "threads", "weights")
         return {name: self._health[name] for name in names if name in self._health} | {"local_server": self._client.url}
 
-    def hurry(self) -> None:
-        """Do nothing: no sentence waits for company here."""
-
     async def close(self) -> None:
         """Close the connections."""
         if self._is_open:
