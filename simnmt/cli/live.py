@@ -140,7 +140,7 @@ class ServiceOptions:
         if self.max_body < 1:
             raise InputError("--max-body 0 refuses every request", remedy="give a size, such as 1MB")
         limits = self.max_texts, self.max_waiting, self.deadline
-        front = FrontSettings(self.source, self.target, *limits, self.forced_lengths)
+        front = FrontSettings(((self.source, self.target),), *limits, self.forced_lengths)
         address, token = parse_address(self.listen or default_address, "--listen"), read_token(self.token_file, TOKEN)
         access = Access(address, token, self.tls_cert, self.tls_key, self.behind_proxy, self.allow_origin or "")
         access.ssl_context()  # refuses unusable files before the model is loaded
@@ -169,7 +169,7 @@ def server(
     Example: simnmt live server --model out/de-en --batching top-up:8 --listen 127.0.0.1:5001
     """
     from simnmt.experiment.inputs import GIGABYTE
-    from simnmt.live.deployment import engine_settings, expected_hash, holds_models, model_engines, served_target
+    from simnmt.live.deployment import engine_settings, holds_models, model_engines, served_target
     from simnmt.live.engine import EngineSettings
     from simnmt.live.engine_process import EngineProcess
     from simnmt.live.model_engines import ModelEngines
@@ -191,23 +191,19 @@ def server(
     settings, by_pair = options.settings(several=is_several), _models_of_pairs(models) if is_several else {}
     with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder:
         engine: Engine
-        expected = None
         if plan is not None and is_several:
             engine = model_engines(plan, served, Path(folder), by_pair, any_model, **settings)
         elif plan is not None:
-            chosen = served_target(plan, served)
-            engine = EngineProcess(engine_settings(chosen, Path(folder), **settings))
-            expected = None if any_model else expected_hash(chosen)
+            engine = EngineProcess(engine_settings(served_target(plan, served), Path(folder), any_model, **settings))
         elif is_several:
             loaded = {pair: EngineSettings(model, **settings, device=served) for pair, model in by_pair.items()}
             engine = ModelEngines(loaded, None if memory_gb is None else round(GIGABYTE * memory_gb))
         else:
             engine = EngineProcess(EngineSettings(**settings, device=served))
         if isinstance(engine, ModelEngines):
-            (source, target), *others = (pair.split("-") for pair in engine.models)
-            front = replace(front, source=source, target=target, more_pairs=[*map(tuple, others)])
+            front = replace(front, pairs=[(source, target) for source, target in (pair.split("-") for pair in engine.models)])
         with service.open_log() as log:
-            serve(LiveServer(engine, front, access, limits, expected_hash=expected, log=log, on_error=note), as_json)
+            serve(LiveServer(engine, front, access, limits, log=log, on_error=note), as_json)
 
 
 @app.command()
@@ -237,7 +233,7 @@ def gateway(
     Example: simnmt live gateway @live-smoke --policy cnmt --server http://127.0.0.1:5001 --forced-lengths
     """
     from simnmt.live.decider import live_unit
-    from simnmt.live.deployment import engine_settings, recommended_policy, target_of
+    from simnmt.live.deployment import engine_settings, expected_hash, recommended_policy, target_of
     from simnmt.live.engine_process import EngineProcess
     from simnmt.live.gateway import GatewaySettings, LiveGateway
     from simnmt.live.service_engine import ServiceEngine, unit_of_lengths
@@ -249,13 +245,14 @@ def gateway(
         if local_server is None:
             if local_unit is not None:
                 raise InputError("--local-unit without --local-server", remedy="leave it out")
-            return EngineProcess(engine_settings(target, folder, **options.settings()))
+            return EngineProcess(engine_settings(target, folder, any_model, **options.settings()))
         if engine_options := given(context, [field.name for field in fields(EngineOptions)]):
             what = f"--{engine_options[0].replace('_', '-')} is of an engine of the gateway, not of --local-server"
             raise InputError(what, remedy="give it to that service")
         unit_name, languages = unit_of_lengths(target, local_unit), (service.source, service.target)
         token = read_token(local_token_file, LOCAL_TOKEN)
-        return ServiceEngine(local_server, unit_name, languages, service.deadline, token, ca_file)
+        expected = None if any_model else expected_hash(target)
+        return ServiceEngine(local_server, unit_name, languages, service.deadline, token, ca_file, expected)
 
     clients, plan = service.settings("127.0.0.1:5000"), _read_plan(scenario, changes)
     if plan.sites and site is None:

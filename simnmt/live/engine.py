@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from simnmt.base.errors import SimnmtError
+from simnmt.base.errors import InputError, SimnmtError
 from simnmt.batching import Batching, Encode
 from simnmt.nmt.architecture import ARCHITECTURES, Architecture, architecture_of
 from simnmt.nmt.engine import Work, load_engine
@@ -82,10 +82,20 @@ class EngineSettings:
     """Processors to which the process is pinned; empty: any."""
     nice: int = 5
     """By how much other processes go first: above 0, the front is not kept waiting on a shared processor."""
+    expected_hash: str | None = None
+    """Hash of the engine that must run (`check_engine`); None: any."""
     reference_every_s: float = inf
     """Time between two reference executions, which record the box's own speed while the engine is idle."""
     loader: Callable[[EngineSettings], ServedModel] | None = None
     """Loads the model in the process, which imports the function by its name; None: `load_model`."""
+
+
+def check_engine(place: str, running: str, expected: str | None) -> None:
+    """Raise `InputError` if the hash of the engine that runs at a place is not the expected one (None: any)."""
+    if expected not in (None, running):
+        what = f"{place} runs engine {running or 'unknown'}, the profile is of engine {expected}"
+        remedy = "start the model that the profile was measured with, name the profile of this one, or give --any-model"
+        raise InputError(what, remedy=remedy)
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from simnmt.base.errors import SimnmtError
-from simnmt.live.engine import ONE_MODEL, EngineSettings, Result, TextCodec, serve_engine
+from simnmt.live.engine import ONE_MODEL, EngineSettings, Result, TextCodec, check_engine, serve_engine
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.profile.origin import EngineBlock
@@ -82,12 +82,13 @@ class EngineProcess:
     async def ready(self) -> Mapping[str, str]:
         """Start the process and wait for its model, unless that has been done; return the hash of the engine.
 
-        Raises `NmtError` for a model or options that cannot be used.
+        Raises `NmtError` for a model or options that cannot be used, `InputError` for another engine than the expected one.
         """
         if self._restarting is not None:
             await asyncio.shield(self._restarting)
         if not self.alive:
             self.block = await self._start()
+            check_engine("this box", self.block.hash, self.settings.expected_hash)
             self.codec = TextCodec(self.settings, self.block)
         return {ONE_MODEL: self.block.hash}
 

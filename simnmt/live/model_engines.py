@@ -102,7 +102,6 @@ class ModelEngines:
         models: Mapping[str, EngineSettings],
         memory_bytes: int | None = None,
         size_bytes: Mapping[Hashable, int] | None = None,
-        expected_hashes: Mapping[str, str] | None = None,
     ) -> None:
         """Prepare the engines.
 
@@ -110,9 +109,8 @@ class ModelEngines:
             models: settings by name, with one batching for all.
             memory_bytes: for all models together; None: all stay loaded.
             size_bytes: of models as a scenario states them; of the others, what their processes take.
-            expected_hashes: of the engines that must run, by model; others may be any.
         """
-        self.models, self._memory_bytes, self.expected_hashes = models, memory_bytes, expected_hashes or {}
+        self.models, self._memory_bytes = models, memory_bytes
         self._context = multiprocessing.get_context("forkserver")
         self.on_reference: Callable[[float, float], None] = lambda at_s, execution_s: None
         self.on_error: Callable[[str], None] = lambda text: None
@@ -136,7 +134,7 @@ class ModelEngines:
 
         Returns the hash of the engine of each model.
 
-        Raises `InputError` for a memory that is too small, `NmtError` for a model that cannot be loaded.
+        Raises `InputError` for a memory that is too small, and as `EngineProcess.ready`.
         """
         if self.hashes:
             return self.hashes

@@ -152,25 +152,17 @@ def replay_plan(
     return _run_result(plan, settings, replays, begun, remarks)
 
 
-async def _health(settings: ReplaySettings) -> dict[str, Any]:
+async def _health(settings: ReplaySettings) -> Mapping[str, Any]:
     async with settings.client() as client:
-        try:
-            facts, _ = await client.health()
-        except ServiceError as error:
-            remedy = error.remedy or f"correct --gateway; {FOREIGN_REMEDY}"
-            if error.status == 503:
-                remedy = "try again when it has started"
-            if error.status in (401, 403):
-                remedy = "give its token by --token-file"
-            raise InputError(error.message, remedy=remedy) from None
-    return dict(facts)
+        facts, _ = await client.greet(
+            (settings.source, settings.target), "--token-file", f"correct --gateway; {FOREIGN_REMEDY}"
+        )
+    return facts
 
 
 def _served(facts: Mapping[str, Any], unit: Unit, settings: ReplaySettings) -> tuple[str, list[str]]:
     """Return the policy by which a gateway decides, and remarks on it. Raises `InputError` for another scenario's gateway."""
     url, (first, *others) = settings.url, unit.case.targets
-    if facts.get("needs_token") and not settings.token:
-        raise InputError(f"{url} asks for a token", remedy="give --token-file")
     if facts.get("service") != "gateway":
         raise InputError(f"{url} is no gateway of simnmt", remedy=FOREIGN_REMEDY)
     servers, devices = facts.get("servers"), [target.device for target in others]
@@ -184,7 +176,7 @@ def _served(facts: Mapping[str, Any], unit: Unit, settings: ReplaySettings) -> t
     if policy not in unit.scenario.policies:
         remarks.append(f"The scenario has no policy {policy}, by which the gateway decides: its results stand under {LIVE}.")
         policy = LIVE
-    expected, running = expected_hash(first), served_hash(facts, settings.source, settings.target) or None
+    expected, running = expected_hash(first), served_hash(facts, (settings.source, settings.target)) or None
     if expected is None:
         remarks.append(f"The profile of {first.device} names no engine: that the gateway runs this scenario's is not known.")
     elif expected != running:

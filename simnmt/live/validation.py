@@ -192,7 +192,7 @@ def validate(
                 predicted[network, place.policy, place.site, replication] = np.array(figures)
     with TemporaryDirectory(prefix="simnmt-", ignore_cleanup_errors=True) as folder:
         started = engines_of(plan, Path(folder), engines or {}, any_model)
-        runs = run_precisely(replayed_runs(plan, names, started, Path(folder), any_model, progress))
+        runs = run_precisely(replayed_runs(plan, names, started, Path(folder), progress))
     others_cpus.append(processor_use.others_cpus())
     references_s = [np.concatenate(seconds) for seconds in zip(*(run.references_s for run in runs), strict=True)]
     usual_s = [float(np.median(seconds)) if seconds.size else np.nan for seconds in references_s]

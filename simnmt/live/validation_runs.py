@@ -227,7 +227,7 @@ def engines_of(
         place = folder / f"engine {number}"
         place.mkdir()
         if box.gateway is not None or not holds_models(plan, device):
-            settings = given.get(device) or engine_settings(box.target, place, cpus=cpus)
+            settings = given.get(device) or engine_settings(box.target, place, any_model, cpus=cpus)
             engines.append(EngineProcess(replace(settings, reference_every_s=every_s)))
         elif device in given:
             engines.append(ModelEngines(dict.fromkeys(plan.cases, given[device])))
@@ -241,7 +241,6 @@ async def replayed_runs(
     policies: Sequence[str],
     engines: Sequence[EngineProcess | ModelEngines],
     folder: Path,
-    any_model: bool,
     progress: Progress,
 ) -> list[LiveRun]:
     """Replay every policy on every network once a replication, in another order each time."""
@@ -258,7 +257,7 @@ async def replayed_runs(
                 place = folder / str(len(runs))
                 place.mkdir()
                 unit = unit_at(plan, network, replication)
-                runs.append(await _live_run(unit, policy, engines, place, any_model, progress))
+                runs.append(await _live_run(unit, policy, engines, place, progress))
     finally:
         for engine in engines:
             await engine.close()
@@ -270,16 +269,15 @@ async def _live_run(
     policy: str,
     engines: Sequence[EngineProcess | ModelEngines],
     folder: Path,
-    any_model: bool,
     progress: Progress,
 ) -> LiveRun:
     requests, gateways, boxes = replayed_requests(unit), gateways_of(unit), boxes_of(unit)
     has_models = any(isinstance(engine, ModelEngines) for engine in engines)
     # Only models are told apart by languages.
-    pairs = [tuple((gateway.case.name if has_models else "de-en").split("-")) for gateway in gateways]
+    names = [gateway.case.name if has_models else "de-en" for gateway in gateways]
+    pairs = [(source, target) for source, target in (name.split("-") for name in names)]
     front = FrontSettings(forced_lengths=True, deadline_s=120.0, waiting=100_000)
-    (source, target), *more_pairs = dict.fromkeys(pairs)
-    behind = replace(front, source=source, target=target, more_pairs=more_pairs)
+    behind = replace(front, pairs=list(dict.fromkeys(pairs)))
     paths = [folder / f"{number}.jsonl" for number in range(len(boxes))]
     async with AsyncExitStack() as stack:
         options: list[dict[str, Any]] = [
@@ -298,13 +296,12 @@ async def _live_run(
             if box.gateway is None:
                 urls[box.target.device] = await url_of(LiveServer(engine, behind, Access(), Limits(), **of_box))
         replays, transports = list[ReplaySettings](), list[DelayedTransport]()
-        for of_site, (source, target), engine, of_box in zip(gateways, pairs, engines, options, strict=False):
+        for of_site, pair, engine, of_box in zip(gateways, pairs, engines, options, strict=False):
             assert isinstance(engine, EngineProcess)
-            at_site = replace(front, source=source, target=target)
-            settings = GatewaySettings(of_site, policy, urls, at_site, any_model=any_model, offload_s=60.0, delays=True)
+            at_site = replace(front, pairs=[pair])
+            settings = GatewaySettings(of_site, policy, urls, at_site, any_model=True, offload_s=60.0, delays=True)
             gateway = LiveGateway(settings, engine, **of_box)
-            url = await url_of(gateway)
-            replays.append(ReplaySettings(url, source=source, target=target, timeout_s=180.0, connections=1_000))
+            replays.append(ReplaySettings(await url_of(gateway), "", None, *pair, timeout_s=180.0, connections=1_000))
             transports += gateway.transports
         load = await send(requests, replays, transports=transports)
     logs = [read_live_log(path) for path in paths]

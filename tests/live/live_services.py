@@ -83,8 +83,7 @@ class Services:
 
     def model_server(self, engines: ModelEngines, log: Any = None) -> LiveServer:
         """A started server of models that are named by their pairs."""
-        (source, target), *others = (model.split("-") for model in engines.models)
-        front = replace(FRONT, source=source, target=target, more_pairs=tuple(others))
+        front = replace(FRONT, pairs=[(source, target) for source, target in (model.split("-") for model in engines.models)])
         access = Access(Address(port=0))
         return self._start(LiveServer(engines, front, access, Limits(), log=log, on_error=self.errors.append))
 

@@ -57,7 +57,7 @@ from tests.worlds import believing, everything_to, in_reference
 
 Scenario = Callable[..., dict[str, Any]]
 Start = Callable[..., LiveGateway]
-FRENCH = dataclasses.replace(FRONT, source="fr")
+FRENCH = dataclasses.replace(FRONT, pairs=[("fr", "en")])
 LONGEST_S = 0.2
 """Longest pause between tries to reach a server in the test of a server that is lost."""
 
@@ -414,10 +414,10 @@ def local(services: Services) -> Iterator[LiveServer]:
     yield services.server(engine_settings(load_paced))
 
 
-def before_a_service(services: Services, url: str, *, any_model: bool = True) -> LiveGateway:
+def before_a_service(services: Services, url: str, expected_hash: str | None = None) -> LiveGateway:
     """A gateway whose own device is a service of its box."""
-    settings = GatewaySettings(unit_of("@open-loop"), "edge", {"cloud": url}, FRONT, any_model=any_model)
-    return services.gateway(settings, None, ServiceEngine(url, "word"))
+    settings = GatewaySettings(unit_of("@open-loop"), "edge", {"cloud": url}, FRONT, any_model=True)
+    return services.gateway(settings, None, ServiceEngine(url, "word", expected_hash=expected_hash))
 
 
 def test_sentences_wait_for_the_service_of_the_box_one_after_another(services: Services, local: LiveServer) -> None:
@@ -435,12 +435,11 @@ def test_sentences_wait_for_the_service_of_the_box_one_after_another(services: S
 
 
 def test_a_service_with_another_engine_or_none_is_refused_before_the_gateway_listens(
-    services: Services, local: LiveServer, monkeypatch: pytest.MonkeyPatch
+    services: Services, local: LiveServer
 ) -> None:
     url = local.http.url
-    monkeypatch.setattr("simnmt.live.gateway.expected_hash", lambda target: "0123")
     with pytest.raises(InputError, match=rf"^{url} runs engine [0-9a-f]{{16}}, the profile is of engine 0123 .*--any-model"):
-        before_a_service(services, url, any_model=False)
+        before_a_service(services, url, "0123")
     with pytest.raises(InputError, match=r"cannot be reached: .*start the service of this box first"):
         before_a_service(services, "http://127.0.0.1:9")
 
@@ -448,7 +447,7 @@ def test_a_service_with_another_engine_or_none_is_refused_before_the_gateway_lis
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"health": "", "languages": None}, "the service refused the request (HTTP 404)"),
+        ({"health": "", "languages": None}, "the service refused the request"),
         ({"health": "[]", "languages": {"status": "ok"}}, "/languages is no list of languages"),
     ],
     ids=["neither", "other JSON"],

@@ -185,7 +185,7 @@ def test_own_texts_have_the_lengths_that_the_service_counts_and_an_unknown_polic
     ("facts", "front", "message"),
     [
         ({"status": "ok"}, FrontSettings(forced_lengths=True), "no gateway of simnmt .*--local-server URL"),
-        (GATEWAY, FrontSettings(target="fr", forced_lengths=True), "de to en is not translated here"),
+        (GATEWAY, FrontSettings([("de", "fr")], forced_lengths=True), "does not translate de to en, but de to fr"),
     ],
 )
 def test_a_service_that_does_not_fit_is_refused_in_one_line(
