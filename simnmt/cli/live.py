@@ -301,10 +301,14 @@ def replay(
     Example: simnmt live replay @live-smoke --gateway http://127.0.0.1:5000 --requests 500
     """
     import simnmt.api
-    from simnmt.live.replay import ReplaySettings, read_texts
+    from simnmt.live.replay import ReplaySettings
     from simnmt.service.http_server import read_token
+    from simnmt.workload.text_lines import read_lines
 
-    token, texts = read_token(token_file, TOKEN), None if text is None else read_texts(text)
+    token, texts = (
+        read_token(token_file, TOKEN),
+        None if text is None else [line for line in map(str.strip, read_lines(text)) if line],
+    )
     settings = ReplaySettings(gateway, token, ca_file, source, target, texts, workload, timeout)
     with progress_bar() as bar, prints_of_users():
         result = simnmt.api.replay(

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from simnmt.base.configuration import end_tokens
 from simnmt.base.errors import InputError
-from simnmt.base.files import MOST_TEXT_BYTES, read_bounded
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.draws import learn
@@ -78,19 +77,6 @@ class ReplaySettings:
         """Return a client of the service. Raises `InputError` for an unusable address."""
         options: dict[str, Any] = {"connections": self.connections, "timeout_s": self.timeout_s, "ca_file": self.ca_file}
         return TranslationClient(self.url, token=self.token, **options)
-
-
-def read_texts(path: Path) -> list[str]:
-    """Return the lines of a file that are not blank. Raises `InputError` for a file without any."""
-    try:
-        text = read_bounded(path, MOST_TEXT_BYTES).decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "no UTF-8 text"
-        raise InputError(f"cannot read the texts: {why}", path=path, remedy="name a text file") from None
-    lines = [line.strip() for line in text.split("\n") if line.strip()]
-    if not lines:
-        raise InputError("holds no text", path=path, remedy="write one text a line")
-    return lines
 
 
 @dataclass(frozen=True, slots=True)
