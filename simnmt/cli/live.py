@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from simnmt.experiment.cases import RunPlan
     from simnmt.live.gateway import LiveGateway
     from simnmt.live.server import Engine, FrontSettings, LiveServer
-    from simnmt.service.http_server import Access, Limits
 
 app = typer.Typer(help="A live testbed: real servers and gateways, and replays of a workload.", no_args_is_help=True)
 
@@ -132,19 +131,18 @@ class ServiceOptions:
     drain: Annotated[float, time_option("Longest time of requests under way at the end. [default: 30s]")] = 30.0
     log: Annotated[Path | None, option("FILE", "Append a line of JSON for each request.", group="Other")] = None
 
-    def settings(self, default_address: str) -> tuple[FrontSettings, Access, Limits]:
+    def settings(self, default_address: str) -> FrontSettings:
         """Return what the options say about clients. Raises `InputError`."""
         from simnmt.live.server import FrontSettings
         from simnmt.service.http_server import Access, Limits, parse_address, read_token
 
         if self.max_body < 1:
             raise InputError("--max-body 0 refuses every request", remedy="give a size, such as 1MB")
-        limits = self.max_texts, self.max_waiting, self.deadline
-        front = FrontSettings(((self.source, self.target),), *limits, self.forced_lengths)
         address, token = parse_address(self.listen or default_address, "--listen"), read_token(self.token_file, TOKEN)
         access = Access(address, token, self.tls_cert, self.tls_key, self.behind_proxy, self.allow_origin or "")
         access.ssl_context()  # refuses unusable files before the model is loaded
-        return front, access, Limits(self.max_body, drain_s=self.drain)
+        pairs, limits = [(self.source, self.target)], Limits(self.max_body, drain_s=self.drain)
+        return FrontSettings(pairs, self.max_texts, self.max_waiting, self.deadline, self.forced_lengths, access, limits)
 
     def open_log(self) -> AbstractContextManager[TextIO | None]:
         """Return the log to append lines to; None without one."""
@@ -175,7 +173,7 @@ def server(
     from simnmt.live.model_engines import ModelEngines
     from simnmt.live.server import LiveServer
 
-    (front, access, limits), models = service.settings("127.0.0.1:5001"), options.model or []
+    front, models = service.settings("127.0.0.1:5001"), options.model or []
     plan = None if scenario is None else _read_plan(scenario, changes)
     if plan is None and not models:
         raise InputError("nothing to serve", remedy="give --model, or a scenario and its --device")
@@ -203,7 +201,7 @@ def server(
         if isinstance(engine, ModelEngines):
             front = replace(front, pairs=[(source, target) for source, target in (pair.split("-") for pair in engine.models)])
         with service.open_log() as log:
-            serve(LiveServer(engine, front, access, limits, log=log, on_error=note), as_json)
+            serve(LiveServer(engine, front, log=log, on_error=note), as_json)
 
 
 @app.command()
@@ -254,7 +252,7 @@ def gateway(
         expected = None if any_model else expected_hash(target)
         return ServiceEngine(local_server, unit_name, languages, service.deadline, token, ca_file, expected)
 
-    clients, plan = service.settings("127.0.0.1:5000"), _read_plan(scenario, changes)
+    front, plan = service.settings("127.0.0.1:5000"), _read_plan(scenario, changes)
     if plan.sites and site is None:
         raise InputError("which site?", remedy=f"give --site, one of {', '.join(part.name for part in plan.sites)}")
     unit = live_unit(plan, workload, site)
@@ -264,7 +262,7 @@ def gateway(
     policy = policy or recommended_policy(Path(scenario), unit)
     urls = _servers(servers or (), [target.device for target in unit.case.targets[1:]])
     settings = GatewaySettings(
-        unit, policy, urls, *clients, read_token(server_token_file, SERVER_TOKEN), ca_file, offload_timeout, any_model, delays
+        unit, policy, urls, front, read_token(server_token_file, SERVER_TOKEN), ca_file, offload_timeout, any_model, delays
     )
     with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder:
         engine = local_engine(Path(folder))

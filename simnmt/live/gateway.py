@@ -27,7 +27,6 @@ from simnmt.policies.custom import PolicyError
 from simnmt.policies.health import TRY_S, ServerHealth
 from simnmt.results.live_log import BeginRecord, DecisionRecord, HandshakeRecord, HeardRecord, LostRecord, Outcome
 from simnmt.service.client import DelayedTransport, TranslationClient
-from simnmt.service.http_server import Access, Limits
 from simnmt.service.messages import ServiceError, TranslateRequest
 
 HURRIED = 0.9
@@ -43,8 +42,6 @@ class GatewaySettings:
     servers: Mapping[str, str]
     """URL of each device but the first, by its name in the scenario."""
     front: FrontSettings = field(default_factory=FrontSettings)
-    access: Access = field(default_factory=Access)
-    limits: Limits = field(default_factory=Limits)
     token: str = ""
     ca_file: Path | None = None
     """Certificates of the authorities that vouch for the servers; None: those of the system."""
@@ -117,7 +114,7 @@ class LiveGateway(LiveService):
         if set(settings.servers) != set(self.devices[1:]):
             remedy = " ".join(f"--server {device}=URL" for device in self.devices[1:]) or "give no --server"
             raise InputError(f"the scenario's other devices are {', '.join(self.devices[1:]) or 'none'}", remedy=remedy)
-        super().__init__(self.devices[0], engine, settings.front, settings.access, settings.limits, **others)
+        super().__init__(self.devices[0], engine, settings.front, **others)
         self._settings, self._batches = settings, targets[0].decoding is not None
         self._drift = _Drift(targets, self.metrics)
         what, labels = "Requests by device and outcome.", ["device", "outcome"]

@@ -7,7 +7,7 @@ import collections
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any, TextIO
 
@@ -42,6 +42,8 @@ class FrontSettings:
     """Time within which a request must be answered, unless it states a shorter one; then status 504."""
     forced_lengths: bool = False
     """Whether requests may state the number of target tokens, for validation."""
+    access: Access = field(default_factory=Access)
+    limits: Limits = field(default_factory=Limits)
 
 
 def served_hash(health: Mapping[str, Any], pair: tuple[str, str]) -> str:
@@ -87,8 +89,6 @@ class LiveService(ABC):
         name: str,
         engine: Engine,
         front: FrontSettings,
-        access: Access,
-        limits: Limits,
         log: TextIO | None = None,
         on_error: Callable[[str], None] = print,
         keeps_engine: bool = False,
@@ -98,7 +98,7 @@ class LiveService(ABC):
         Args:
             name: of its own device.
             engine: executes on that.
-            front, access, limits: what clients may do.
+            front: what clients may do.
             log: buffered by lines; None: none is written.
             on_error: called with a line about a fault of the service.
             keeps_engine: whether the engine outlives the service.
@@ -116,7 +116,7 @@ class LiveService(ABC):
             web.post("/detect", self._detect),
             web.get("/health", self._health),
         ]
-        self.http = HttpService(routes, access, limits, metrics, on_error)
+        self.http = HttpService(routes, front.access, front.limits, metrics, on_error)
         engine.on_reference, engine.on_error = self._note_reference, on_error
         waiting = Gauge("simnmt_sentences_waiting", "Sentences under way.", registry=metrics)
         waiting.set_function(lambda: self.waiting)
@@ -305,16 +305,9 @@ async def _all_or_error(coroutines: list[Coroutine[Any, Any, Result]]) -> list[R
 class LiveServer(LiveService):
     """A server of one model, or of several: one for each pair of languages, with its name."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        front: FrontSettings,
-        access: Access,
-        limits: Limits,
-        **others: Any,
-    ) -> None:
+    def __init__(self, engine: Engine, front: FrontSettings, **others: Any) -> None:
         """See `LiveService`."""
-        super().__init__("server", engine, front, access, limits, **others)
+        super().__init__("server", engine, front, **others)
         if isinstance(engine, ModelEngines):
             loads = Counter("simnmt_model_loads", "Loads, by model.", ["model"], registry=self.metrics)
             for model in engine.models:

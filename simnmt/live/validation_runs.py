@@ -40,7 +40,6 @@ from simnmt.live.replay import ReplaySettings, send
 from simnmt.live.server import FrontSettings, LiveServer
 from simnmt.results.live_log import RequestRecord, read_live_log
 from simnmt.service.client import DelayedTransport
-from simnmt.service.http_server import Access, Limits
 from simnmt.service.load import LoadLog
 
 Progress = Callable[[str], None]
@@ -52,11 +51,6 @@ IDLE_S = 0.02
 """Time without an execution after which an engine surely was idle, and longer than any turnaround."""
 USUAL_S = 3e-4
 """Handover and turnaround where none was measured."""
-
-
-def figures_of(latency_s: Floats, target: NDArray[np.int64]) -> Floats:
-    """Return the `FIGURES` of requests."""
-    return np.array([latency_s.mean(), *np.quantile(latency_s, (0.5, 0.95)), (target > 0).mean()])
 
 
 def errors_of(simulated: Floats, live: Floats) -> Floats:
@@ -131,7 +125,8 @@ class LiveRun:
         rows = self.valid if gateway is None else self.valid & (self.requests.gateway == gateway)
         if not rows.any():
             raise SimnmtError(f"a live run of {self.policy} answered no request as decided: {self.log.fault}")
-        return figures_of(latency_s[rows], self.log.target[rows])
+        latency_s = latency_s[rows]
+        return np.array([latency_s.mean(), *np.quantile(latency_s, (0.5, 0.95)), (self.log.target[rows] > 0).mean()])
 
     def link_s(self) -> tuple[Floats, Floats]:
         """Return the seconds that the network prescribes for each request on its way to its target and back."""
@@ -218,12 +213,10 @@ def engines_of(
     """
     allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     boxes, engines = boxes_of(unit_at(plan, next(iter(plan.networks)), 0)), list[EngineProcess | ModelEngines]()
-    # The first gateway and the devices behind come first, the other gateways last.
-    order = sorted(range(len(boxes)), key=lambda number: bool(boxes[number].gateway))
     every_s = REFERENCE_EVERY_S if not allowed or len(boxes) <= len(allowed) else inf
     for number, box in enumerate(boxes):
         device = box.target.device
-        cpus = (allowed[order.index(number) % len(allowed)],) if allowed else ()
+        cpus = (allowed[number % len(allowed)],) if allowed else ()
         place = folder / f"engine {number}"
         place.mkdir()
         if box.gateway is not None or not holds_models(plan, device):
@@ -294,7 +287,7 @@ async def _live_run(
         urls: dict[str, str] = {}
         for box, engine, of_box in zip(boxes, engines, options, strict=True):
             if box.gateway is None:
-                urls[box.target.device] = await url_of(LiveServer(engine, behind, Access(), Limits(), **of_box))
+                urls[box.target.device] = await url_of(LiveServer(engine, behind, **of_box))
         replays, transports = list[ReplaySettings](), list[DelayedTransport]()
         for of_site, pair, engine, of_box in zip(gateways, pairs, engines, options, strict=False):
             assert isinstance(engine, EngineProcess)

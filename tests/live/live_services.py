@@ -22,7 +22,7 @@ from simnmt.live.server import FrontSettings, LiveServer
 from simnmt.results.live_log import DeciderRecord, DecisionRecord, HeardRecord, LostRecord
 from simnmt.scenario.source import open_source
 from simnmt.service.client import Exchange, TranslationClient
-from simnmt.service.http_server import Access, Address, Limits, parse_address
+from simnmt.service.http_server import Access, parse_address
 from simnmt.service.load import cancel_others
 from simnmt.service.messages import ServiceError, TranslateRequest
 from tests.live.fake_engines import load_echo
@@ -75,17 +75,15 @@ class Services:
     def server(
         self, engine: EngineSettings | EngineProcess, front: FrontSettings = FRONT, log: Any = None, **others: Any
     ) -> LiveServer:
-        """A started server; `others`: its `access`, `limits` and `port`."""
+        """A started server; `others`: its `access` and `limits`."""
         process = engine if isinstance(engine, EngineProcess) else EngineProcess(engine, _FORKS)
-        access = replace(others.get("access", Access()), address=Address(port=others.get("port", 0)))
-        limits, keeps = others.get("limits", Limits()), process is engine
-        return self._start(LiveServer(process, front, access, limits, log=log, on_error=self.errors.append, keeps_engine=keeps))
+        front, keeps = replace(front, **others), process is engine
+        return self._start(LiveServer(process, front, log=log, on_error=self.errors.append, keeps_engine=keeps))
 
     def model_server(self, engines: ModelEngines, log: Any = None) -> LiveServer:
         """A started server of models that are named by their pairs."""
         front = replace(FRONT, pairs=[(source, target) for source, target in (model.split("-") for model in engines.models)])
-        access = Access(Address(port=0))
-        return self._start(LiveServer(engines, front, access, Limits(), log=log, on_error=self.errors.append))
+        return self._start(LiveServer(engines, front, log=log, on_error=self.errors.append))
 
     def gateway(self, settings: GatewaySettings, log: Any = None, engine: Any = None) -> LiveGateway:
         keeps = isinstance(engine, EngineProcess)
@@ -96,8 +94,8 @@ class Services:
         server = self.server(engine, access=Access(token=token))
         if kind == "server":
             return server
-        access, servers = Access(token=token), {"cloud": server.http.url}
-        settings = GatewaySettings(unit_of("@open-loop"), "cloud", servers, FRONT, access, token=token, any_model=True)
+        front, servers = replace(FRONT, access=Access(token=token)), {"cloud": server.http.url}
+        settings = GatewaySettings(unit_of("@open-loop"), "cloud", servers, front, token=token, any_model=True)
         return self.gateway(settings, None, engine)
 
     def _start(self, service: Any) -> Any:

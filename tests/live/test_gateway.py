@@ -86,6 +86,10 @@ def start(services: Services, faulty: EngineProcess, make_scenario: Scenario) ->
     return gateway
 
 
+def at_port(port: int) -> Access:
+    return Access(Address(port=port))
+
+
 def account_of(answer: Any) -> dict[str, str]:
     assert isinstance(answer, Exchange), answer
     return dict(part.split("=") for part in answer.headers["Simnmt-Decision"].split(";"))
@@ -215,7 +219,7 @@ def test_a_server_that_is_lost_under_load_is_left_out_as_in_the_reference_until_
             assert all(isinstance(answer, Exchange) for (answer,) in await asyncio.gather(*pending))
         return [lost_s, back_s]
 
-    again = LiveServer(faulty, FRONT, Access(Address(port=port)), Limits(), keeps_engine=True)
+    again = LiveServer(faulty, dataclasses.replace(FRONT, access=at_port(port)), keeps_engine=True)
     lost_s, back_s = services.run(outage_amid_requests())
     services.run(again.http.stop())
     assert any("translating here until it answers" in line for line in services.errors)
@@ -377,7 +381,7 @@ def test_a_server_that_comes_back_with_other_languages_stays_out_of_use(
     gateway = start(url)
     services.stop(server)
     assert translated(services, gateway, ask()) == [0]
-    services.server(faulty, FRENCH, port=host_port(url)[1])
+    services.server(faulty, FRENCH, access=at_port(host_port(url)[1]))
     wait_until(services, gateway, f"{url} does not translate de to en, but fr to en")
     services.errors.clear()
 
