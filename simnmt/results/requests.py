@@ -172,8 +172,8 @@ class Trail:
         position, faults = np.empty_like(order), self.faults
         position[order] = np.arange(len(order))
         if faults is not None:
-            loads = [(int(order[request]), *load) for request, *load in faults.loads]
-            faults = replace(faults, loads=tuple(loads))
+            loads = tuple((int(order[request]), target, box, load_s) for request, target, box, load_s in faults.loads)
+            faults = replace(faults, loads=loads)
         return replace(self, columns={name: column[position] for name, column in self.columns.items()}, faults=faults)
 
 
