@@ -13,10 +13,8 @@ import os
 import re
 import signal
 import sys
-import threading
 import time
 import warnings
-import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
@@ -157,7 +155,6 @@ def main() -> None:
         # Left alone where our parent wants it ignored: nohup, or a script's background job.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)
-    sys.unraisablehook = _show_unraisable
     status = _status()
     for number in _STOPPING:  # all output is written: a signal while Python exits must not change the status
         signal.signal(number, signal.SIG_IGN)
@@ -176,33 +173,15 @@ def _make_streams_sure() -> None:
 
 
 _last_s = -math.inf
-_raised: tuple[int, weakref.ref[Interrupted]] | None = None
-"""The last signal and its exception; None before, and once it has ended the command."""
+_last_signal: int | None = None
 
 
 def _stop(number: int, frame: object) -> None:
     # An impatient second signal must not disturb what the first has begun to clear away, but a later one may.
-    global _last_s, _raised
-    before_s, _last_s = _last_s, time.monotonic()
+    global _last_s, _last_signal
+    before_s, _last_s, _last_signal = _last_s, time.monotonic(), number
     if _last_s - before_s > 1.0:
-        stopped = Interrupted(number)
-        _raised = number, weakref.ref(stopped, _send_again)
-        raise stopped
-
-
-def _send_again(lost: weakref.ref[Interrupted]) -> None:
-    """Send a signal again whose exception is gone: Python drops those that meet a destructor, some libraries catch all."""
-    global _last_s
-    if _raised is not None and _raised[1] is lost:
-        _last_s = -math.inf
-        again = threading.Timer(0.02, signal.raise_signal, [_raised[0]])
-        again.daemon = True
-        again.start()
-
-
-def _show_unraisable(dropped: sys.UnraisableHookArgs) -> None:
-    if not isinstance(dropped.exc_value, Interrupted):
-        sys.__unraisablehook__(dropped)
+        raise Interrupted(number)
 
 
 _INPUT_FAULTS = {
@@ -244,30 +223,24 @@ def _run() -> int:
         place = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
         return _complain(place + (error.strerror or str(error)), 1)
     except Exception as error:
-        if _raised is not None:  # a library has made another exception of it
-            return _interrupted(_raised[0])
+        if _last_signal is not None:  # a library has made another exception of it
+            return _interrupted(_last_signal)
         if hasattr(error, "format_message"):  # the command line library's errors about options and arguments
             return _complain(_usage(error), 2)
         raise
     return status if isinstance(status, int) else 0
 
 
-_NO_ROOM_IN_RUST = "os error 28"
-"""What libraries in Rust (safetensors, tokenizers) write of a disk without room, in errors of their own."""
-
-
 def _is_of_full_disk(error: BaseException | None) -> bool:
     """Return whether an error arose from a disk without room: the input is not to blame."""
     while error is not None:
-        if getattr(error, "errno", None) in NO_ROOM or _NO_ROOM_IN_RUST in str(error):
+        if getattr(error, "errno", None) in NO_ROOM:
             return True
         error = error.__cause__ or error.__context__
     return False
 
 
 def _interrupted(number: int) -> int:
-    global _raised
-    _raised = None
     return _complain("interrupted; nothing is left half-written", 128 + number)
 
 

@@ -146,28 +146,12 @@ import os
 import signal
 
 
-sent = []
-
-
 def at(place):
-    if place == "PLACE" and not sent:
-        sent.append(place)
+    if place == "PLACE":
         os.kill(os.getpid(), signal.SIGTERM)
 
 
 at("import")
-
-
-def caught(place):
-    try:
-        at(place)
-    except:
-        pass
-
-
-class Forgotten:
-    def __del__(self):
-        at("destructor")
 
 
 class Mine:
@@ -180,15 +164,13 @@ class Mine:
 
     def decide(self, request, delay_s):
         at("decide")
-        caught("library")
-        Forgotten()
         return 0
 """
 """A policy in whose code the signal arrives."""
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("place", ["import", "make", "prepare", "decide", "library", "destructor"])
+@pytest.mark.parametrize("place", ["import", "make", "prepare", "decide"])
 def test_a_signal_while_code_of_the_user_runs_is_no_fault_of_it(
     folder: Path, start: Callable[..., Any], tree: Tree, place: str
 ) -> None:
