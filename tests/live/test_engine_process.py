@@ -90,7 +90,7 @@ def test_a_withdrawn_sentence_is_not_decoded_and_nothing_of_it_is_left(services:
     ("settings", "message"),
     [
         ({"loader": load_refused}, r"no such model \(name another\)"),
-        ({"cpus": (4000,)}, "cannot run on processors 4000"),
+        ({"cpus": (4000,)}, r"cannot run on processors \[4000\]"),
     ],
 )
 def test_what_cannot_be_loaded_is_refused(services: Services, settings: dict[str, Any], message: str) -> None:

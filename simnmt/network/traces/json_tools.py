@@ -73,8 +73,9 @@ def dig(value: Any, path: str) -> Any:
 
 def as_number(value: object) -> float:
     """Return a number; NaN for anything else."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if is_number and abs(value) < 1e300 else math.nan
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > 1e300:
+        return math.nan
+    return float(value)
 
 
 class Source:
