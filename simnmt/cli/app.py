@@ -15,7 +15,6 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from typing import Annotated, Any
@@ -25,11 +24,11 @@ import typer.main
 from typer.core import TyperCommand
 
 from simnmt.base import VERSION
-from simnmt.base.errors import InputError, Interrupted, SimnmtError
+from simnmt.base.errors import Interrupted, SimnmtError
 from simnmt.base.files import NO_ROOM, release_standard_output
 from simnmt.base.packages import named_if_missing
 from simnmt.cli.options import flag, option
-from simnmt.cli.terminal import cleaned_streams, complaint_line, set_verbosity, warn
+from simnmt.cli.terminal import cleaned_streams, complaint_line, set_verbosity
 
 _VERBS = {
     "run": "scenarios.run",
@@ -142,15 +141,7 @@ _STOPPING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") i
 def main() -> None:
     """Run the command line and exit with its status."""
     _make_streams_sure()
-    show_any_warning = warnings.showwarning
-
-    def show_warning(message: Any, category: type[Warning], *place: Any, **line: Any) -> None:
-        if category.__module__ == "simnmt.base.compile":
-            warn(str(message))
-        else:
-            show_any_warning(message, category, *place, **line)
-
-    warnings.showwarning = show_warning
+    warnings.formatwarning = lambda message, *place, **line: f"simnmt: warning: {message}\n"
     for number in _STOPPING:
         # Left alone where our parent wants it ignored: nohup, or a script's background job.
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -200,7 +191,6 @@ def _status() -> int:
 
 def _run() -> int:
     try:
-        _refuse_undecodable(sys.argv[1:])
         set_verbosity()
         verb = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
         with named_if_missing():
@@ -242,14 +232,6 @@ def _is_of_full_disk(error: BaseException | None) -> bool:
 
 def _interrupted(number: int) -> int:
     return _complain("interrupted; nothing is left half-written", 128 + number)
-
-
-def _refuse_undecodable(arguments: Sequence[str]) -> None:
-    """Raise `InputError` for an argument that is not UTF-8: a run's records hold arguments as text."""
-    for argument in arguments:
-        if not argument.isascii() and any("\ud800" <= char <= "\udfff" for char in argument):
-            shown = argument.encode(errors="backslashreplace").decode()
-            raise InputError(f"the argument {shown} is not UTF-8", remedy="rename the file, or go to its folder first")
 
 
 def _usage(error: Any) -> str:

@@ -17,7 +17,7 @@ import simnmt as package
 from simnmt.base import shipped_files
 from simnmt.profile.profile_file import read_profile
 from tests.campaigns.harness import deep
-from tests.command_line import ROOT, Command, Tree
+from tests.command_line import ROOT, Command
 
 
 def imported(arguments: list[str], folder: Path) -> set[str]:
@@ -147,15 +147,6 @@ def test_a_stream_that_was_never_open(folder: Path, process: Command, stream: in
     assert done.status == 0
     assert done.err == ""
     assert Path(made).exists()
-
-
-@pytest.mark.deep
-def test_an_argument_that_is_no_text(folder: Path, process: Command, tree: Tree) -> None:
-    before = tree(folder)
-    done = process("run", b"caf\xe9.yaml")
-    assert (done.status, done.out) == (2, "")
-    assert done.err == "simnmt: the argument caf\\udce9.yaml is not UTF-8 (rename the file, or go to its folder first)\n"
-    assert tree(folder) == before
 
 
 def test_a_fault_of_ours_keeps_its_traceback_and_no_memory_is_one_line(
