@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.campaigns.harness import deep
-from tests.command_line import Command, Tree
+from tests.command_line import Tree
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system has no /proc")
 
@@ -215,29 +215,3 @@ def test_a_process_of_the_run_that_was_killed_is_told(folder: Path, long_run: Ca
     assert (status, out, err.count("\n")) == (1, "", 1) and err.startswith("simnmt: a process died")
     assert tree(folder) == before
     eventually(lambda: not living(process.pid))
-
-
-def test_an_interrupt_while_the_files_are_written(
-    folder: Path, simnmt: Command, tree: Tree, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: Any, **__: Any) -> None:
-        assert list(folder.glob("reports/.simnmt-partial-*/requests.parquet"))
-        raise KeyboardInterrupt
-
-    before = tree(folder)
-    monkeypatch.setattr("simnmt.report.render", interrupted)
-    assert simnmt("run", "small.yaml").status == 130
-    assert tree(folder) == before
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("delay_s", [0.0, 0.2, 1.5])
-def test_an_interrupt_of_a_reproduction(folder: Path, begun: Callable[..., Process], tree: Tree, delay_s: float) -> None:
-    """While its processes start, and while they are at work."""
-    before = tree(folder)
-    process = begun("reproduce", "cnmt", "--out", "deep/out", "--jobs", "2", env={"TMPDIR": str(folder)})
-    eventually(lambda: len(living(process.pid)) > 1)
-    time.sleep(delay_s)
-    os.killpg(process.pid, signal.SIGINT)
-    assert ended(process) == (130, "", MESSAGE)
-    assert tree(folder) == before

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import subprocess
 import sys
 from collections.abc import Callable
@@ -90,29 +89,6 @@ def test_a_run_imports_neither_torch_nor_pandas_and_its_json_stands_alone_on_sta
 
 def test_version(simnmt: Command) -> None:
     assert simnmt("--version").out == f"simnmt {package.__version__}\n"
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("jobs", ["1", "2"])
-def test_a_bar_moves_on_a_terminal_and_leaves_standard_output_alone(folder: Path, start: Callable[..., Any], jobs: str) -> None:
-    ours, theirs = pty.openpty()
-    process = start("run", "small.yaml", "--json", "--replications", "3", "--jobs", jobs, stderr=theirs)
-    os.close(theirs)
-    shown = b""
-    while True:
-        try:
-            piece = os.read(ours, 4096)
-        except OSError:  # the other side is closed
-            break
-        if not piece:
-            break
-        shown += piece
-    os.close(ours)
-    out, _ = process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert b"runs" in shown
-    assert b"3/3" in shown
-    assert len(json.loads(out)["rows"]) == 5
 
 
 @pytest.mark.parametrize(
