@@ -149,7 +149,7 @@ def test_runs_with_arrays_of_lengths_are_never_paired(make_scenario: MakeScenari
     assert {row["paired"] for row in simnmt.compare(*runs).changes} == {False}
 
 
-LIVE = LiveMeasurement("http://127.0.0.1", "", "", {}, {}, 1)
+LIVE = LiveMeasurement("http://127.0.0.1", "", "", {}, {})
 
 
 def test_a_live_run_counts_the_answered_requests_and_a_late_load_generator_is_doubted(small_run: simnmt.Run) -> None:
