@@ -124,7 +124,7 @@ def model_engines(
         (folder / workload).mkdir()
         weights = {"model": models[workload]} if workload in models else {}
         engines[workload] = engine_settings(target, folder / workload, any_model, **options, **weights)
-        size_bytes |= {workload: held.size_bytes for held in target.models.values() if held is not None}
+        size_bytes.update((workload, held.size_bytes) for held in target.models.values() if held is not None)
     part = plan.scenario.devices[device]
     memory_bytes = None if part.memory_gb is None or part.evict == "never" else round(GIGABYTE * part.memory_gb)
     return ModelEngines(engines, memory_bytes, size_bytes)
