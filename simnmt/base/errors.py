@@ -50,11 +50,6 @@ class SimnmtError(Exception):
 
     exit_status = 1
 
-    @property
-    def lines(self) -> list[str]:
-        """The error as the command line prints it: one line for each fault."""
-        return [str(self)]
-
 
 class InputError(SimnmtError):
     """A fault of the input, with its place and the remedy.

@@ -1,4 +1,4 @@
-"""Check a document against a pydantic model, and turn each fault into one line with its place."""
+"""Check a document against a pydantic model, and turn its first fault into one line with its place."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from simnmt.scenario.errors import Location, ScenarioError, describe_value
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
-MAX_FAULTS = 10
-"""Most faults that are shown, one a line."""
 _BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 _WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", list: "a list", dict: "a mapping"}
 
@@ -29,8 +27,7 @@ _WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true o
 def validate(model: type[ModelT], document: Document, code: UserCode | None = None) -> ModelT:
     """Return the model's instance that the document describes.
 
-    `code`: code of users that may be loaded; None: no code. Raises `ScenarioError`: the first fault in the document's order,
-    the others in its `others`.
+    `code`: code of users that may be loaded; None: no code. Raises `ScenarioError`, the first fault in the document's order.
     """
     code = code or UserCode()
     try:
@@ -40,12 +37,8 @@ def validate(model: type[ModelT], document: Document, code: UserCode | None = No
     unknown = {location[:-1] for location, fault in faults if fault["type"] == "extra_forbidden"}
     # A misspelt key is not reported as a missing one, too.
     faults = [(location, fault) for location, fault in faults if fault["type"] != "missing" or location[:-1] not in unknown]
-    faults.sort(key=lambda item: document.position(item[0], key=True) or (math.inf, math.inf))
-    first, *others = (_error(model, document, *fault, code) for fault in faults[:MAX_FAULTS])
-    first.others = list(dict.fromkeys(line for other in others if (line := str(other)) != str(first)))
-    if len(faults) > MAX_FAULTS:
-        first.others.append(f"... and {len(faults) - MAX_FAULTS} more")
-    raise first
+    location, fault = min(faults, key=lambda item: document.position(item[0], key=True) or (math.inf, math.inf))
+    raise _error(model, document, location, fault, code)
 
 
 def _location(value: Any, fault: Mapping[str, Any]) -> Location:
