@@ -67,22 +67,6 @@ class ProfileUncertainty(Configuration):
         return self
 
 
-def _with_parts_of_sites(key: str, known: dict[str, Any], sites: Mapping[str, Site]) -> dict[str, Any]:
-    """Return the parts of a scenario under a key, with those that all sites have and it has not, as the first site has them."""
-    added: dict[str, Any] = {}
-    stated = [(site, name) for site, part in sites.items() for name in getattr(part, key) if name not in known]
-    for site, name in stated:
-        lacking = next((other for other in sites if name not in getattr(sites[other], key)), None)
-        if lacking is not None:
-            null = ", null for none" if key == "devices" else ""
-            remedy = did_you_mean(name, known, f"give sites.{lacking}.{key}.{name}{null}")
-            raise misfit(("sites", site, key, name), f"neither the scenario nor site {lacking} has this name ({remedy})")
-        added[name] = added.get(name) or getattr(sites[site], key)[name]
-    if not known and not any(added.values()):
-        raise misfit(key, "missing key (it stands here, or at every site)" if sites else "must have at least one")
-    return {**{name: part or _stand_in(known) for name, part in added.items()}, **known}
-
-
 def _stand_in(behind: Mapping[str, DeviceConfiguration]) -> DeviceConfiguration:
     """Return what stands for the first device where there is none: a box with the profiles of the device behind."""
     device = next(iter(behind.values()))
@@ -115,11 +99,11 @@ class ScenarioConfiguration(Configuration):
     """Requests at the beginning of each replication that count in no number of the summary."""
     workloads: Annotated[dict[Name, ServedWorkload], Field(min_length=1)]
     """What is translated: lengths, arrivals and end nodes, by name."""
-    networks: dict[Name, NetworkConfiguration]
-    """Links between the devices, by name. They may stand at the sites alone."""
-    devices: Annotated[dict[DeviceName, DeviceConfiguration], Field(max_length=100)]
+    networks: Annotated[dict[Name, NetworkConfiguration], Field(min_length=1)]
+    """Links between the devices, by name."""
+    devices: Annotated[dict[DeviceName, DeviceConfiguration], Field(min_length=1, max_length=100)]
     """Where requests are translated, nearest first. The first device decides: the end nodes' own if it is named `end_node`,
-    else the gateway to which end nodes are attached. It may stand at the sites alone."""
+    else the gateway to which end nodes are attached. Each site has one."""
     sites: dict[Name, Site] = Field(default={})
     """Places from which requests come, each with its own line and its own first device; they share the devices behind. Left
     out: one place."""
@@ -142,28 +126,26 @@ class ScenarioConfiguration(Configuration):
     costs as much as an oracle for each policy. Otherwise misroutes are unknown with such a device, as they always are where
     requests queue at one that batches. Plain queues are always foreseen, for a sample of the requests."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _needs_no_part_that_sites_have(cls, content: Any) -> Any:
-        return {"networks": {}, "devices": {}, **content} if isinstance(content, dict) and content.get("sites") else content
-
     @model_validator(mode="after")
     def _has_parts_of_sites(self) -> ScenarioConfiguration:
-        """Return the scenario with the networks and the first device that stand at the sites alone."""
-        networks = _with_parts_of_sites("networks", self.networks, self.sites)
-        devices = _with_parts_of_sites("devices", self.devices, self.sites)
-        first, *behind = devices
-        if not behind and self.devices and sum(site.count for site in self.sites.values() if not site.devices) > 1:
-            what = f"does each site have its own {first}, or do all share it? (write it at each site, or gateway: null there)"
-            raise misfit(("devices", first), what)
-        for name, device in [(name, device) for name, site in self.sites.items() for device in site.devices]:
-            if device != first:
-                what = f"the sites share this device; each may only have another {first}, the first device"
-                raise misfit(("sites", name, "devices", device), what)
-            if self.sites[name].devices[device] is None and not behind:
-                what = "no device is left to which requests of this site could go"
-                raise misfit(("sites", name, "devices", device), what)
-        return self.model_copy(update={"networks": networks, "devices": devices}) if self.sites else self
+        first, *behind = self.devices
+        if not behind and sum(site.count for site in self.sites.values() if not site.devices) > 1:
+            what = f"does each site have its own {first}, or do all share it?"
+            remedy = "write it at each site, or a first device before it that is null at each site"
+            raise misfit(("devices", first), f"{what} ({remedy})")
+        for site, part in self.sites.items():
+            for name in part.networks:
+                if name not in self.networks:
+                    remedy = did_you_mean(name, self.networks)
+                    raise misfit(("sites", site, "networks", name), f"the scenario has no network of this name ({remedy})")
+            for device, own in part.devices.items():
+                if device != first:
+                    what = f"the sites share the devices behind {first}; each may only have another {first}"
+                    raise misfit(("sites", site, "devices", device), what)
+                if own is None and not behind:
+                    what = "no device is left to which requests of this site could go"
+                    raise misfit(("sites", site, "devices", device), what)
+        return self
 
     @model_validator(mode="after")
     def _leaves_requests(self) -> ScenarioConfiguration:

@@ -47,7 +47,6 @@ TIERS = [
     *(f"networks.{name}.hops={{region: {{rtt: {{constant_ms: 5}}}}}}" for name in ("today", "fibre")),
     "sites.branches.networks.today.hops={region: {rtt: {constant_ms: 5}}}",
 ]
-NO_GATEWAY = ["devices={server: {profile: '@titan-xp-bilstm'}}", "sites.berlin.devices={gateway: {profile: '@tx2-bilstm'}}"]
 
 
 def source_of(folder: Path, *overrides: str) -> Source:
@@ -81,22 +80,8 @@ def test_a_site_without_a_first_device_sends_everything_to_the_device_behind(sce
     assert {policy.devices_of(list(rome.devices))[0] for policy in rome.policies.values()} == {"server"}
 
 
-def test_the_first_device_and_networks_may_stand_at_the_sites_alone(tmp_path: Path) -> None:
-    part = "networks: {today: {rtt: {constant_ms: 9}}}, devices: {gateway: {profile: '@tx2-bilstm'}}"
-    overrides = ["devices={server: {profile: '@titan-xp-bilstm'}}", "networks={}", "sites.rome={devices: {gateway: null}}"]
-    overrides += [f"sites={{berlin: {{{part}}}, rome: {{{part}}}}}", "sites.rome.devices.gateway=null"]
-    text = source_of(tmp_path, *overrides).resolved_text
-    (tmp_path / "again.yaml").write_text(text, encoding="utf-8")
-    again = open_source(tmp_path / "again.yaml")
-    assert again.resolved_text == text
-    assert [list(again.scenario.devices), list(again.scenario.networks)] == [["gateway", "server"], ["today"]]
-
-
 def test_all_sites_may_lack_a_first_device(tmp_path: Path) -> None:
-    without = ["devices={server: {profile: '@titan-xp-bilstm'}}", "policies={all: {kind: cloud}}"]
-    source = source_of(tmp_path, *without, "sites={berlin: {devices: {gateway: null}}, rome: {devices: {gateway: null}}}")
-    scenario = source.scenario
-    assert list(scenario.devices) == ["gateway", "server"]
+    scenario = source_of(tmp_path, "sites={berlin: {devices: {gateway: null}}, rome: {devices: {gateway: null}}}").scenario
     assert [scenario.own_device(site) for site in scenario.sites] == [None, None]
     assert not any(plan.has_device for plan in read_sites(scenario, tmp_path))
 
@@ -168,7 +153,6 @@ def test_a_workload_is_judged_by_its_own_service_level(scenario: ScenarioConfigu
         (["sites.berlin.policies.oracle={kind: cnmt}"], "sites.berlin.policies.oracle"),
         (["sites.berlin.devices.gatway={profile: '@tx2-bilstm'}"], "sites.berlin.devices.gatway"),
         (["sites.berlin.devices.server={profile: '@tx2-bilstm'}"], "sites.berlin.devices.server"),
-        ([*NO_GATEWAY, "sites.rome={}"], "sites.berlin.devices.gateway"),
         (["devices={gateway: {profile: '@tx2-bilstm'}}"], "sites.rome.devices.gateway"),
         (["devices.gateway.count=31"], "devices.gateway.count"),
         (["sites.branches.devices.gateway.count=21"], "sites.branches.devices.gateway.count"),
