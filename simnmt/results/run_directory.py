@@ -73,7 +73,7 @@ def whole(target: Path, *, replace: bool = False) -> Iterator[Path]:
     check_free(target, replace=replace)
     place = Path(os.path.realpath(target))  # a link to an empty folder cannot be renamed over
     old = files.free_name(place.parent)
-    with _written(target, old), files.made_folder(place.parent), files.partial_folder(place.parent) as partial:
+    with _written(target), files.made_folder(place.parent), files.partial_folder(place.parent) as partial:
         yield partial
         try:
             if place.is_dir() and (replace or os.name == "nt"):
@@ -86,15 +86,14 @@ def whole(target: Path, *, replace: bool = False) -> Iterator[Path]:
 
 
 @contextmanager
-def _written(target: Path, old: Path | None = None) -> Iterator[None]:
-    """Raise `RunDirectoryError` in place of an `OSError`; `old`: where a run that was to be replaced may lie now."""
+def _written(target: Path) -> Iterator[None]:
+    """Raise `RunDirectoryError` in place of an `OSError`."""
     try:
         yield
     except OSError as error:
         room = "free some space, " if error.errno in files.NO_ROOM else ""
-        left = f"the old run is now {old}" if old is not None and old.is_dir() else "nothing was left behind"
         what = f"cannot write the run: {error.strerror or error}"
-        raise RunDirectoryError(what, path=target, remedy=f"{room}{_ELSEWHERE}; {left}") from error
+        raise RunDirectoryError(what, path=target, remedy=f"{room}{_ELSEWHERE}; nothing was left behind") from error
 
 
 def check_free(target: Path, *, replace: bool | None = None) -> None:
