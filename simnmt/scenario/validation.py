@@ -112,11 +112,8 @@ def _error(
         return document.error(location, f"must be one of {format_list(choices, ',')}, got {got}", remedy=remedy)
     if kind == "union_tag_not_found" or kind.endswith(("_type", "_parsing", "int_from_float")):
         words = [_word(form) for form in _forms_at(model, document, location, code)]
-        # A list in place of a network is the first attempt at several places with a line each.
-        is_of_places = isinstance(value, list) and ("networks" in location[-2:] or location == ("sites",))
-        remedy = "a place with its own line is one of sites: {NAME: {networks: ...}}" if is_of_places else None
         expected = " or ".join(dict.fromkeys(words)) or "another value"
-        return document.error(location, f"expected {expected}, got {got}", remedy=remedy)
+        return document.error(location, f"expected {expected}, got {got}")
     is_of_validator = kind not in get_args(ErrorType) or kind in ("value_error", "assertion_error")
     message = " ".join(message_of(fault).replace(" after validation", "").split())
     message = re.sub("^(Input|Dictionary|List|String) should ", "must ", message)

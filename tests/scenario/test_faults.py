@@ -89,8 +89,6 @@ def test_a_fault_is_one_line_at_its_key(text: str, place: str) -> None:
         ("policies: {x: {kind: edgy}}", "(did you mean edge?)"),
         ("workloads: {a: {lengths: '@x', arrivals: {kind: poisson, rate_rp: 1}}}", "(did you mean rate_rps?)"),
         ("networks: {a: {rtt: {csv: a, time_unit: seconds}}}", "'s' or 'ms'"),
-        ("networks: [{rtt: '@cp1'}]", "sites: {NAME: {networks: "),
-        ("networks: {n: [{rtt: '@cp1'}]}", "sites: {NAME: {networks: "),
     ],
 )
 def test_a_slip_is_answered_by_the_known_names(text: str, remedy: str) -> None:
