@@ -105,11 +105,6 @@ class Cell:
         return self.sources or (self,)
 
     @property
-    def loads(self) -> bool:
-        """True if a device loads models."""
-        return any(device.loads for device in self.devices)
-
-    @property
     def shown_kinds(self) -> tuple[str, ...]:
         """`profile_kinds` for a reader: `measured, doubtful` if the profile has warnings."""
         warned = self.profile_warnings or ((),) * len(self.profile_kinds)
