@@ -58,7 +58,7 @@ class LiveMeasurement:
 class Cell:
     """The results of one simulated world: a workload on a network in replication 0, under every policy.
 
-    Of a run directory `logs` and `batches` are known; the rest has its defaults.
+    Of a run directory `logs` are known; the rest has its defaults.
     """
 
     site: str

@@ -1,4 +1,4 @@
-"""A run directory is written whole or not at all, and gives back requests, batches and the figures drawn from both."""
+"""A run directory is written whole or not at all, and gives back requests and the figures drawn from them."""
 
 from __future__ import annotations
 
