@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.document import apply_overrides, parse_document
 from simnmt.scenario.errors import ScenarioError
 from simnmt.scenario.source import open_source
@@ -32,7 +31,7 @@ def fault(text: str, *overrides: str) -> str:
         data = parse_document(text, "s.yaml").data
         rest = {key: value for key, value in WHOLE.items() if key not in data}
         document = parse_document(f"{text.rstrip()}\n{write_document(rest)}" if rest else text, "s.yaml")
-        validate(ScenarioConfiguration, apply_overrides(document, overrides))
+        validate(apply_overrides(document, overrides))
     return str(caught.value)
 
 
@@ -113,7 +112,7 @@ def test_a_fault_of_an_override_names_it() -> None:
 
 def test_an_error_survives_the_way_between_processes() -> None:
     with pytest.raises(ScenarioError) as caught:
-        validate(ScenarioConfiguration, apply_overrides(parse_document("sed: 1\nx: 1", "s.yaml"), ["name=a/b"]))
+        validate(apply_overrides(parse_document("sed: 1\nx: 1", "s.yaml"), ["name=a/b"]))
     again = pickle.loads(pickle.dumps(caught.value))
     assert str(again) == str(caught.value)
     assert (again.exit_status, again.path, again.line, again.column) == (2, "s.yaml", 1, 1)
