@@ -142,17 +142,9 @@ class DeviceProfile(Configuration):
         """
         return self.energy and self.energy.with_plane(lambda plane: plane.times(1.0, self._steps_per_token))
 
-    def execution_s(
-        self, src_len: Lengths, tgt_len: Lengths, standard_normal: Floats, more_s_per_tgt_token: Floats | None = None
-    ) -> Floats:
-        """Return the execution times, the plane times a residual factor; all arrays of shape (requests,), seconds.
-
-        `more_s_per_tgt_token`: seconds per target token of each request above the plane's slope; may be below 0.
-        """
-        plane_s = self.plane.seconds(src_len, tgt_len)
-        if more_s_per_tgt_token is not None:
-            plane_s = np.maximum(plane_s + more_s_per_tgt_token * tgt_len, 0.0)
-        return plane_s * self.residual.factor(standard_normal)
+    def execution_s(self, src_len: Lengths, tgt_len: Lengths, standard_normal: Floats) -> Floats:
+        """Return the execution times, the plane times a residual factor; all arrays of shape (requests,), seconds."""
+        return self.plane.seconds(src_len, tgt_len) * self.residual.factor(standard_normal)
 
     def counted_in(self, unit: LengthUnit, src: float = 1.0, tgt: float = 1.0) -> DeviceProfile:
         """Return the profile for lengths in a unit, one token of which is `src` or `tgt` tokens of this unit on average.
