@@ -167,9 +167,9 @@ def test_an_effect_is_judged_by_its_values_or_its_interval(bound: Bound, effect:
 
 
 def test_a_claim_may_need_some_of_its_cases() -> None:
-    assert above(0.0, needed=-1).overall([HOLDS, FAILS, HOLDS]) == HOLDS
-    assert above(0.0, needed=-1).overall([FAILS, FAILS, HOLDS]) == FAILS
-    assert above(0.0, needed=1).overall([UNCLEAR, FAILS]) == UNCLEAR
+    assert above(0.0, spare=1).overall([HOLDS, FAILS, HOLDS]) == HOLDS
+    assert above(0.0, spare=1).overall([FAILS, FAILS, HOLDS]) == FAILS
+    assert above(0.0, spare=1).overall([UNCLEAR, FAILS]) == UNCLEAR
 
 
 def test_a_claim_without_what_it_needs_is_not_measurable_but_may_fail() -> None:

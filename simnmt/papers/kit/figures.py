@@ -23,33 +23,21 @@ class Figure:
     title: str
     panels: Sequence[Panel]
     note: str = ""
-    before: str = ""
-    """Id of the table that the section precedes; empty: its own id without `-drawn`, or after all tables."""
-
-    @property
-    def place(self) -> str:
-        """Id of the table that the figure belongs to."""
-        return self.before or self.id.removesuffix("-drawn")
 
     def section(self, *, folded: bool | None = None) -> Section:
         return Section(self.title, self.id, [self.note] if self.note else [], panels=self.panels, folded=folded)
 
 
-def figure_of(
-    name: str, title: str, heading: str, charts: Mapping[str, Chart], *, note: str = "", before: str = "", chosen: str = ""
-) -> Figure:
-    """Return a figure with one chart, which a reader chooses by its name, such as a device, if there are several.
-
-    `chosen`: the chart shown first; empty: the first one.
-    """
+def figure_of(name: str, title: str, heading: str, charts: Mapping[str, Chart], *, note: str = "") -> Figure:
+    """Return a figure with one chart, which a reader chooses by its name, such as a device, if there are several."""
     names = list(charts)
     options = [(str(place), name) for place, name in enumerate(names)]
-    controls = [Control("of", "Of", options, str(names.index(chosen or names[0])))] if len(names) > 1 else []
+    controls = [Control("of", "Of", options, "0")] if len(names) > 1 else []
 
     def draw(place: str = "0") -> Chart:
         return charts[names[int(place)]]
 
-    return Figure(name, title, [Panel(name, heading, f"{title}: {heading}", draw, controls, across=True)], note, before)
+    return Figure(name, title, [Panel(name, heading, f"{title}: {heading}", draw, controls, across=True)], note)
 
 
 def grouped(rows: Iterable[T], *keys: str, order: str | Callable[[T], Any] | None = None) -> dict[tuple[Any, ...], list[T]]:

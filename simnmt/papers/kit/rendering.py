@@ -70,7 +70,7 @@ class Report:
         summary = self.more.get("summary", "").splitlines() or [*self.paper.summary]
         verdicts = describe_verdicts(self.claims)
         summary += [] if any(verdicts in line for line in summary) else [f"{verdicts}."]
-        shown = {table.id: table for table in self.tables if table.columns and table.rows}
+        shown = [table for table in self.tables if table.columns and table.rows]
         main = [figure for figure in self.figures if figure.id in self.paper.main_figures]
         others = [figure for figure in self.figures if figure not in main]
         sections = [
@@ -79,11 +79,8 @@ class Report:
             *(figure.section() for figure in main),
             *([_folded(replace(matrix, note=self.paper.matrix_note))] if len(matrix.columns) > 2 else []),
             _folded(claims_table(self.claims, doubts)),
-            *(
-                replace(_folded(table), parts=[figure.section() for figure in others if figure.place == name])
-                for name, table in shown.items()
-            ),
-            *(figure.section(folded=True) for figure in others if figure.place not in shown),
+            *map(_folded, shown),
+            *(figure.section(folded=True) for figure in others),
             *self.pictures,
             Section("The paper's setting", "setting", facts=[*self.paper.setting.items()], folded=True),
             Section("Slips of the paper", "slips", notes=self.paper.slips, folded=True),
