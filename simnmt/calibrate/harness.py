@@ -323,7 +323,6 @@ class _Measuring:
         return {"seconds": seconds, **(result if isinstance(result, Mapping) else {})}
 
     def frame(self) -> pd.DataFrame:
-        """Return all rows."""
         rows = []
         for stretch, disturbed in zip(self._stretches, self._disturbed(), strict=True):
             look = {"attempt": stretch["attempt"], "stretch": stretch["number"], "reference_s": tuple(stretch["reference_s"])}

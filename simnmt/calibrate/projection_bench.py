@@ -169,12 +169,10 @@ class StepTime(Configuration):
 
     @property
     def share(self) -> float:
-        """Active share of V."""
         return self.columns / self.vocab
 
     @property
     def error(self) -> float:
-        """Relative error of `predicted_s`."""
         return self.predicted_s / self.columns_s - 1.0
 
     @property

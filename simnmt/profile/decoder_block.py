@@ -61,7 +61,6 @@ class DecoderVariant(Block):
 
     @property
     def step_s(self) -> float:
-        """Seconds of the whole step."""
         return self.body_s + self.product_s + self.search_s
 
     @property

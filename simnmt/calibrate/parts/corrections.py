@@ -44,7 +44,6 @@ def decision_cases(bench: Bench) -> Cases:
 
 
 def fit_decision(frame: pd.DataFrame, bench: Bench) -> Blocks:
-    """Return the overhead of one decision."""
     seconds = float(counted(frame)["seconds"].median()) / DECISIONS
     note = "length regression and two planes, one request at a time"
     return {"overheads": {"decision_s": Overhead(value=seconds, kind="measured", note=note)}}

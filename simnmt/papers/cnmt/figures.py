@@ -139,7 +139,6 @@ def _trace_chart(cells: Sequence[Cell]) -> Chart:
 
 
 def schematic() -> Section:
-    """Return figure 1 as a picture of the page."""
     picture = Section(
         "Encoder and decoder, an LSTM cell, self-attention", picture=render_fragment("reproduction_schematic.svg.j2")
     )

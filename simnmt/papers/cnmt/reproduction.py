@@ -83,7 +83,6 @@ def network_rows(parts: Sequence[Part]) -> list[dict[str, Any]]:
 
 
 def report(parts: Sequence[Part], profiles: Profiles) -> Report:
-    """Return the reproduction for JSON, terminal and page; `profiles`: those that were measured."""
     ratios, cells = ratio_table(parts), cell_rows(parts)
     doubtful = {part.name: {doubt["profile"] for doubt in doubtful_profiles(part.cells)} for part in parts}
     doubts = doubtful_profiles(cell for part in parts for cell in part.cells)

@@ -55,7 +55,6 @@ class Lengths(Facts):
             self.rows[key, strategy, measure] = names | name | theirs | ours
 
     def stated(self, measure: str) -> list[Row]:
-        """Return the rows of a measure that have a stated figure, in the order of the printed table."""
         places = [(row["set"], row["strategy"], measure) for row in PRINTED.rows if row["measure"] == measure]
         return [self.rows[place] for place in places]
 
@@ -221,7 +220,6 @@ def reproduce(
 
 
 def report_of(lengths: Lengths, devices: Sequence[Device]) -> Report:
-    """Return the paper's claims on batching and our results for JSON, terminal and page."""
     known = [decoder for device in devices for decoder in device.decoders]
     speeds = simulation.speed_rows(devices, lambda run: "mini")
     active = _active_rows(lengths)

@@ -149,7 +149,6 @@ def _begun(folder: Path, translator: Translator, directions: Sequence[Direction]
 
 
 def first_sentences(contexts: Contexts, sentences: int) -> Contexts:
-    """Return the contexts of the first `sentences` sentences."""
     return replace(contexts.of(contexts.sentence < sentences), sentences=sentences)
 
 
@@ -242,7 +241,6 @@ class _Lab:
                 yield cell_of(training, self.contexts[1], sets, knowledge, emitted)
 
     def sets(self, training: Contexts, clusters: int, tops: Sequence[int]) -> Iterator[ClusterSet]:
-        """Yield the cluster sets of some contexts for each K."""
         clustering = clustering_of(training, clusters, self.sizes.clustered_contexts)
         for top in tops:
             yield ClusterSet.of(self.label, training, clustering, self.translator.model, top=top)

@@ -127,7 +127,6 @@ def _steps(bench: ProjectionBench) -> Rows:
 
 
 def describe_study(study: Study) -> str:
-    """Return the model, its texts, and when and where it was measured."""
     model, texts = study.model, ", ".join(f"{text.name} of {text.lines:,} lines" for text in study.texts)
     return (
         f"{study.name}: {model.kind}, V {model.vocab:,}, width {model.width:,}, {model.parameters / 1e6:,.1f} million "

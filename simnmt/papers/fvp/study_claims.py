@@ -94,7 +94,6 @@ def _all_kept(rows: Rows) -> Effects:
 
 
 def _rounds(key: str) -> Callable[[Rows], Effects]:
-    """Return what takes the rounds of the row with the greatest median."""
     return lambda rows: max((getattr(row, key) for row in rows), key=median)
 
 

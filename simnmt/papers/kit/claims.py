@@ -104,7 +104,6 @@ class Bound:
     """Cases that need not hold."""
 
     def allows(self, value: float) -> bool:
-        """Return whether one value supports the claim."""
         return self.low < value < self.high if self.strict else self.low <= value <= self.high
 
     def overall(self, verdicts: Iterable[str]) -> str:
@@ -271,7 +270,6 @@ def of_paper(paper: Paper, claims: Iterable[Claim[F]]) -> list[Claim[F]]:
 
 
 def unmeasured(claims: Iterable[Unmeasured]) -> list[ClaimRecord]:
-    """Return the records of claims that nothing here can decide."""
     return [ClaimRecord(item.id, item.claim, item.published, "", UNKNOWN, item.why, basis="published") for item in claims]
 
 

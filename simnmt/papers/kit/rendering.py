@@ -129,7 +129,6 @@ class Derived:
 
 
 def derived_table(rows: Sequence[Derived]) -> Table:
-    """Return the table of figures that follow from printed ones."""
     columns = [Column(head, key) for head, key in (("figure", "what"), ("value", "value"), ("unit", "unit"))]
     columns.append(Column("beside it", "meaning", words=True))
     return Table("What follows from the printed figures", columns, rows, id="derived", published=lambda row: True)

@@ -23,7 +23,6 @@ from simnmt.report.table import Table
 
 
 def _gain_columns(pairs: pd.DataFrame, suffix: str = "") -> Row:
-    """Return gain, interval, accuracies and number of deadlines, under names with this suffix."""
     values: tuple[Any, ...] = (None,) * 5
     if len(pairs):
         means = pairs["accuracy"].mean(), pairs["accuracy_other"].mean()
@@ -55,7 +54,6 @@ def point_rows(frames: Sequence[pd.DataFrame]) -> Rows:
 
 
 def describe_study(study: Study) -> str:
-    """Return the model, the examples that judged and those that ranked, and when it was measured."""
     model, ranked = study.model, study.importance
     ranking = f"on {ranked.examples:,} examples of {ranked.task}, of which {ranked.shared:,} also judge"
     if study.ranked_on_judged:
@@ -68,7 +66,6 @@ def describe_study(study: Study) -> str:
 
 
 def report(studies: Sequence[Studied], pipeline: PipelineMeasurement | None) -> Report:
-    """Return the reproduction for JSON, terminal and page."""
     return Report(
         PAPER,
         all_claims(studies, pipeline),
