@@ -316,7 +316,7 @@ class EnergyBlock(CostBlock):
     """Electric power and energy of executions; a quantity that could not be read is null, never 0."""
 
     source: Annotated[str, Shown("from {}")]
-    """Counter that was read: `nvml`, `rapl`, `ina3221`."""
+    """Counter that was read: `nvml`, `rapl`."""
     idle_w: Annotated[Positive | None, Shown("{:.4g} W idle")] = None
     active_w: Annotated[Positive | None, Shown("{:.4g} W active")] = None
     j_per_src_token: Annotated[NotNegative | None, Shown("{:.4g} J x source")] = None
