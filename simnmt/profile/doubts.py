@@ -37,7 +37,6 @@ LENGTHS = "@de-en-news"
 ERRING = {
     "step": "times of decoding steps at other batch sizes",
     "encoder": "times of encoding at other batch sizes",
-    "energy": "joules of requests of other lengths",
     "gap": "gaps between two steps at other batch sizes",
 }
 """What errs if the held-out error of a cost model is large."""
@@ -89,7 +88,7 @@ def heldout_errors(profile: DeviceProfile) -> dict[str, float | None]:
     """
     fit, gap = profile.execution.fit, profile.overheads.get("step_gap_s")
     errors = {"execution": fit.heldout_error, "execution_of_means": fit.heldout_error_of_means}
-    parts = {name: getattr(profile, name) for name in ("step", "encoder", "energy")}
+    parts = {name: getattr(profile, name) for name in ("step", "encoder")}
     parts |= {"gap": gap, "sti": profile.sti and profile.sti.compute}
     return errors | {name: part and part.heldout_error for name, part in parts.items()}
 

@@ -192,9 +192,6 @@ def _moved(profile: DeviceProfile, choice: DecoderChoice) -> DeviceProfile:
         changed["overheads"] = overheads_times(profile.overheads, 0.0, GAP_NAMES)
     if choice.settings.beam != choice.base.beam:
         changed["beam_overrun"] = None  # unknown for another beam
-    if profile.energy is not None:
-        # At the same power, energy is proportional to time.
-        changed["energy"] = profile.energy.with_plane(lambda plane: plane.times(1.0, ratio))
     return profile.model_copy(update=changed)
 
 

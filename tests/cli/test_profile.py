@@ -68,7 +68,6 @@ def test_json_holds_the_held_out_error_of_every_cost_model(
         "step": own["step"]["heldout_error"],
         "encoder": own["encoder"]["heldout_error"],
         "gap": None,
-        "energy": None,
         "sti": None,
     }
     assert all(0.0 <= measured["heldout_error"][name] < 0.02 for name in ("execution", "step", "encoder"))
@@ -84,13 +83,13 @@ def test_inspect_warns_and_tells_notes_from_what_was_left_out(
     content = json.loads(json.dumps(contents[0]))
     content["execution"]["fit"]["level"] = 1.33
     content["step"] |= {"notes": ["had by differences"], "left_out": ["batch 64: out of memory"]}
-    content["energy"] |= {"heldout_error": 0.17}
+    content["encoder"] |= {"heldout_error": 0.17}
     write_profile(folder / "busy.json", checked_profile(content))
     done = simnmt("profile", "inspect", "busy.json")
     said = told(done.out)
     assert "left out: batch 64: out of memory; had by differences" in said["decode step"]
     assert re.search(r"^  warning +the mean of the executions lies 33 % above their undisturbed time", done.out, re.MULTILINE)
-    assert said["warning"].startswith("energy: a held-out error of 17 %, above 10 %")
+    assert said["warning"].startswith("encoder: a held-out error of 17 %, above 10 %")
 
 
 def test_compare_sets_box_times_and_costs_side_by_side(

@@ -59,14 +59,6 @@ def test_between_batch_sizes_the_times_of_variant_and_base_are_interpolated() ->
         assert after_s == pytest.approx(ratio * before_s)
 
 
-def test_energy_of_a_token_goes_with_its_time() -> None:
-    energy = {"kind": "measured", "source": "rapl", "j_per_src_token": 0.01, "j_per_tgt_token": 0.1, "j_fixed": 0.0}
-    calibrated = profile(energy=energy)
-    moved, _ = with_decoder(calibrated, FUSED)
-    assert moved.energy is not None
-    assert moved.energy.j_per_tgt_token == pytest.approx(0.1 * moved.plane.s_per_tgt_token / calibrated.plane.s_per_tgt_token)
-
-
 OF_BEAM_5 = {name: EVERYTHING[name] | {"beam": 5} for name in ("engine", "step")}
 
 
