@@ -79,7 +79,11 @@ def opener(source: Source, slo: Iterable[str], *, allow_code: bool) -> Open:
     It raises `InputError` for a metric of the level or an objective that a run will not know, and for arrivals without a rate.
     """
     workloads, cache = source.scenario.workloads, InputCache()
-    given = {one.metric.name: one.limit if one != STABLE.requirement else True for one in map(Requirement.parse, slo)}
+    given: dict[str, float | bool] = {}
+    for requirement in map(Requirement.parse, slo):
+        name, tighter = requirement.metric.name, min if requirement.comparison == "<=" else max
+        is_stable = requirement == STABLE.requirement
+        given[name] = True if is_stable else tighter(requirement.limit, given.get(name, requirement.limit))
     level = [Override.of("slo", given, "slo")] if given else []
     level += [Override.of(("workloads", name, "slo"), None, "slo") for name, part in workloads.items() if given and part.slo]
     if not given and not any(map(source.scenario.requirements_of, workloads)):

@@ -10,8 +10,14 @@ import pytest
 
 import simnmt
 from simnmt.base.errors import InputError
+from simnmt.experiment.draws import draw, learn_parts
+from simnmt.experiment.policy_setup import UnitSetup
+from simnmt.experiment.run import units_of
+from simnmt.experiment.units import UnitWorld
+from simnmt.results.requests import FALLBACK
 from simnmt.world.structures import library
 from tests.model_cache import misses
+from tests.units import plan_of
 
 Make = Callable[..., dict[str, Any]]
 
@@ -158,6 +164,18 @@ def test_languages_that_share_a_box_miss_as_an_independent_cache_does_by_the_log
         of_language = [miss for miss, other in zip(missed, log["workload"], strict=True) if other == name]
         assert by_workload[name]["cloud_model_loads"] == sum(of_language)
         assert by_workload[name]["cloud_miss_share"] == pytest.approx(sum(of_language) / len(of_language))
+
+
+def test_loads_without_an_answer_belong_to_the_requests_that_fell_back(scenario: dict[str, Any]) -> None:
+    """Requests of the far site are decided on long after later ones of the near site."""
+    hops = {"gateway": {"rtt": {"constant_ms": 900}}}
+    far = {"networks": {name: {**network, "hops": hops} for name, network in scenario["networks"].items()}}
+    scenario |= {"late_answers": {"timeout_ms": 1_000}, "policies": {"cloud": {}}, "sites": {"near": {}, "far": far}}
+    unit = units_of(plan_of(scenario), None)[0]
+    drawn = draw(unit, learn_parts(unit))
+    trail = UnitWorld(unit, drawn).trail(UnitSetup.of(unit, drawn, "cloud"))
+    assert trail.faults is not None and len(trail.faults.loads) > 10
+    assert (trail.outcome[[request for request, *_ in trail.faults.loads]] == FALLBACK).all()
 
 
 @pytest.mark.parametrize("memory", [{}, {"memory_gb": 1.5}])
