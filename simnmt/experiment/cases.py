@@ -49,7 +49,7 @@ class Case:
     @property
     def loads(self) -> bool:
         """True if requests may wait until their model is loaded."""
-        return self.queues and any(target.model is not None and not target.model.stays for target in self.targets)
+        return self.queues and any(target.loads for target in self.targets)
 
     @property
     def streams(self) -> bool:

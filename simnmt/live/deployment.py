@@ -118,12 +118,13 @@ def model_engines(
         if (model := plan.scenario.model_of(device, workload)) is not None and model.multilingual:
             what = f"the multilingual model of {workload} serves several workloads, which is simulated alone"
             raise InputError(what, remedy=f"remove devices.{device}.models.{workload}.multilingual")
+        if model is not None and model.pivot is not None:
+            raise InputError(f"the requests of {workload} pivot, which is simulated alone")
         target = served_target(plan, device, workload)
         (folder / workload).mkdir()
         weights = {"model": models[workload]} if workload in models else {}
         engines[workload] = engine_settings(target, folder / workload, any_model, **options, **weights)
-        if target.model is not None:
-            size_bytes[workload] = target.model.size_bytes
+        size_bytes.update((workload, held.size_bytes) for held in target.models.values() if held is not None)
     part = plan.scenario.devices[device]
     memory_bytes = None if part.memory_gb is None or part.evict == "never" else round(GIGABYTE * part.memory_gb)
     return ModelEngines(engines, memory_bytes, size_bytes)

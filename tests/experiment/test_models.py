@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import simnmt
@@ -14,6 +15,8 @@ from simnmt.experiment.draws import draw, learn_parts
 from simnmt.experiment.policy_setup import UnitSetup
 from simnmt.experiment.run import units_of
 from simnmt.experiment.units import UnitWorld
+from simnmt.profile import read_profile
+from simnmt.results.device_accounts import loads_of
 from simnmt.results.requests import FALLBACK
 from simnmt.world.structures import library
 from tests.model_cache import misses
@@ -216,5 +219,54 @@ def test_a_site_may_have_models_of_its_own_device(scenario: dict[str, Any]) -> N
     assert rows["all", "cloud"]["model_loads"] >= rows["paris", "cloud"]["model_loads"]
     cloud["evict"] = "never"  # each site's models fit, and those of both do not
     scenario["sites"]["paris"]["workloads"] = ["fr-en"]
+    with pytest.raises(InputError, match=r"devices\.cloud\.memory_gb"):
+        simnmt.run(scenario, jobs=1)
+
+
+def test_a_pivot_is_two_executions_whose_models_it_shares(scenario: dict[str, Any]) -> None:
+    """de-fr by English: the models of de-en, which is a workload too, and of en-fr, which is none."""
+    cloud, workloads = scenario["devices"]["cloud"], scenario["workloads"]
+    workloads["de-fr"] = workloads.pop("fr-en")
+    cloud["models"]["en-fr"] = cloud["models"].pop("fr-en")
+    cloud["models"]["de-fr"] = {"pivot": ["de-en", "en-fr"], "middle_per_src": 0.5}
+    cloud["memory_gb"] = 3
+    result = simnmt.run(scenario | {"policies": {"cloud": {}}, "replications": 1}, jobs=1)
+    log = result.requests
+    plane = read_profile(Path(cloud["models"]["de-en"]["profile"])).plane
+    once_s = plane.seconds(log["src_len"], log["tgt_len"])
+    twice_s = plane.seconds(log["src_len"], 0.5 * log["src_len"]) + plane.seconds(0.5 * log["src_len"], log["tgt_len"])
+    pivots = log["workload"] == "de-fr"
+    factor = log["t_exe_s"] / np.where(pivots, twice_s, once_s)
+    assert factor[pivots].mean() == pytest.approx(1.0, abs=0.05) and 0 < pivots.sum() < len(log)
+    row = next(row for row in result.summary_rows if row["workload"] == "all")
+    assert row["model_loads"] == 2.0, "each model once, whichever workload asks for it first"
+    assert loads_of(log["model_load"]).sum() == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"models": {"de-en": "@a", "fr-en": ["de-en"]}}, "devices.cloud.models.fr-en"),
+        ({"models": {"de-en": "@a", "fr-en": ["de-en", "en-fr"]}}, "devices.cloud.models.fr-en"),
+        ({"models": {"de-en": "@a", "fr-en": ["de-en", "de-en"]}}, "devices.cloud.models.fr-en"),
+        ({"models": {"de-en": "@a", "fr-en": ["de-en", "fr-en"]}}, "devices.cloud.models.fr-en"),
+        (
+            {"models": {"de-en": "@a", "en-fr": "@a", "fr-en": {"pivot": ["de-en", "en-fr"], "load_s": 1}}},
+            "models.fr-en.load_s",
+        ),
+        ({"models": {"de-en": "@a", "fr-en": {"profile": "@a", "middle_per_src": 2}}}, "models.fr-en.middle_per_src"),
+        ({"models": {"de-en": "@tx2-gru", "en-fr": "@cpu1-marian", "fr-en": ["de-en", "en-fr"]}}, "devices.cloud.models.fr-en"),
+    ],
+)
+def test_a_pivot_that_cannot_be_is_refused_with_its_place(scenario: dict[str, Any], change: dict[str, Any], place: str) -> None:
+    scenario["devices"]["cloud"] = {**change}
+    with pytest.raises(InputError, match=place.replace(".", r"\.")):
+        simnmt.run(scenario, jobs=1)
+
+
+def test_the_models_of_a_pivot_must_fit_into_memory_together(scenario: dict[str, Any]) -> None:
+    cloud = scenario["devices"]["cloud"]
+    cloud["models"]["en-fr"] = cloud["models"]["fr-en"]
+    cloud["models"]["fr-en"] = ["de-en", "en-fr"]
     with pytest.raises(InputError, match=r"devices\.cloud\.memory_gb"):
         simnmt.run(scenario, jobs=1)
