@@ -17,7 +17,7 @@ from simnmt.base.random_streams import stream
 from simnmt.batching import Batching, half_empty, immediate, maxi, mini, top_up
 from simnmt.papers.fni.devices import BATCH, COLLECTED, SETS, Decoder, case_name
 from simnmt.papers.kit.claims import Effect, Facts, Result, Undecided
-from simnmt.papers.kit.figures import grouped
+from simnmt.papers.kit.rendering import grouped
 from simnmt.profile.cost import CostTable, DecodingCost
 from simnmt.report.table import Column, Table
 from simnmt.results.statistics import Estimate

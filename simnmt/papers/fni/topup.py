@@ -18,8 +18,7 @@ from simnmt.papers.fni import simulation
 from simnmt.papers.fni.devices import SETS, TOPUP, chosen_profiles, decoders, doubtful_profiles
 from simnmt.papers.fni.simulation import NAMES, STRATEGIES, Device, Row, by_case, gains, span
 from simnmt.papers.kit.claims import Claim, Effect, Facts, Result, Undecided, above, at_most, below, judge, of_paper
-from simnmt.papers.kit.figures import grouped
-from simnmt.papers.kit.rendering import Report, record
+from simnmt.papers.kit.rendering import Report, grouped, record
 
 PRINTED = TOPUP.table("occupancies")
 WITH_FIGURE = [row for row in PRINTED.rows if row["published"] is not None]

@@ -17,8 +17,7 @@ from simnmt.calibrate.projection_bench import ProjectionBench, read_bench
 from simnmt.papers.fvp.published import PAPER, PROJECTION, QUALITY, derived, means, memory, printed_claims
 from simnmt.papers.fvp.study import Part, Study
 from simnmt.papers.fvp.study_claims import NEEDS, bench_claims, name_of, study_claims
-from simnmt.papers.kit.figures import Rows
-from simnmt.papers.kit.rendering import Report, derived_table, record
+from simnmt.papers.kit.rendering import Report, Rows, derived_table, record
 from simnmt.papers.kit.study import describe_runs, read_distinct, read_studies, shipped_measurements
 from simnmt.report.table import Table
 

@@ -28,7 +28,7 @@ from simnmt.papers.kit.claims import (
     judge,
     of_paper,
 )
-from simnmt.papers.kit.figures import grouped
+from simnmt.papers.kit.rendering import grouped
 from simnmt.results.statistics import Estimate
 
 UNCLEAR: Effect = (True, False)

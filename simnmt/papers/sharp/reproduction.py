@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simnmt.base.errors import InputError
-from simnmt.papers.kit.figures import Row
-from simnmt.papers.kit.rendering import Report, record
+from simnmt.papers.kit.rendering import Report, Row, record
 from simnmt.papers.sharp.claims import (
     BASELINE,
     LADDER,

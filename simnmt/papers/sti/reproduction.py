@@ -11,8 +11,7 @@ import pandas as pd
 import typer
 
 from simnmt.base.errors import InputError
-from simnmt.papers.kit.figures import Row, Rows
-from simnmt.papers.kit.rendering import Report, derived_table
+from simnmt.papers.kit.rendering import Report, Row, Rows, derived_table
 from simnmt.papers.kit.study import describe_runs, read_studies, shipped_measurements
 from simnmt.papers.sti.claims import NEEDS, all_claims, gain, in_points, in_time, paired, ratio
 from simnmt.papers.sti.pipeline import PipelineMeasurement, read_pipeline
