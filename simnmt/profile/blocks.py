@@ -321,13 +321,6 @@ class EnergyBlock(CostBlock):
     """While the model executes, the power at rest included; mean over executions of several lengths."""
 
 
-class ModelLoad(Block):
-    """One load of a model in a fresh process."""
-
-    load_s: Duration
-    resident_bytes: Bytes
-
-
 class MemoryBlock(CostBlock):
     """Memory of the model, and the time of loading it from files in the page cache; random weights are drawn without files."""
 
@@ -335,4 +328,3 @@ class MemoryBlock(CostBlock):
     """Memory that a process keeps for the model after a first translation, without that of the engine: median of the loads."""
     load_s: Annotated[Duration, Shown("loaded in {:.3g} s")]
     """Seconds until the first translation, in a process that has loaded the engine's libraries: median of the loads."""
-    samples: tuple[ModelLoad, ...] = ()

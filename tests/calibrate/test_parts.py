@@ -242,7 +242,7 @@ def test_a_model_takes_the_memory_of_its_weights(tmp_path: Path, monkeypatch: py
         measure(costs, None)
     block = costs.blocks["model_memory"]
     assert 0.9 < block.resident_bytes / sum(weight.nbytes for weight in model.parameters()) < 2.5
-    assert block.kind == "measured" and len(block.samples) == 1 and 0.0 < block.load_s < 10.0
+    assert block.kind == "measured" and 0.0 < block.load_s < 10.0
 
 
 def test_a_model_that_no_second_process_can_load_spoils_nothing_else(tmp_path: Path) -> None:
