@@ -416,8 +416,9 @@ def validate(
         names = policies.split(",") if policies else ()
         validation = run_validation(_read_plan(scenario, changes), policies=names, any_model=any_model, progress=note)
     rows = [row.cells() for row in validation.rows]
-    words = list(rows[0]).index("live ms")
-    table = Table.of_texts("", list(rows[0]), [list(row.values()) for row in rows], words=words, id="errors")
+    heads = [head for head in rows[0] if head != "site" or len({row[head] for row in rows}) > 1]
+    lines = [[row[head] for head in heads] for row in rows]
+    table = Table.of_texts("", heads, lines, words=heads.index("live ms"), id="errors")
     sentences = [ranking.sentence for ranking in validation.rankings]
     print_result(as_json, validation.document, lambda: "\n".join([table.to_text(), LEGEND, "", *sentences]))
     if validation.warning is not None:

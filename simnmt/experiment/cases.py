@@ -74,7 +74,7 @@ class SitePlan:
     scenario: ScenarioConfiguration
     """The scenario as the site sees it."""
     cases: dict[str, Case]
-    """Of the workloads at the site."""
+    """Cases of the workloads at the site."""
     networks: dict[str, tuple[Network, ...]]
     """By name, the links of each copy."""
     share: float = 1.0

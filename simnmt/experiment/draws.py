@@ -109,7 +109,7 @@ class DrawnPart:
     unit: Unit
     learnt: Learnt
     lines: Sequence[Line]
-    """Of each copy of the site."""
+    """The line of each copy of the site."""
     rows: Numbers | None
     """Its requests among all, in the order of the decisions; None: all of them."""
     numbers: Numbers | None

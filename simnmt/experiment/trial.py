@@ -108,12 +108,12 @@ class Trial:
     """One simulated run at one rate, judged by a level."""
 
     rate_rps: float
-    """Of all requests of the run."""
+    """Rate of all requests of the run."""
     rows: dict[tuple[str, str], Numbers]
     """By site and workload, that of all requests first; empty if the run lost every request of one of these."""
     values: dict[Check, float]
     loads: dict[str, float]
-    """By device; of own devices of sites, that of the site with the most."""
+    """Load of each device; of devices that sites have of their own, that of the site with the most."""
     excess: float
     """Logarithm of the worst ratio of a value to its limit: 0 at the limit, negative if every requirement is met."""
     worst: Check

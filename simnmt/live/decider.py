@@ -62,7 +62,7 @@ def live_unit(plan: RunPlan, workload: str | None = None, site: str | None = Non
         raise InputError(f"no workload {name}", remedy=f"one of {', '.join(cases)}")
     for target in cases[name].targets:
         if target.streaming is not None:
-            raise InputError(f"device {target.device} streams its model, which is simulated alone")
+            raise InputError(f"device {target.device} streams its model, which can only be simulated")
     network, links = next(iter(networks.items()))
     return Unit(scenario, cases[name], network, links, 0, site=of_site)
 

@@ -43,7 +43,7 @@ def target_of(unit: Unit | UsedTarget, device: str) -> Target:
     if device not in targets:
         raise InputError(f"no device is called {device}", remedy=did_you_mean(device, targets))
     if targets[device].streaming is not None:
-        raise InputError(f"device {device} streams its model, which is simulated alone")
+        raise InputError(f"device {device} streams its model, which can only be simulated")
     if (workers := unit.scenario.devices[device].workers) > 1:
         what = f"device {device} has {workers} workers, but a live service has one engine"
         is_service = targets[device].profile.endpoint is not None
@@ -66,7 +66,7 @@ def engine_settings(target: Target, folder: Path, any_model: bool = False, **opt
     engine, name, device = target.profile.engine, target.profile.name, target.device
     batching = ONE_BY_ONE if target.decoding is None else target.decoding.batching
     if isinstance(batching, CustomBatching):
-        what = f"the batcher {batching.extension.label} of device {device} is simulated alone"
+        what = f"the batcher {batching.extension.label} of device {device} can only be simulated"
         raise InputError(what, remedy="serve live with a batching of kind mini, maxi or top_up")
     options = {"batching": batching} | options
     if engine is None or not engine.architecture:
@@ -116,7 +116,7 @@ def model_engines(
             what = f"workload {workload} names no two languages, which a live server translates"
             raise InputError(what, remedy="rename it, such as de-en")
         if (model := plan.scenario.model_of(device, workload)) is not None and model.multilingual:
-            what = f"the multilingual model of {workload} serves several workloads, which is simulated alone"
+            what = f"the multilingual model of {workload} serves several workloads, which can only be simulated"
             raise InputError(what, remedy=f"remove devices.{device}.models.{workload}.multilingual")
         if model is not None and model.pivot is not None:
             raise InputError(f"the requests of {workload} pivot, which is simulated alone")

@@ -325,5 +325,5 @@ class LiveServer(LiveService):
         return await self.engine.execute(line, trip.forced_len, model=trip.model)
 
     def health(self) -> Mapping[str, Any]:
-        """See `Front`."""
+        """See `LiveService`."""
         return {"service": "server", "simnmt": VERSION, **self.engine.describe()}

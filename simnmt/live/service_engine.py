@@ -56,7 +56,7 @@ class ServiceEngine:
         ca_file: Path | None = None,
         expected_hash: str | None = None,
     ) -> None:
-        """`unit`: in which source lengths are counted, as in `unit_and_counter`; `expected_hash`: as of `EngineSettings`.
+        """`unit`: in which source lengths are counted, as in `unit_and_counter`; `expected_hash`: as in `EngineSettings`.
 
         Raises `InputError` for unusable options.
         """

@@ -82,9 +82,11 @@ def boxes_of(unit: Unit) -> list[Box]:
     """Return the boxes of a unit: the gateways, then the devices behind."""
     gateways, boxes = gateways_of(unit), list[Box]()
     for number, gateway in enumerate(gateways):
-        first, *behind = gateway.case.targets
-        boxes.append(Box(first.device if gateway.site is None else f"{first.device} at {gateway.site_name}", 0, first, number))
-    return boxes + [Box(target.device, number, target, None) for number, target in enumerate(behind, start=1)]
+        target = gateway.case.targets[0]
+        name = target.device if gateway.site is None else f"{target.device} at {gateway.site_name}"
+        boxes.append(Box(name, 0, target, number))
+    behind = enumerate(gateways[0].case.targets[1:], start=1)
+    return boxes + [Box(target.device, number, target, None) for number, target in behind]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

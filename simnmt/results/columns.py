@@ -24,7 +24,7 @@ class RequestColumn:
     """A number for each request."""
 
     name: str
-    """Of the array and of the attribute of a `Trail`."""
+    """Name of the array and of the attribute of a `Trail`."""
     dtype: str
     unit: str
     doc: str

@@ -30,7 +30,7 @@ class Comparison:
     """Runs beside the first of them."""
 
     names: list[str]
-    """Of the runs; of runs with the same name, those of their directories."""
+    """Names of the runs; of runs with the same name, those of their directories."""
     changes: list[Row]
     """One per place and run after the first: change of the mean latency in percent, with its interval;
     whether it is `paired`, and `unpaired_because`; `unstable_in`: the runs in which the policy overloads a device."""

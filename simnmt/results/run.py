@@ -38,7 +38,7 @@ class LiveMeasurement:
     """Where and how a live replay measured."""
 
     url: str
-    """Of the gateway, without a token."""
+    """Address of the gateway, without a token."""
     begun: str
     """Date and time of the first request, UTC, ISO 8601."""
     ended: str

@@ -104,7 +104,7 @@ def measure(
         discipline: what sets the pace of the requests.
         batched: work in batches. It loads a box by the seconds of full ones, since a box with little to do decodes small ones.
         streamed: account of the streamed model.
-        extra_work: the work of each box that answered no request, as of `FaultAccount`.
+        extra_work: the work of each box that answered no request, as in `FaultAccount`.
         extra_loads: target, box and seconds of each load of a model by a request that got no answer.
         criteria: what else is measured.
         start_s: when the first request of the log was issued, if requests before it are left out as warm-up; else 0.

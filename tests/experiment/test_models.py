@@ -68,8 +68,8 @@ def test_loads_for_requests_that_fell_back_are_counted_and_keep_the_disk_busy(sc
     row, *by_workload = sorted(result.summary_rows, key=lambda row: row["workload"])
     assert row["workload"] == "all" and len(by_workload) == 2
     assert row["model_loads"] == row["cloud_model_loads"] == sum(part["model_loads"] for part in by_workload)
-    assert row["model_loads"] > 10 + 2 * result.requests["model_load"].sum() / 2
-    assert row["cloud_busiest_load"] > 0.2
+    assert row["model_loads"] > 30 and not result.requests["model_load"].any(), "a load takes longer than the timeout"
+    assert row["cloud_busiest_load"] == pytest.approx(row["model_loads"] * 2.0 * row["offered_rps"] / 270, rel=0.02)
 
 
 @pytest.mark.parametrize("changes", [{"memory_gb": None}, {"memory_gb": 3, "evict": "never"}])
