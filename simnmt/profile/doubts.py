@@ -97,9 +97,7 @@ def _of_sessions(profile: DeviceProfile) -> Iterator[Value]:
         message = busy_message(state.others_cpus, f"measuring {measuring}")
         yield "busy", state.busy or False, {"models": models, "message": message}
         named = [name for name in (cell.split()[0] for cell in state.disturbed) if name in models]
-        # If a profile names no cells, the count is of all cells of the session.
-        count = len(named) if state.disturbed else state.disturbed_cells or 0
-        disturbed = list(dict.fromkeys(named)) or [name for name in models if name in ("execution", "step", "encoder")]
+        count, disturbed = len(named), list(dict.fromkeys(named))
         cells = f"{count} cell{'s' * (count > 1)} of {', '.join(disturbed)}"
         moved = "" if state.drift is None else f": the reference cell moved by up to {100 * state.drift:.0f} %"
         yield "disturbed_cells", count, {"models": disturbed, "cells": cells, "moved": moved}
