@@ -110,7 +110,6 @@ class LayerCost(Configuration):
         return step_s + self.search.seconds(rows, self.vocab if scatter else columns)
 
     def dense_s(self, rows: int) -> float:
-        """Return the seconds of one step with all columns."""
         return self.dense.seconds(rows, self.vocab) + self.search.seconds(rows, self.vocab)
 
     def break_even(self, rows: int, clusters: int, *, scatter: bool = False) -> float | None:

@@ -132,7 +132,6 @@ class TableRun(Facts):
         return difference_of_changes(first, second, confidence)
 
     def change_percent(self, workload: str, network: str, policy: str, baseline: str) -> float | None:
-        """Return a cell of our Table I; None without totals of both."""
         cell = workload, network
         return self.excess(cell, policy, baseline).mean if cell in self.cells(policy, baseline) else None
 

@@ -166,7 +166,6 @@ class Paper(Configuration):
         return self.names.get(name) or self.values[name]
 
     def table(self, name: str) -> PrintedTable:
-        """Return a printed table by its id."""
         return self.tables[name]
 
     def shown_table(self, name: str, rows: Sequence[Any], /, *more: Column, **readers: Callable[[Any], Any]) -> Table:

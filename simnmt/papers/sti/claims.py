@@ -126,7 +126,6 @@ class OfStudy(Facts):
         return Result(effects, "; ".join(texts), "one of them at a time, the others as in the whole model", words=None)
 
     def importance(self) -> Result:
-        """Return the gain of raising by importance over raising as many shards at random."""
         upgrades = self.studied.upgrades
         by_case = [
             f"{layers} x {slices}, {raised} to {bits} bits: {format_gain(raised_gain(rows))}"
