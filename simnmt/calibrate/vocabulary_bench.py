@@ -279,6 +279,6 @@ def _measure(layer: Layer, setting: Setting, rows: int, points: dict[str, list[S
             stages_s={name: median_s[share, name] for name, _, _ in stages_of(layer, step, logits)},
             dense_s=median_s[fastest],
             columns_s=median_s[share, "columns"],
-            ratio=ratio(frame, fastest, (share, "columns")).value,
-            scattered_ratio=ratio(frame, fastest, (share, "scattered")).value,
+            ratio=ratio(frame, fastest, (share, "columns")),
+            scattered_ratio=ratio(frame, fastest, (share, "scattered")),
         )
