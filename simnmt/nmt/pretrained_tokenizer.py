@@ -15,6 +15,7 @@ from simnmt.base.suggestions import did_you_mean
 from simnmt.nmt.architecture import FAMILIES, Architecture
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.pretrained_config import model_path, quiet_transformers, read_pretrained_architecture
+from simnmt.nmt.source_lines import BLANK
 from simnmt.nmt.subwords import UNKNOWN, until_end
 
 if TYPE_CHECKING:  # a service's front converts texts without torch
@@ -138,6 +139,8 @@ def open_tokenizer(folder: Path, architecture: Architecture, languages: Language
     if tokenizer.size > architecture.tgt_vocab:
         what = f"no usable tokeniser: {tokenizer.size:,} tokens, but a model of {architecture.tgt_vocab:,}"
         raise NmtError(what, path=path, remedy=_FOLDER)
+    if not any(piece.strip(BLANK) for token in range(tokenizer.size) for piece in tokenizer.pieces([token])):
+        raise NmtError("no usable tokeniser: it has no token but marks", path=path, remedy=_FOLDER)
     return tokenizer
 
 
