@@ -15,7 +15,7 @@ from torch import Tensor
 
 from simnmt.kernels.native_library import KernelError, native
 from simnmt.kernels.output_layer import fused_argmax
-from simnmt.kernels.output_reference import ANY_SIZE, REAL_TYPES, check_beside, check_columns, check_tensor, refuse_column
+from simnmt.kernels.output_reference import ANY_SIZE, REAL_TYPES, check_beside, check_tensor
 
 
 class ColumnSets:
@@ -162,8 +162,7 @@ class Centroids:
         if kernels is None:
             return hidden @ self.points.T
         out = torch.empty((hidden.shape[0], count))
-        at = hidden.data_ptr()
-        kernels.simnmt_row_wise(self.points.data_ptr(), count, width, None, count, at, hidden.shape[0], out.data_ptr())
+        kernels.simnmt_row_wise(self.points.data_ptr(), width, None, count, hidden.data_ptr(), len(hidden), out.data_ptr())
         return out
 
     @property
@@ -208,14 +207,14 @@ def gathered_products(weight: Tensor, hidden: Tensor, columns: Tensor, *, out: T
     Args:
         weight: [V, d], float32, float16 or bfloat16.
         hidden: [rows, d], of the same types.
-        columns: int32 [n], ascending, within V.
+        columns: int32 [n], ascending, within V, as `ColumnSets` checks them once.
         out: receives the result.
 
     Raises:
-        KernelError: for other tensors and for a column outside the vocabulary.
+        KernelError: for other tensors.
     """
     weight_at = check_tensor("weight", weight, REAL_TYPES, (ANY_SIZE, ANY_SIZE))
-    vocab, width = weight.shape
+    width = weight.shape[1]
     hidden_at = check_tensor("hidden", hidden, REAL_TYPES, (ANY_SIZE, width))
     columns_at = check_tensor("columns", columns, (torch.int32,), (ANY_SIZE,))
     check_beside("hidden", hidden, weight)
@@ -224,25 +223,21 @@ def gathered_products(weight: Tensor, hidden: Tensor, columns: Tensor, *, out: T
     out = _output(out, rows, count, hidden)
     kernels = _native_for(weight, hidden)
     if kernels is None:
-        check_columns(columns, vocab)
         kind = weight.dtype if weight.is_cuda else torch.float32  # a GPU sums halves in float32
         return out.copy_(hidden.detach().to(kind) @ weight.detach().index_select(0, columns).to(kind).T)
-    arguments = weight_at, vocab, width, columns_at, count, hidden_at, rows
+    arguments = weight_at, width, columns_at, count, hidden_at, rows
     if rows < GATHERED_FROM_ROWS:
-        unsound = kernels.simnmt_row_wise(*arguments, out.data_ptr())
+        kernels.simnmt_row_wise(*arguments, out.data_ptr())
     else:
         scratch = torch.empty(kernels.simnmt_gathered_scratch(width, rows))
-        unsound = kernels.simnmt_gathered(*arguments, scratch.data_ptr(), out.data_ptr())
-    if unsound >= 0:
-        raise refuse_column(columns, unsound, vocab)
+        kernels.simnmt_gathered(*arguments, scratch.data_ptr(), out.data_ptr())
     return out
 
 
 def scatter(products: Tensor, columns: Tensor, vocab: int, bias: Tensor | None = None, out: Tensor | None = None) -> Tensor:
     """Return `products` [rows, n] plus the `bias` [V] of their `columns`, and -inf elsewhere, float32 [rows, V] (FVP-07).
 
-    `columns`: int32 [n], ascending, within V; `out` receives the result. Raises `KernelError` for other tensors and
-    for a column outside the vocabulary.
+    `columns`: int32 [n], ascending, within V; `out` receives the result. Raises `KernelError` for other tensors.
     """
     columns_at = check_tensor("columns", columns, (torch.int32,), (ANY_SIZE,))
     products_at = check_tensor("products", products, (torch.float32,), (ANY_SIZE, len(columns)))
@@ -255,10 +250,7 @@ def scatter(products: Tensor, columns: Tensor, vocab: int, bias: Tensor | None =
     out = _output(out, rows, vocab, products)
     kernels = _native_for(products)
     if kernels is not None:
-        unsound = kernels.simnmt_scatter(products_at, rows, columns_at, len(columns), vocab, bias_at, out.data_ptr())
-        if unsound >= 0:
-            raise refuse_column(columns, unsound, vocab)
+        kernels.simnmt_scatter(products_at, rows, columns_at, len(columns), vocab, bias_at, out.data_ptr())
         return out
-    check_columns(columns, vocab)
     placed = products.detach() if bias is None else products.detach() + bias.detach()[columns]
     return out.fill_(-torch.inf).index_copy_(1, columns.long(), placed)
