@@ -141,9 +141,6 @@ SIMNMT_EXPORT void simnmt_gathered(const float *weight, int64_t width, const int
 INLINE uint64_t bits_of_flags(const uint8_t *flags) {
     uint64_t eight;
     memcpy(&eight, flags, sizeof eight);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    eight = __builtin_bswap64(eight);
-#endif
     return eight * UINT64_C(0x0102040810204080) >> 56;
 }
 
