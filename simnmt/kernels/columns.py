@@ -99,16 +99,12 @@ def _owned(tensor: Tensor) -> Tensor:
     return tensor if fills_storage else tensor.clone()
 
 
-_WIDENED = 256
-"""Points of half precision that are converted to float32 together: as many as a cache holds."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Centroids:
     """r points of the width of a hidden state, with prepared norms and mean."""
 
     points: Tensor
-    """[r, d]: float32, or float16 or bfloat16, which take half the memory and are converted in parts (FVP-18)."""
+    """float32 [r, d]."""
     half_norms: Tensor
     """float32 [r]: minus half of the squared norm of each point less `mean`. The nearest point has the largest product with a
     hidden state less `mean`, plus this value (FVP-05, halved and negated, which rounds nothing)."""
@@ -118,11 +114,11 @@ class Centroids:
 
     @classmethod
     def of(cls, points: Tensor) -> Centroids:
-        """Prepare points [r, d] of type float32, float16 or bfloat16 on any device; they keep their type.
+        """Prepare points, float32 [r, d] on any device.
 
         Raises `KernelError` for another tensor, and for NaN or infinity.
         """
-        check_tensor("points", points, REAL_TYPES, (ANY_SIZE, ANY_SIZE))
+        check_tensor("points", points, (torch.float32,), (ANY_SIZE, ANY_SIZE))
         if not points.numel():
             raise KernelError(f"points of shape {list(points.shape)}: one of one number is the least")
         points = _owned(points.detach())
@@ -155,9 +151,6 @@ class Centroids:
         check_tensor("hidden", hidden, REAL_TYPES, (ANY_SIZE, width))
         check_beside("hidden", hidden, self.points)
         hidden = hidden.detach().float() - self.mean
-        if self.points.dtype != torch.float32:  # a product in half precision is rounded, and another point could seem nearest
-            parts = (self.points[first : first + _WIDENED].float() for first in range(0, count, _WIDENED))
-            return torch.cat([hidden @ part.T for part in parts], dim=1)
         kernels = native() if hidden.is_cpu else None
         if kernels is None:
             return hidden @ self.points.T
