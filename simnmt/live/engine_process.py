@@ -22,7 +22,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from simnmt.base.errors import SimnmtError
-from simnmt.live.engine import ONE_MODEL, EngineSettings, Result, TextCodec, serve_engine
+from simnmt.live.engine import ONE_MODEL, EngineSettings, Result, TextCodec, check_engine, serve_engine
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.profile.origin import EngineBlock
@@ -82,12 +82,13 @@ class EngineProcess:
     async def ready(self) -> Mapping[str, str]:
         """Start the process and wait for its model, unless that has been done; return the hash of the engine.
 
-        Raises `NmtError` for a model or options that cannot be used.
+        Raises `NmtError` for a model or options that cannot be used, `InputError` for another engine than the expected one.
         """
         if self._restarting is not None:
             await asyncio.shield(self._restarting)
         if not self.alive:
             self.block = await self._start()
+            check_engine("this box", self.block.hash, self.settings.expected_hash)
             self.codec = TextCodec(self.settings, self.block)
         return {ONE_MODEL: self.block.hash}
 
@@ -136,10 +137,6 @@ class EngineProcess:
             if self._jobs.pop(key, None) is not None:
                 self._send("withdraw", key)  # it is not decoded unless it has begun, and its answer is dropped
             raise
-
-    def hurry(self) -> None:
-        """Let no sentence wait for company from now on, since the service ends."""
-        self._send("hurry")
 
     def start_later(self) -> None:
         """Start the process, which could not be started, again and again until it can be, as one that died."""

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from simnmt.base.configuration import end_tokens
 from simnmt.base.errors import InputError
-from simnmt.base.files import MOST_TEXT_BYTES, read_bounded
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.draws import learn
@@ -78,19 +77,6 @@ class ReplaySettings:
         """Return a client of the service. Raises `InputError` for an unusable address."""
         options: dict[str, Any] = {"connections": self.connections, "timeout_s": self.timeout_s, "ca_file": self.ca_file}
         return TranslationClient(self.url, token=self.token, **options)
-
-
-def read_texts(path: Path) -> list[str]:
-    """Return the lines of a file that are not blank. Raises `InputError` for a file without any."""
-    try:
-        text = read_bounded(path, MOST_TEXT_BYTES).decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "no UTF-8 text"
-        raise InputError(f"cannot read the texts: {why}", path=path, remedy="name a text file") from None
-    lines = [line.strip() for line in text.split("\n") if line.strip()]
-    if not lines:
-        raise InputError("holds no text", path=path, remedy="write one text a line")
-    return lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,25 +138,17 @@ def replay_plan(
     return _run_result(plan, settings, replays, begun, remarks)
 
 
-async def _health(settings: ReplaySettings) -> dict[str, Any]:
+async def _health(settings: ReplaySettings) -> Mapping[str, Any]:
     async with settings.client() as client:
-        try:
-            facts, _ = await client.health()
-        except ServiceError as error:
-            remedy = error.remedy or f"correct --gateway; {FOREIGN_REMEDY}"
-            if error.status == 503:
-                remedy = "try again when it has started"
-            if error.status in (401, 403):
-                remedy = "give its token by --token-file"
-            raise InputError(error.message, remedy=remedy) from None
-    return dict(facts)
+        facts, _ = await client.greet(
+            (settings.source, settings.target), "--token-file", f"correct --gateway; {FOREIGN_REMEDY}"
+        )
+    return facts
 
 
 def _served(facts: Mapping[str, Any], unit: Unit, settings: ReplaySettings) -> tuple[str, list[str]]:
     """Return the policy by which a gateway decides, and remarks on it. Raises `InputError` for another scenario's gateway."""
     url, (first, *others) = settings.url, unit.case.targets
-    if facts.get("needs_token") and not settings.token:
-        raise InputError(f"{url} asks for a token", remedy="give --token-file")
     if facts.get("service") != "gateway":
         raise InputError(f"{url} is no gateway of simnmt", remedy=FOREIGN_REMEDY)
     servers, devices = facts.get("servers"), [target.device for target in others]
@@ -184,7 +162,7 @@ def _served(facts: Mapping[str, Any], unit: Unit, settings: ReplaySettings) -> t
     if policy not in unit.scenario.policies:
         remarks.append(f"The scenario has no policy {policy}, by which the gateway decides: its results stand under {LIVE}.")
         policy = LIVE
-    expected, running = expected_hash(first), served_hash(facts, settings.source, settings.target) or None
+    expected, running = expected_hash(first), served_hash(facts, (settings.source, settings.target)) or None
     if expected is None:
         remarks.append(f"The profile of {first.device} names no engine: that the gateway runs this scenario's is not known.")
     elif expected != running:
@@ -339,7 +317,6 @@ def _run_result(
         ended=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         outcomes={name: int((outcomes == number).sum()) for number, name in enumerate(LIVE_OUTCOMES)},
         lateness_ms={"p50": p50_ms, "p99": p99_ms, "max": float(lateness_ms.max())},
-        under_way=max(_most_under_way(one.log) for one in replays),
         texts_digest=None if settings.texts is None else sha256("\n".join(settings.texts).encode()).hexdigest(),
     )
     warnings = [f"{case.name}: {warning}" for warning in case.warnings]
@@ -357,14 +334,6 @@ def _run_result(
         scenario=scenario.model_dump(mode="json"),
         live=live,
     )
-
-
-def _most_under_way(log: LoadLog) -> int:
-    """Return the most requests that were sent and not yet answered."""
-    answered = log.answered
-    moments_s = np.concatenate([log.received_s[answered], log.sent_s[answered]])
-    steps = np.repeat([-1, 1], int(answered.sum()))
-    return int(np.cumsum(steps[np.argsort(moments_s, kind="stable")]).max(initial=0))
 
 
 def _series(replay: _Replay) -> RttSeries:
@@ -393,7 +362,7 @@ def _notes(
     yield f"Measured live: {sent:,} requests to the gateway at {live.url}, from {live.begun} to {live.ended}."
     yield from remarks
     late = f"{lateness['p50']:.3f} ms late (p50; p99 {lateness['p99']:.3f}, max {lateness['max']:.3f})"
-    yield f"The load generator sent requests {late}, which is part of the latencies; up to {live.under_way:,} were under way."
+    yield f"The load generator sent requests {late}, which is part of the latencies."
     if others := [f"{count:,} {name}" for name, count in live.outcomes.items() if count and name != "done"]:
         fault = next((f"; the first fault: {one.log.fault}" for one in replays if one.log.fault), "")
         yield f"Outcomes beside done: {format_list(others)}{fault}."
@@ -413,8 +382,6 @@ def _warnings(live: LiveMeasurement, settings: ReplaySettings, replays: Sequence
         yield f"{share} of the requests were not answered within {within}, and are left out"
     if live.late_ms is not None:
         yield f"the load generator itself was {live.late_ms:.1f} ms late at p99: run it on a processor or machine of its own"
-    if live.under_way >= (most := settings.connections):
-        yield f"as many requests were under way as the load generator has connections ({most:,}): others waited in it"
     for side in ("src_len", "tgt_len") if settings.texts is None else ():
         pairs = [(getattr(one.requests, side), getattr(one.log, side)) for one in replays]
         wanted, counted = (np.concatenate(columns) for columns in zip(*pairs, strict=True))

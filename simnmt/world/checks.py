@@ -6,6 +6,7 @@ No number is NaN, infinite or below 0, and no index and no length is out of plac
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ def check_world(world: World, policy: PolicySetup) -> None:
         _require(has_lengths, f"target {target} takes a step for each token, but the requests have no tgt_len")
         if (models := getattr(kind, "models", None)) is not None:
             fits = _is_between(0 if requests.model is None else requests.model, len(models.of_workload))
-            fits = fits and _is_between(models.of_workload, len(models.size_bytes))
+            fits = fits and _is_between(list(chain(*models.by_workload())), len(models.size_bytes))
             _require(fits, f"models of requests that target {target} does not have")
         if isinstance(kind.balancer, LeastLoadedOfDrawn):
             fits = len(kind.balancer.choices) == count and _is_between(kind.balancer.choices, kind.boxes)

@@ -86,22 +86,6 @@ def test_a_withdrawn_sentence_is_not_decoded_and_nothing_of_it_is_left(services:
     assert paced.waiting == 0
 
 
-def test_without_more_to_come_no_sentence_waits_for_company(services: Services) -> None:
-    async def work() -> None:
-        process = new_engine(load_paced, batching=Batching(4, longest_wait_s=float("inf")))
-        await process.ready()
-        line = process.line("a b")
-        waiting = asyncio.ensure_future(process.execute(line))
-        await asyncio.sleep(0.1)
-        assert not waiting.done()
-        process.hurry()
-        await waiting
-        await process.execute(line)  # nor does one that comes later
-        await process.close()
-
-    services.run(work())
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

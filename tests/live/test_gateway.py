@@ -26,7 +26,6 @@ from simnmt.base.configuration import end_tokens
 from simnmt.base.errors import InputError
 from simnmt.devices import Fifo
 from simnmt.devices.failures import Failures
-from simnmt.live.decider import replayed_targets
 from simnmt.live.engine import Result
 from simnmt.live.engine_process import EngineProcess
 from simnmt.live.gateway import GatewaySettings, LiveGateway, _Drift, _Server
@@ -42,13 +41,23 @@ from simnmt.service.messages import ServiceError
 from simnmt.world.faults import Faults
 from tests.calibrate.endpoint_stub import stub_service
 from tests.live.fake_engines import STEP_S, load_paced
-from tests.live.live_services import FRONT, Services, ask, engine_settings, host_port, new_engine, together, unit_of
+from tests.live.live_services import (
+    FRONT,
+    Services,
+    ask,
+    engine_settings,
+    host_port,
+    new_engine,
+    replayed_targets,
+    together,
+    unit_of,
+)
 from tests.live.live_services import services as running_services
 from tests.worlds import believing, everything_to, in_reference
 
 Scenario = Callable[..., dict[str, Any]]
 Start = Callable[..., LiveGateway]
-FRENCH = dataclasses.replace(FRONT, source="fr")
+FRENCH = dataclasses.replace(FRONT, pairs=[("fr", "en")])
 LONGEST_S = 0.2
 """Longest pause between tries to reach a server in the test of a server that is lost."""
 
@@ -75,6 +84,10 @@ def start(services: Services, faulty: EngineProcess, make_scenario: Scenario) ->
         return services.gateway(settings, log, faulty)
 
     return gateway
+
+
+def at_port(port: int) -> Access:
+    return Access(Address(port=port))
 
 
 def account_of(answer: Any) -> dict[str, str]:
@@ -206,7 +219,7 @@ def test_a_server_that_is_lost_under_load_is_left_out_as_in_the_reference_until_
             assert all(isinstance(answer, Exchange) for (answer,) in await asyncio.gather(*pending))
         return [lost_s, back_s]
 
-    again = LiveServer(faulty, FRONT, Access(Address(port=port)), Limits(), keeps_engine=True)
+    again = LiveServer(faulty, dataclasses.replace(FRONT, access=at_port(port)), keeps_engine=True)
     lost_s, back_s = services.run(outage_amid_requests())
     services.run(again.http.stop())
     assert any("translating here until it answers" in line for line in services.errors)
@@ -368,7 +381,7 @@ def test_a_server_that_comes_back_with_other_languages_stays_out_of_use(
     gateway = start(url)
     services.stop(server)
     assert translated(services, gateway, ask()) == [0]
-    services.server(faulty, FRENCH, port=host_port(url)[1])
+    services.server(faulty, FRENCH, access=at_port(host_port(url)[1]))
     wait_until(services, gateway, f"{url} does not translate de to en, but fr to en")
     services.errors.clear()
 
@@ -405,10 +418,10 @@ def local(services: Services) -> Iterator[LiveServer]:
     yield services.server(engine_settings(load_paced))
 
 
-def before_a_service(services: Services, url: str, *, any_model: bool = True) -> LiveGateway:
+def before_a_service(services: Services, url: str, expected_hash: str | None = None) -> LiveGateway:
     """A gateway whose own device is a service of its box."""
-    settings = GatewaySettings(unit_of("@open-loop"), "edge", {"cloud": url}, FRONT, any_model=any_model)
-    return services.gateway(settings, None, ServiceEngine(url, "word"))
+    settings = GatewaySettings(unit_of("@open-loop"), "edge", {"cloud": url}, FRONT, any_model=True)
+    return services.gateway(settings, None, ServiceEngine(url, "word", expected_hash=expected_hash))
 
 
 def test_sentences_wait_for_the_service_of_the_box_one_after_another(services: Services, local: LiveServer) -> None:
@@ -426,12 +439,11 @@ def test_sentences_wait_for_the_service_of_the_box_one_after_another(services: S
 
 
 def test_a_service_with_another_engine_or_none_is_refused_before_the_gateway_listens(
-    services: Services, local: LiveServer, monkeypatch: pytest.MonkeyPatch
+    services: Services, local: LiveServer
 ) -> None:
     url = local.http.url
-    monkeypatch.setattr("simnmt.live.gateway.expected_hash", lambda target: "0123")
     with pytest.raises(InputError, match=rf"^{url} runs engine [0-9a-f]{{16}}, the profile is of engine 0123 .*--any-model"):
-        before_a_service(services, url, any_model=False)
+        before_a_service(services, url, "0123")
     with pytest.raises(InputError, match=r"cannot be reached: .*start the service of this box first"):
         before_a_service(services, "http://127.0.0.1:9")
 
@@ -439,7 +451,7 @@ def test_a_service_with_another_engine_or_none_is_refused_before_the_gateway_lis
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"health": "", "languages": None}, "the service refused the request (HTTP 404)"),
+        ({"health": "", "languages": None}, "the service refused the request"),
         ({"health": "[]", "languages": {"status": "ok"}}, "/languages is no list of languages"),
     ],
     ids=["neither", "other JSON"],
