@@ -112,7 +112,7 @@ class TrueTarget(Target):
 
     box: Box | None = None
 
-    def in_memory_s(self, src_len: Any, tgt_len: Any, noise: Floats, more_s: Floats | None = None) -> Floats:
+    def in_memory_s(self, src_len: Any, tgt_len: Any, noise: Floats) -> Floats:
         assert self.box is not None
         return self.box.mean_s(src_len, tgt_len) * self.box.factors(noise)
 

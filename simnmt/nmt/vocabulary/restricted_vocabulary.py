@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -56,15 +55,6 @@ class SubsetAccount:
     def share(self) -> NDArray[np.float64]:
         """Active share of the vocabulary in each step, shape (steps,)."""
         return np.array([step.columns for step in self.steps]) / max(self.vocab, 1)
-
-    @property
-    def sentence_share(self) -> dict[int, float]:
-        """Mean active share of the vocabulary over the steps of each sentence, by its key."""
-        shares: dict[int, list[float]] = {}
-        for step, share in zip(self.steps, self.share.tolist(), strict=True):
-            for key in step.keys:
-                shares.setdefault(key, []).append(share)
-        return {key: fmean(values) for key, values in shares.items()}
 
     @property
     def miss_rate(self) -> float:
