@@ -109,10 +109,8 @@ def load_vocabulary(path: str | os.PathLike[str], model: StepModel) -> Restricte
     from simnmt.nmt.vocabulary import candidate_lists, cluster_bundle
     from simnmt.nmt.vocabulary.bundle_file import read_bundle
 
-    def clusters_of(file: BundleFile) -> RestrictedVocabulary:
-        return clustered(cluster_bundle.clusters_in(file), device=model.device)
-
-    def lists_of(file: BundleFile) -> RestrictedVocabulary:
-        return listed(candidate_lists.CandidateLists.of_file(file))
-
-    return read_bundle(path, {cluster_bundle.KIND: clusters_of, candidate_lists.KIND: lists_of}, model)
+    parsers: dict[str, Callable[[BundleFile], RestrictedVocabulary]] = {
+        cluster_bundle.KIND: lambda file: clustered(cluster_bundle.clusters_in(file), device=model.device),
+        candidate_lists.KIND: lambda file: listed(candidate_lists.CandidateLists.of_file(file)),
+    }
+    return read_bundle(path, parsers, model)
