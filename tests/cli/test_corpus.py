@@ -32,9 +32,9 @@ def test_a_line_that_is_exact(folder: Path, fit: Callable[..., Any]) -> None:
     document = fit("a", "b")
     assert document["len_slope"] == pytest.approx(2.0)
     assert document["len_offset"] == pytest.approx(1.0)
-    for of in ("pairs", "means"):
-        assert document[f"{of}_r2"] == pytest.approx(1.0)
-        assert document[f"{of}_mse_tokens2"] == pytest.approx(0.0, abs=1e-12)
+    for fit in ("pairs", "means"):
+        assert document[f"{fit}_r2"] == pytest.approx(1.0)
+        assert document[f"{fit}_mse_tokens2"] == pytest.approx(0.0, abs=1e-12)
     assert (document["pairs_read"], document["pairs_dropped"], document["pairs_kept"]) == (8, 3, 5)
     assert document["pairs_dropped_by"] == {"empty": 1, "too_long": 1, "ratio": 1}
     assert document["mean_src_len"] == pytest.approx(6.2)
@@ -76,12 +76,12 @@ def test_units_and_filters_change_what_is_counted(folder: Path, fit: Callable[..
 
 def test_for_a_reader_the_same_in_words(folder: Path, simnmt: Command, fit: Callable[..., Any]) -> None:
     document = fit("news.de", "news.en")
-    said = simnmt("corpus", "fit", "news.de", "news.en").out
-    assert f"target length = {document['len_slope']:.4f} x source length + {document['len_offset']:.4f}  (word -> word)" in said
-    assert f"R2 {document['pairs_r2']:.5f}" in said
-    assert f"R2 {document['means_r2']:.5f}" in said
-    assert "80 pairs read" in said
-    assert f"(mean target over mean source tokens: {document['mean_ratio']:.4f})" in said
+    text = simnmt("corpus", "fit", "news.de", "news.en").out
+    assert f"target length = {document['len_slope']:.4f} x source length + {document['len_offset']:.4f}  (word -> word)" in text
+    assert f"R2 {document['pairs_r2']:.5f}" in text
+    assert f"R2 {document['means_r2']:.5f}" in text
+    assert "80 pairs read" in text
+    assert f"(mean target over mean source tokens: {document['mean_ratio']:.4f})" in text
     assert document["mean_ratio"] == pytest.approx(document["mean_tgt_len"] / document["mean_src_len"])
 
 

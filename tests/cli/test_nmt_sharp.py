@@ -54,9 +54,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def translated(simnmt: Command, place: Path, *options: str) -> list[dict[str, Any]]:
     models = [str(place / word) if word in ("a", "b") else word for word in options]
-    found = simnmt("nmt", "translate", str(place / "in.txt"), "--json", "--max-len", "9", *models)
-    assert found.status == 0, found.err
-    return [json.loads(line) for line in found.out.splitlines()]
+    done = simnmt("nmt", "translate", str(place / "in.txt"), "--json", "--max-len", "9", *models)
+    assert done.status == 0, done.err
+    return [json.loads(line) for line in done.out.splitlines()]
 
 
 def test_the_exact_sharp_decoder_finds_what_torch_finds_greedily(simnmt: Command, place: Path) -> None:
@@ -107,15 +107,15 @@ def test_sharp_01_unknown_words_are_replaced_where_the_decoder_looked(place: Pat
     """The decoder is held to the unknown token, looking at `un`, then at a sign that no vocabulary has, then at the end."""
     folder = place / "a"
     translator = SharpTextTranslator.load([folder])
-    said = SharpTranslation((UNKNOWN,), -0.5, (0,), 2, 1.0, stopped_early=True)
-    monkeypatch.setattr(SharpTranslator, "decode", lambda *_, **__: said)
+    translation = SharpTranslation((UNKNOWN,), -0.5, (0,), 2, 1.0, stopped_early=True)
+    monkeypatch.setattr(SharpTranslator, "decode", lambda *_, **__: translation)
     (line,) = translator.translate(["un ☃"])
     assert (line.text, line.replaced) == ("un", 1)
     place_of_snow = next(at for at, piece in enumerate(translator.lines.source.cut("un ☃")) if "☃" in piece)
-    monkeypatch.setattr(SharpTranslator, "decode", lambda *_, **__: replace(said, attended=(place_of_snow,)))
+    monkeypatch.setattr(SharpTranslator, "decode", lambda *_, **__: replace(translation, attended=(place_of_snow,)))
     (line,) = translator.translate(["un ☃"])
     assert (line.text, line.replaced) == ("☃", 1)
     monkeypatch.setattr(
-        SharpTranslator, "decode", lambda *_, **__: replace(said, attended=(len(translator.lines.source.cut("un ☃")),))
+        SharpTranslator, "decode", lambda *_, **__: replace(translation, attended=(len(translator.lines.source.cut("un ☃")),))
     )
     assert translator.translate(["un ☃"])[0].text == "⁇", "the end of the source"
