@@ -382,8 +382,6 @@ def _servers(given: Sequence[str], devices: Sequence[str]) -> dict[str, str]:
             if len(devices) != 1:
                 raise InputError(f"{shorten(text)} is of no device", remedy=f"write {devices[0] if devices else 'DEVICE'}=URL")
             device, url = devices[0], text
-        if not url.startswith(("http://", "https://")):
-            raise InputError(f"{shorten(url)} is no address of a service", remedy="give http://HOST:PORT or https://HOST:PORT")
         if device in servers:
             raise InputError(f"device {shorten(device)} has two servers", remedy="give one --server for each device")
         servers[device] = url

@@ -263,9 +263,8 @@ def _place(settings: EngineSettings) -> None:
         try:
             os.sched_setaffinity(0, settings.cpus)
         except OSError:
-            usable = ",".join(map(str, sorted(os.sched_getaffinity(0))))
-            cpus = ",".join(map(str, settings.cpus))
-            raise NmtError(f"cannot run on processors {cpus}", remedy=f"choose among {usable}") from None
+            what, usable = f"cannot run on processors {[*settings.cpus]}", sorted(os.sched_getaffinity(0))
+            raise NmtError(what, remedy=f"choose among {usable}") from None
     with suppress(OSError):
         os.nice(settings.nice)
 

@@ -94,18 +94,11 @@ class EngineProcess:
 
     def describe(self) -> Mapping[str, Any]:
         """Return what clients may know of the engine."""
-        return {
-            "engine_hash": self.block.hash,
-            "backend": self.block.backend,
-            "compute_type": self.block.compute_type,
-            "model": self.block.architecture.get("kind", ""),
-            "threads": self.block.threads,
-            "weights": "trained" if self.codec.has_subwords else "random: translations mean nothing",
-            "alive": self.alive,
-            "restarts": self.restarts,
-            "waiting": self.waiting,
-            "task": "translation",
-        }
+        facts = {name: getattr(self.block, name) for name in ("backend", "compute_type", "threads")}
+        facts |= {name: getattr(self, name) for name in ("alive", "restarts", "waiting")}
+        weights = "trained" if self.codec.has_subwords else "random: translations mean nothing"
+        kind = self.block.architecture.get("kind", "")
+        return facts | {"engine_hash": self.block.hash, "model": kind, "weights": weights, "task": "translation"}
 
     def line(self, text: str, model: str = "") -> SourceLine:
         """Return a text as a source line, without tokens if it is empty. Raises `ServiceError` if it is too long.

@@ -156,9 +156,8 @@ class ModelEngines:
         if memory_bytes is not None and sizes[largest] > memory_bytes:
             what = f"{memory_bytes / 1e9:g} GB of memory, where {largest} takes {sizes[largest] / 1e9:.3g} GB"
             raise InputError(what, remedy="give a larger --memory-gb, or leave it out so that all models stay loaded")
-        self._memory = (
-            ModelMemory(sizes, sum(sizes.values()), "never") if memory_bytes is None else ModelMemory(sizes, memory_bytes)
-        )
+        limit = (sum(sizes.values()), "never") if memory_bytes is None else (memory_bytes,)
+        self._memory = ModelMemory(sizes, *limit)
         for first in list(self._processes):  # all models, which stay
             copy, _ = self._memory.enter(first.model)
             self._memory.ended(copy)

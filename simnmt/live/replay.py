@@ -43,8 +43,6 @@ from simnmt.service.client import DelayedTransport, TranslationClient
 from simnmt.service.load import SOON_S, Load, LoadLog, run_precisely, send_load
 from simnmt.service.messages import FORCED_LENGTH, ServiceError, TranslateRequest
 
-LIVE = "live"
-"""Name of the policy in the result if the scenario does not have the gateway's."""
 MOST_UNANSWERED = 0.01
 """Share of unanswered requests above which latencies of the others are doubtful."""
 WARM_UP = 3
@@ -75,8 +73,8 @@ class ReplaySettings:
 
     def client(self) -> TranslationClient:
         """Return a client of the service. Raises `InputError` for an unusable address."""
-        options: dict[str, Any] = {"connections": self.connections, "timeout_s": self.timeout_s, "ca_file": self.ca_file}
-        return TranslationClient(self.url, token=self.token, **options)
+        connection: dict[str, Any] = {"connections": self.connections, "timeout_s": self.timeout_s}
+        return TranslationClient(self.url, token=self.token, ca_file=self.ca_file, **connection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +83,6 @@ class _Replay:
     requests: ReplayedRequests
     log: LoadLog
     result: UnitResult
-
-    @property
-    def outcome(self) -> NDArray[np.int8]:
-        """Number of the outcome of each request in `LIVE_OUTCOMES`."""
-        [trail] = self.result.trails.values()
-        return np.array(trail.outcome)
 
 
 def replay_plan(
@@ -158,18 +150,16 @@ def _served(facts: Mapping[str, Any], unit: Unit, settings: ReplaySettings) -> t
             f"{url} is before {format_list(behind) or 'no server'}, the scenario's is before {format_list(devices) or 'none'}"
         )
         raise InputError(what, remedy="name the scenario that the gateway was started with")
-    policy, remarks = str(facts.get("policy")), list[str]()
-    if policy not in unit.scenario.policies:
-        remarks.append(f"The scenario has no policy {policy}, by which the gateway decides: its results stand under {LIVE}.")
-        policy = LIVE
-    expected, running = expected_hash(first), served_hash(facts, (settings.source, settings.target)) or None
-    if expected is None:
-        remarks.append(f"The profile of {first.device} names no engine: that the gateway runs this scenario's is not known.")
-    elif expected != running:
-        remarks.append(f"The gateway runs engine {running}, the profile of {first.device} is of engine {expected}.")
+    if (policy := str(facts.get("policy"))) not in unit.scenario.policies:
+        what = f"the scenario has no policy {policy}, by which {url} decides"
+        raise InputError(what, remedy="name the scenario that the gateway was started with")
     real = f"The network is the real one, whatever the scenario's network {unit.network} says."
     slept = f"Delays of the scenario's network {unit.network} were slept by the gateway."
-    return policy, [*remarks, slept if facts.get("delays") else real]
+    remarks = [slept if facts.get("delays") else real]
+    expected, running = expected_hash(first), served_hash(facts, (settings.source, settings.target)) or None
+    if expected not in (None, running):
+        remarks.append(f"The gateway runs engine {running}, the profile of {first.device} is of engine {expected}.")
+    return policy, remarks
 
 
 async def send(
@@ -308,7 +298,7 @@ def _run_result(
     judged = [device for device in devices if device.servers == 1]
     table = with_stability(table, numbers, {(ALL, case.name): judged} if case.arrivals.discipline == "open" else {})
     cell = replace(cell_of(first.unit, first.result), devices=tuple(devices), series=_series(first), planned=())
-    outcomes = np.concatenate([one.outcome for one in replays])
+    outcomes = np.concatenate([np.array(trail.outcome) for one in replays for trail in one.result.trails.values()])
     lateness_ms = 1e3 * np.concatenate([one.log.lateness_s for one in replays])
     p50_ms, p99_ms = np.quantile(lateness_ms, (0.5, 0.99)).tolist()
     live = LiveMeasurement(

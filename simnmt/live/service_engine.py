@@ -26,9 +26,9 @@ def unit_of_lengths(target: Target, unit: str | None = None) -> str:
 
     Raises `InputError` for a device that cannot be one, and for a unit that needs a tokeniser which is not named.
     """
-    if target.decoding is not None or target.streaming is not None:
-        what = f"device {target.device} batches or streams, which a gateway does not see of a service"
-        raise InputError(what, remedy=f"remove devices.{target.device}.batching and .sti, or give the gateway the model itself")
+    if target.decoding is not None:
+        what = f"device {target.device} batches, which a gateway does not see of a service"
+        raise InputError(what, remedy=f"remove devices.{target.device}.batching, or give the gateway the model itself")
     profile = target.profile
     chosen = unit or profile.length_unit.src
     if unit is None and chosen not in UNITS:

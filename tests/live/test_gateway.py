@@ -10,10 +10,8 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +50,6 @@ from tests.live.live_services import (
     together,
     unit_of,
 )
-from tests.live.live_services import services as running_services
 from tests.worlds import believing, everything_to, in_reference
 
 Scenario = Callable[..., dict[str, Any]]
@@ -159,27 +156,6 @@ def test_a_gateway_decides_by_the_users_policy_and_survives_its_faults(
     lines = [json.loads(line) for line in log.getvalue().splitlines()]
     targets = [(line["src_len"], line["target"], line["outcome"]) for line in lines if line["event"] == "request"]
     assert targets == [(3, 0, "done"), (5, 1, "done"), (2, 0, "done"), (7, 1, "done"), (10, None, "failed"), (3, 0, "done")]
-
-
-def serve_paced() -> None:
-    """Serve until the process is killed; print the address."""
-    with running_services() as running:
-        print(running.server(engine_settings(load_paced)).http.url, flush=True)
-        running.loop.run_forever()
-
-
-@contextmanager
-def served_elsewhere() -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A server in a process of its own, with its address."""
-    command = [sys.executable, "-c", f"from {__name__} import serve_paced; serve_paced()"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
-        yield process, process.stdout.readline().strip()
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
 
 
 def wait_until(services: Services, gateway: LiveGateway, state: str) -> None:
@@ -308,19 +284,6 @@ def test_a_server_whose_engine_is_lost_is_out_of_use_until_it_is_back(services: 
     services.errors.clear()
 
 
-@pytest.mark.deep
-def test_a_server_that_falls_silent_is_survived_and_used_again(services: Services, start: Start) -> None:
-    with served_elsewhere() as (process, server_url):
-        gateway = start(server_url, offload_s=0.2)
-        assert translated(services, gateway, *[ask()] * 3) == [1] * 3
-        process.send_signal(signal.SIGSTOP)
-        assert translated(services, gateway, *[ask()] * 3) == [0] * 3
-        process.send_signal(signal.SIGCONT)
-        wait_until(services, gateway, "ok")
-        assert translated(services, gateway, *[ask()] * 3) == [1] * 3
-    services.errors.clear()
-
-
 def test_delays_of_the_scenarios_network_are_slept_and_a_client_in_a_hurry_takes_no_server_from_the_others(
     services: Services, url: str, start: Start, make_scenario: Scenario
 ) -> None:
@@ -416,6 +379,15 @@ def test_a_server_with_encryption_is_verified(services: Services, faulty: Engine
 def local(services: Services) -> Iterator[LiveServer]:
     """What is on the box of a gateway without a model, and in the cloud."""
     yield services.server(engine_settings(load_paced))
+
+
+def test_a_request_that_takes_a_server_too_long_is_translated_here(services: Services, local: LiveServer, start: Start) -> None:
+    gateway = start(local.http.url, offload_s=0.15)
+    assert translated(services, gateway, ask(forced=200)) == [0]
+    assert gateway.outcomes == {"fallback": 1}
+    services.wait(0.6)  # until the server is done with it
+    assert translated(services, gateway, ask()) == [1]
+    services.errors.clear()
 
 
 def before_a_service(services: Services, url: str, expected_hash: str | None = None) -> LiveGateway:
