@@ -138,11 +138,11 @@ def test_identities_find_what_torch_finds(models: list[AttentionalModel], identi
 
 
 @needs_compiled
-@pytest.mark.parametrize("source", NOISE)
-def test_noise_changes_only_tokens_that_nearly_tie(models: list[AttentionalModel], source: str) -> None:
+@pytest.mark.parametrize("technique", NOISE)
+def test_noise_changes_only_tokens_that_nearly_tie(models: list[AttentionalModel], technique: str) -> None:
     """SHARP-10, teacher-forced along the translations in float32: a token may change only if float32 prefers its own by less
     than the noise of both."""
-    plain, noisy = translator(models[:1], 4, {}), translator(models[:1], 4, NOISE[source])
+    plain, noisy = translator(models[:1], 4, {}), translator(models[:1], 4, NOISE[technique])
     noise, margins, tokens = list[float](), list[float](), 0
     for source in SOURCES:
         states = plain.encode(source)
