@@ -30,7 +30,7 @@ X86_64 = platform.machine().lower() in ("x86_64", "amd64")
 _ANY_X86_64 = ("-march=x86-64", "-mtune=generic") if X86_64 else ()
 BUILDS: Mapping[str, tuple[str, ...]] = {
     "native": ("-march=native", *(("-mtune=generic", "-mprefer-vector-width=512") if X86_64 else ())),
-    "avx2": (*_ANY_X86_64, "-mavx2", "-mfma", "-mf16c"),
+    "avx2": (*_ANY_X86_64, "-mavx2", "-mfma"),
     "portable": _ANY_X86_64,
 }
 """Flags by build: for the processor at hand; for processors with AVX2; for any processor of the family.
@@ -123,7 +123,7 @@ class Library:
         Returns None, with one warning, if none can be used.
         """
         for build in (asked,) if asked else self.builds:
-            if (build != "avx2" or {"avx2", "fma", "f16c"} <= cpu_features()) and self.current(build):
+            if (build != "avx2" or {"avx2", "fma"} <= cpu_features()) and self.current(build):
                 try:
                     cdll = ctypes.CDLL(str(self.path(build)))
                 except OSError:
@@ -164,9 +164,9 @@ def c_declarations(source: Path) -> SimpleNamespace:
         fields = []
         for kind, names in re.findall(r"\s*(?:const )?(\w+)\s*(.*?);", body, flags=re.DOTALL):
             for field, count in re.findall(r"(\*?\s*\w+)(?:\[(\d+)\])?", names.replace("const", "")):
-                of = ctypes.c_void_p if field.startswith("*") else types.get(kind)
-                fields.append((field.lstrip("* "), of * int(count) if count and of else of))
-        if all(of for _, of in fields):
+                field_type = ctypes.c_void_p if field.startswith("*") else types.get(kind)
+                fields.append((field.lstrip("* "), field_type * int(count) if count and field_type else field_type))
+        if all(field_type for _, field_type in fields):
             types[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
     for names in re.findall(r"enum \{(.*?)\}", text):
         types |= {name.strip(): number for number, name in enumerate(names.split(","))}

@@ -85,7 +85,6 @@ def with_prediction(seconds: Row, output_share: float) -> dict[str, Any]:
 
 
 def with_shares(seconds: Row) -> dict[str, Any]:
-    """Return a device's stages (`PARTS`, and those of the fused layer) with `with_prediction`."""
     total_s = sum(seconds[part] for part in PARTS)
     return with_prediction({**seconds, "total_s": total_s}, (seconds["product_s"] + seconds["three_s"]) / total_s)
 
@@ -110,7 +109,7 @@ def stages(plain: Decoder, fused: Decoder, test_set: str, sentences: int | None 
     return with_shares(names | seconds)
 
 
-def over_steps(choice: DecoderChoice, stage: str, of: DecoderChoice, account: BatchAccount) -> float:
+def over_steps(choice: DecoderChoice, stage: str, base: DecoderChoice, account: BatchAccount) -> float:
     """Return seconds of a stage over all steps: the share of `of`'s step at each size, times the seconds of those steps.
 
     Shares are interpolated linearly between the measured batch sizes.
@@ -120,7 +119,7 @@ def over_steps(choice: DecoderChoice, stage: str, of: DecoderChoice, account: Ba
         sizes, at_sizes = [step.batch for step in choice.steps], [getattr(step, part) for step in choice.steps]
         return np.interp(np.arange(account.size + 1), sizes, at_sizes)
 
-    return float(np.dot(account.step_s, seconds(choice, stage) / seconds(of, "step_s")))
+    return float(np.dot(account.step_s, seconds(choice, stage) / seconds(base, "step_s")))
 
 
 def memory_traffic(vocab: int, *, fused: bool) -> int:
@@ -255,8 +254,6 @@ class Layers(Device):
 
 
 def _stage(column: str, form: str, sets: Sequence[str] = tuple(SETS), beams: Sequence[int] = ()) -> Callable[[Layers], Result]:
-    """Return what measures one column of the stages."""
-
     @by_case(sets, beams, timed=False)
     def judge(layers: Layers, beam: int, test_set: str) -> tuple[str, Effect]:
         figure = float(layers.stages[beam, test_set][column])
