@@ -312,8 +312,6 @@ class _Run:
             settings.workers = kind.workers
             if kind.models is not None and kind.models.loads:
                 settings.kind, settings.models = c.MODEL_POOL, self._models(kind.models)
-            elif isinstance(balancer, LeastWork):
-                settings.kind = c.LEAST_WORK_POOL
         elif isinstance(kind, Batched):
             if kind.models is not None:
                 costs = [batch_cost(kind.batching, cost, self._memory) for cost in kind.costs]
