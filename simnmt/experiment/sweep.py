@@ -186,7 +186,9 @@ def _cache_of(inputs: tuple[tuple[str, str], ...]) -> InputCache:
     return InputCache()
 
 
-def run_points(points: Sequence[Point], jobs: int | None, engine: Engine | None, cluster: str | None = None) -> Answers[PointResult]:
+def run_points(
+    points: Sequence[Point], jobs: int | None, engine: Engine | None, cluster: str | None = None
+) -> Answers[PointResult]:
     """Yield the results of points as they end: several points at once, or, if they are few, the units of one after the other.
 
     Args:
