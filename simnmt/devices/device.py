@@ -56,7 +56,7 @@ class Clock(simpy.Environment):
 class Execution:
     """One request at a device, from its entry to its end."""
 
-    __slots__ = ("begin_s", "begun", "box", "ended", "entry_s", "finish_s", "node", "report", "request", "restarts")
+    __slots__ = ("begin_s", "begun", "box", "ended", "entry_s", "finish_s", "node", "report", "request")
 
     def __init__(self, clock: Clock, request: int, node: int) -> None:
         """`node`: the end node, or at a decider's own device the number of its box, by which `ByNode` chooses."""
@@ -64,7 +64,7 @@ class Execution:
         self.begun = clock.event()
         self.ended = clock.event()
         """Its value is True if the request is done, False if its box failed and dropped it."""
-        self.box = self.restarts = 0
+        self.box = 0
         self.begin_s = self.finish_s = nan
         self.report: Any = None
         """Information in the answer, for a decider that views the target."""
@@ -72,8 +72,7 @@ class Execution:
     def begin(self, begin_s: float) -> None:
         """Note that the execution begins now."""
         self.begin_s = begin_s
-        if not self.begun.triggered:  # a request that starts over begins again
-            self.begun.succeed()
+        self.begun.succeed()
 
     def end(self, finish_s: float, is_done: bool = True) -> None:
         """Note that the execution ends now."""
@@ -185,7 +184,6 @@ class Device(Protocol):
     """
 
     boxes: Sequence[Any]
-    """Each has `wasted_s`: seconds lost in executions that a failure interrupted and that started over."""
 
     def enter(self, execution: Execution) -> None:
         """Let a request enter now."""
@@ -215,8 +213,8 @@ class Device(Protocol):
 class Kind(Protocol):
     """How the boxes of a target execute requests, and their number.
 
-    A kind whose boxes can fail is a dataclass with a field `failures` (`Failures`, or None); one whose boxes have several
-    models has a field `models` (`Models`, or None).
+    A kind whose boxes can fail is a dataclass with a field `failures` (when each box is down, or None); one whose boxes
+    have several models has a field `models` (`Models`, or None).
     """
 
     name: ClassVar[str]

@@ -165,7 +165,7 @@ class StreamBox:
     request. Reads that slow computing slow only their own request, not the one before it during which they run ahead.
     """
 
-    idle_since_s = wasted_s = 0.0
+    idle_since_s = 0.0
 
     def __init__(self, streamed: Streamed) -> None:
         self.free_s = -inf
