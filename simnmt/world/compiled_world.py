@@ -31,7 +31,7 @@ from simnmt.policies.views import BacklogView, PlanView
 from simnmt.results.columns import recorder
 from simnmt.results.device_accounts import BatchAccount, BoxesUntil
 from simnmt.results.requests import Block, Trail
-from simnmt.world.checks import BlockChecks, check_world
+from simnmt.world.checks import BlockChecks
 from simnmt.world.compiled_batches import account_of, batch_cost, batching_settings
 from simnmt.world.deciders import Beliefs, checked_target
 from simnmt.world.inputs import Clients, PolicySetup, World
@@ -67,7 +67,6 @@ def simulate_compiled(
     cdll = library()
     if cdll is None:
         raise UncompiledError(NOT_COMPILED)
-    check_world(world, policy)
     requests, route = world.requests, world.route
     if world.faults is not None:
         raise UncompiledError("faults are simulated by the reference alone")
