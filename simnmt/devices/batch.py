@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from math import inf, isnan, nan
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 import simpy
@@ -32,42 +32,10 @@ from simnmt.devices.device import (
 from simnmt.devices.failures import AvailableBoxes
 from simnmt.devices.models import Loads, Models
 from simnmt.network.outages import DownTimes
+from simnmt.profile.cost import DecodingCost
 from simnmt.results.columns import Array, Recorder
 from simnmt.results.device_accounts import BatchAccount
 from simnmt.results.requests import Block
-
-
-class BatchingCost(Protocol):
-    """The times of a box's work; `simnmt.profile.DecodingCost` is one."""
-
-    @property
-    def leave_s(self) -> float:
-        """Seconds added to a step at whose end some sentences are done, which are done after it."""
-        ...
-
-    def steps_at(self, batch: int) -> Callable[[int, int], float]:
-        """Return the function that gives the seconds of steps first..last, both included, of `batch` sentences; 0 if last <
-        first.
-
-        The position of a step is that of the sentence that has been active longest.
-        """
-        ...
-
-    def source_s(self, batch: int, longest: int) -> float:
-        """Return the seconds added to each step of `batch` sentences whose longest active source has `longest` tokens."""
-        ...
-
-    def encode_s(self, src_lens: Sequence[int]) -> float:
-        """Return the seconds of encoding sentences of these lengths together."""
-        ...
-
-    def solo_s(self, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64]) -> Floats:
-        """Return the seconds of sentences alone."""
-        ...
-
-    def refill_s(self, joining: int) -> float:
-        """Return the seconds until `joining` encoded sentences have joined."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +43,7 @@ class Batched:
     """Boxes that decode sentences together, as their batcher says."""
 
     batching: Batching
-    cost: BatchingCost
+    cost: DecodingCost
     varies: bool = False
     """True if sentences of the same lengths take different times: in batches too, a request takes its seconds of execution
     over the usual ones, `cost.solo_s`."""
@@ -85,7 +53,7 @@ class Batched:
     """By box, when it is down; the requests in it are then lost."""
     models: Models | None = None
     """Given if boxes have several models; a batch holds sentences of one."""
-    costs: tuple[BatchingCost, ...] = ()
+    costs: tuple[DecodingCost, ...] = ()
     """By model, in place of `cost`."""
 
     name: ClassVar[str] = "batch"

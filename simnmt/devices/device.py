@@ -105,24 +105,20 @@ class Balancer(Protocol):
         ...
 
     def copy(self) -> Balancer:
-        """Return a balancer in the same state, for another run or to foresee choices."""
-        ...
+        """Return a balancer in the same state, for another run or to foresee choices: itself if it has none."""
+        return self
 
 
 @dataclass(frozen=True)
-class ByNode:
+class ByNode(Balancer):
     """Each end node has its box: number node modulo boxes, however long its queue."""
 
     def choose(self, boxes: Sequence[Box], now_s: float, request: int, node: int) -> int:
         """Return the node's box."""
         return node % len(boxes)
 
-    def copy(self) -> Balancer:
-        """Return this balancer: it has no state."""
-        return self
 
-
-class InTurn:
+class InTurn(Balancer):
     """Takes one box after another."""
 
     def __init__(self, following: int = 0) -> None:
@@ -140,7 +136,7 @@ class InTurn:
 
 
 @dataclass(frozen=True)
-class LeastWork:
+class LeastWork(Balancer):
     """Takes the box with the least work left; of idle first-in first-out boxes the one that has been idle longest, else the
     first."""
 
@@ -149,12 +145,8 @@ class LeastWork:
         left = [(box.work_left(now_s), box.idle_since_s) for box in boxes]
         return left.index(min(left))
 
-    def copy(self) -> Balancer:
-        """Return this balancer: it has no state."""
-        return self
 
-
-class LeastLoadedOfDrawn:
+class LeastLoadedOfDrawn(Balancer):
     """Of some boxes drawn for each request, takes the one with the least work left; among equals, the one drawn first.
 
     `choices`: shape (requests, drawn), numbers of boxes. They are given, not drawn here, so that every policy meets the same.
@@ -167,10 +159,6 @@ class LeastLoadedOfDrawn:
         """Return the box with the least work left."""
         drawn: list[int] = self.choices[request].tolist()
         return min(drawn, key=lambda box: boxes[box].work_left(now_s)) if len(drawn) > 1 else drawn[0]
-
-    def copy(self) -> Balancer:
-        """Return this balancer: it has no state."""
-        return self
 
 
 Arrival = tuple[float, int, int]
