@@ -35,7 +35,6 @@ from simnmt.live.gateway import GatewaySettings, LiveGateway
 from simnmt.live.server import FrontSettings, LiveServer
 from simnmt.scenario.source import open_source
 from simnmt.service.client import TranslationClient
-from simnmt.service.http_server import Access, Limits
 from simnmt.service.load import Load, run_precisely, send_load
 from simnmt.service.messages import TranslateRequest
 from tests.live.fake_engines import load_echo
@@ -70,7 +69,7 @@ def _service(kind: str, cpu: str, url: str) -> None:
         uvloop.run(_serve_bare())
     engine = EngineProcess(EngineSettings("echo", loader=load_echo, nice=0))
     if kind == "server":
-        uvloop.run(_serve(LiveServer(engine, FrontSettings(), Access(), Limits())))
+        uvloop.run(_serve(LiveServer(engine, FrontSettings())))
         return
     source = open_source("@open-loop", ["fit.inferences=0"])
     unit = live_unit(read_inputs(source.scenario, Path.cwd(), source.document))

@@ -208,7 +208,7 @@ def replay(
     """Send a scenario's requests to a live gateway or server, and return what was measured.
 
     `settings`: where the service is; `announce`: called with a line on what is sent, before each replication; `progress`: with
-    the number of requests that have ended and of all; the others as of `run`. Raises `InputError`, also for a service that
+    the number of requests that have ended and of all; the others as in `run`. Raises `InputError`, also for a service that
     does not answer.
     """
     from simnmt.live.replay import replay_plan
@@ -297,7 +297,7 @@ def plan(
     """Return how many requests per second a deployment takes under a service level or, for a rate, the least deployment.
 
     Args:
-        scenario, overrides, requests, replications, seed, allow_code: as of `run`.
+        scenario, overrides, requests, replications, seed, allow_code: as in `run`.
         slo: requirements that all must hold, such as `"p95_ms<=300"`; empty: those of the scenario's `slo`.
         rate: requests per second of every workload, or of all together if they share devices, or the `Peak` of a log, of
             which the answer says what it rests on; None: the highest one is found, of the scenario as it stands.
@@ -368,10 +368,10 @@ def sweep(
     """Run a scenario at many points of its keys, and write their table; or go on with a sweep that stopped.
 
     Args:
-        given: a scenario as of `run`, or the folder of a sweep, which goes on where it stopped.
+        given: a scenario as in `run`, or the folder of a sweep, which goes on where it stopped.
         grid: swept keys, such as `"devices.cloud.count=1,2,4"` or `"workloads.de-en.arrivals.rate_rps=5:20:4"`.
         out, under: the folder to write; without `out` a new one in `under`.
-        overrides, requests, replications, seed, jobs, engine, allow_code: as of `run`, the same at all points.
+        overrides, requests, replications, seed, jobs, engine, allow_code: as in `run`, the same at all points.
         cluster: address of a Dask scheduler, such as `"tcp://127.0.0.1:8786"`, whose workers run the points.
         progress: called with the number of finished points and of all points.
         announce: called with a line on the folder before the first point.

@@ -296,7 +296,7 @@ class ModelBatcher:
             batcher.close()
 
     def next(self, active: int, now_s: float, longest: int = 0) -> Encode | Join | None:
-        """Return the move before the next step, of sentences of one model; as of `Batcher`."""
+        """Return the move before the next step, of sentences of one model; as in `Batcher`."""
         by_age = sorted(range(len(self._batchers)), key=lambda model: self._batchers[model].oldest)
         if active:
             return self._batchers[self.model].next(active, now_s, longest) if by_age[0] == self.model else None

@@ -105,14 +105,15 @@ class ModelMemory:
         """Note that a request of a copy has ended."""
         copy.requests -= 1
 
-    def loads_until(self, model: Hashable) -> list[Any]:
-        """Return the models that are loaded before a request that entered now could begin, in their order, its own the last.
+    def loads_until(self, *models: Hashable) -> list[Any]:
+        """Return the models that are loaded before a request of `models` that entered now could begin, in their order.
 
-        The first may be under way. Empty if the model is loaded.
+        The first may be under way. Empty if all of them are loaded.
         """
-        copy = self._copies.get(model)
-        if copy is not None and copy.is_loaded:
-            return []
+        copies = {model: self._copies.get(model) for model in models}
         loads = [*self._loads] if self._loading is None else [self._loading, *self._loads]
-        models = [load.model for load in loads]
-        return [*models, model] if copy is None else models[: loads.index(copy) + 1]
+        absent = [model for model, copy in copies.items() if copy is None]
+        if not absent:
+            waits = [loads.index(copy) + 1 for copy in copies.values() if copy is not None and not copy.is_loaded]
+            loads = loads[: max(waits, default=0)]
+        return [*(load.model for load in loads), *absent]

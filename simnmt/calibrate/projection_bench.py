@@ -207,7 +207,7 @@ class ProjectionBench(Configuration):
 
     @property
     def bars(self) -> Iterator[tuple[float, float, StepTime]]:
-        """Of `BARS` share, target and the measured step; none on a GPU, with more threads, other weights or other sizes."""
+        """Share and target of each of `BARS`, and its measured step; none on a GPU, with other threads, weights or sizes."""
         usual = (self.setting.device, self.setting.dtype, self.setting.threads) == ("cpu", "float32", 1)
         steps = [step for step in self.steps if usual and (step.vocab, step.width, step.rows) == (*BAR_SIZE, 1)]
         for share, asked in BARS:

@@ -13,11 +13,8 @@ import os
 import re
 import signal
 import sys
-import threading
 import time
 import warnings
-import weakref
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from typing import Annotated, Any
@@ -27,11 +24,11 @@ import typer.main
 from typer.core import TyperCommand
 
 from simnmt.base import VERSION
-from simnmt.base.errors import InputError, Interrupted, SimnmtError
+from simnmt.base.errors import Interrupted, SimnmtError
 from simnmt.base.files import NO_ROOM, release_standard_output
 from simnmt.base.packages import named_if_missing
 from simnmt.cli.options import flag, option
-from simnmt.cli.terminal import cleaned_streams, complaint_line, set_verbosity, warn
+from simnmt.cli.terminal import cleaned_streams, complaint_line, set_verbosity
 
 _VERBS = {
     "run": "scenarios.run",
@@ -144,20 +141,11 @@ _STOPPING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") i
 def main() -> None:
     """Run the command line and exit with its status."""
     _make_streams_sure()
-    show_any_warning = warnings.showwarning
-
-    def show_warning(message: Any, category: type[Warning], *place: Any, **line: Any) -> None:
-        if category.__module__ == "simnmt.base.compile":
-            warn(str(message))
-        else:
-            show_any_warning(message, category, *place, **line)
-
-    warnings.showwarning = show_warning
+    warnings.formatwarning = lambda message, *place, **line: f"simnmt: warning: {message}\n"
     for number in _STOPPING:
         # Left alone where our parent wants it ignored: nohup, or a script's background job.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)
-    sys.unraisablehook = _show_unraisable
     status = _status()
     for number in _STOPPING:  # all output is written: a signal while Python exits must not change the status
         signal.signal(number, signal.SIG_IGN)
@@ -176,33 +164,15 @@ def _make_streams_sure() -> None:
 
 
 _last_s = -math.inf
-_raised: tuple[int, weakref.ref[Interrupted]] | None = None
-"""The last signal and its exception; None before, and once it has ended the command."""
+_last_signal: int | None = None
 
 
 def _stop(number: int, frame: object) -> None:
     # An impatient second signal must not disturb what the first has begun to clear away, but a later one may.
-    global _last_s, _raised
-    before_s, _last_s = _last_s, time.monotonic()
+    global _last_s, _last_signal
+    before_s, _last_s, _last_signal = _last_s, time.monotonic(), number
     if _last_s - before_s > 1.0:
-        stopped = Interrupted(number)
-        _raised = number, weakref.ref(stopped, _send_again)
-        raise stopped
-
-
-def _send_again(lost: weakref.ref[Interrupted]) -> None:
-    """Send a signal again whose exception is gone: Python drops those that meet a destructor, some libraries catch all."""
-    global _last_s
-    if _raised is not None and _raised[1] is lost:
-        _last_s = -math.inf
-        again = threading.Timer(0.02, signal.raise_signal, [_raised[0]])
-        again.daemon = True
-        again.start()
-
-
-def _show_unraisable(dropped: sys.UnraisableHookArgs) -> None:
-    if not isinstance(dropped.exc_value, Interrupted):
-        sys.__unraisablehook__(dropped)
+        raise Interrupted(number)
 
 
 _INPUT_FAULTS = {
@@ -221,7 +191,6 @@ def _status() -> int:
 
 def _run() -> int:
     try:
-        _refuse_undecodable(sys.argv[1:])
         set_verbosity()
         verb = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
         with named_if_missing():
@@ -244,39 +213,25 @@ def _run() -> int:
         place = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
         return _complain(place + (error.strerror or str(error)), 1)
     except Exception as error:
-        if _raised is not None:  # a library has made another exception of it
-            return _interrupted(_raised[0])
+        if _last_signal is not None:  # a library has made another exception of it
+            return _interrupted(_last_signal)
         if hasattr(error, "format_message"):  # the command line library's errors about options and arguments
             return _complain(_usage(error), 2)
         raise
     return status if isinstance(status, int) else 0
 
 
-_NO_ROOM_IN_RUST = "os error 28"
-"""What libraries in Rust (safetensors, tokenizers) write of a disk without room, in errors of their own."""
-
-
 def _is_of_full_disk(error: BaseException | None) -> bool:
     """Return whether an error arose from a disk without room: the input is not to blame."""
     while error is not None:
-        if getattr(error, "errno", None) in NO_ROOM or _NO_ROOM_IN_RUST in str(error):
+        if getattr(error, "errno", None) in NO_ROOM:
             return True
         error = error.__cause__ or error.__context__
     return False
 
 
 def _interrupted(number: int) -> int:
-    global _raised
-    _raised = None
     return _complain("interrupted; nothing is left half-written", 128 + number)
-
-
-def _refuse_undecodable(arguments: Sequence[str]) -> None:
-    """Raise `InputError` for an argument that is not UTF-8: a run's records hold arguments as text."""
-    for argument in arguments:
-        if not argument.isascii() and any("\ud800" <= char <= "\udfff" for char in argument):
-            shown = argument.encode(errors="backslashreplace").decode()
-            raise InputError(f"the argument {shown} is not UTF-8", remedy="rename the file, or go to its folder first")
 
 
 def _usage(error: Any) -> str:

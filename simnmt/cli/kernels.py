@@ -26,8 +26,6 @@ LEAST_S = 0.1
 def kernels(context: typer.Context, as_json: AsJson = False) -> None:
     """List the kernels, and which vectors they are compiled for."""
     if context.invoked_subcommand is not None:
-        if as_json:
-            raise typer.BadParameter(f"give it after {context.invoked_subcommand}", param_hint="--json")
         return
     from simnmt.kernels.registry import format_listing, listing
 

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from simnmt.experiment.cases import RunPlan
     from simnmt.live.gateway import LiveGateway
     from simnmt.live.server import Engine, FrontSettings, LiveServer
-    from simnmt.service.http_server import Access, Limits
 
 app = typer.Typer(help="A live testbed: real servers and gateways, and replays of a workload.", no_args_is_help=True)
 
@@ -132,19 +131,18 @@ class ServiceOptions:
     drain: Annotated[float, time_option("Longest time of requests under way at the end. [default: 30s]")] = 30.0
     log: Annotated[Path | None, option("FILE", "Append a line of JSON for each request.", group="Other")] = None
 
-    def settings(self, default_address: str) -> tuple[FrontSettings, Access, Limits]:
+    def settings(self, default_address: str) -> FrontSettings:
         """Return what the options say about clients. Raises `InputError`."""
         from simnmt.live.server import FrontSettings
         from simnmt.service.http_server import Access, Limits, parse_address, read_token
 
         if self.max_body < 1:
             raise InputError("--max-body 0 refuses every request", remedy="give a size, such as 1MB")
-        limits = self.max_texts, self.max_waiting, self.deadline
-        front = FrontSettings(self.source, self.target, *limits, self.forced_lengths)
         address, token = parse_address(self.listen or default_address, "--listen"), read_token(self.token_file, TOKEN)
         access = Access(address, token, self.tls_cert, self.tls_key, self.behind_proxy, self.allow_origin or "")
         access.ssl_context()  # refuses unusable files before the model is loaded
-        return front, access, Limits(self.max_body, drain_s=self.drain)
+        pairs, limits = [(self.source, self.target)], Limits(self.max_body, drain_s=self.drain)
+        return FrontSettings(pairs, self.max_texts, self.max_waiting, self.deadline, self.forced_lengths, access, limits)
 
     def open_log(self) -> AbstractContextManager[TextIO | None]:
         """Return the log to append lines to; None without one."""
@@ -169,13 +167,13 @@ def server(
     Example: simnmt live server --model out/de-en --batching top-up:8 --listen 127.0.0.1:5001
     """
     from simnmt.experiment.inputs import GIGABYTE
-    from simnmt.live.deployment import engine_settings, expected_hash, holds_models, model_engines, served_target
+    from simnmt.live.deployment import engine_settings, holds_models, model_engines, served_target
     from simnmt.live.engine import EngineSettings
     from simnmt.live.engine_process import EngineProcess
     from simnmt.live.model_engines import ModelEngines
     from simnmt.live.server import LiveServer
 
-    (front, access, limits), models = service.settings("127.0.0.1:5001"), options.model or []
+    front, models = service.settings("127.0.0.1:5001"), options.model or []
     plan = None if scenario is None else _read_plan(scenario, changes)
     if plan is None and not models:
         raise InputError("nothing to serve", remedy="give --model, or a scenario and its --device")
@@ -191,23 +189,19 @@ def server(
     settings, by_pair = options.settings(several=is_several), _models_of_pairs(models) if is_several else {}
     with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder:
         engine: Engine
-        expected = None
         if plan is not None and is_several:
             engine = model_engines(plan, served, Path(folder), by_pair, any_model, **settings)
         elif plan is not None:
-            chosen = served_target(plan, served)
-            engine = EngineProcess(engine_settings(chosen, Path(folder), **settings))
-            expected = None if any_model else expected_hash(chosen)
+            engine = EngineProcess(engine_settings(served_target(plan, served), Path(folder), any_model, **settings))
         elif is_several:
             loaded = {pair: EngineSettings(model, **settings, device=served) for pair, model in by_pair.items()}
             engine = ModelEngines(loaded, None if memory_gb is None else round(GIGABYTE * memory_gb))
         else:
             engine = EngineProcess(EngineSettings(**settings, device=served))
         if isinstance(engine, ModelEngines):
-            (source, target), *others = (pair.split("-") for pair in engine.models)
-            front = replace(front, source=source, target=target, more_pairs=[*map(tuple, others)])
+            front = replace(front, pairs=[(source, target) for source, target in (pair.split("-") for pair in engine.models)])
         with service.open_log() as log:
-            serve(LiveServer(engine, front, access, limits, expected_hash=expected, log=log, on_error=note), as_json)
+            serve(LiveServer(engine, front, log=log, on_error=note), as_json)
 
 
 @app.command()
@@ -237,7 +231,7 @@ def gateway(
     Example: simnmt live gateway @live-smoke --policy cnmt --server http://127.0.0.1:5001 --forced-lengths
     """
     from simnmt.live.decider import live_unit
-    from simnmt.live.deployment import engine_settings, recommended_policy, target_of
+    from simnmt.live.deployment import engine_settings, expected_hash, recommended_policy, target_of
     from simnmt.live.engine_process import EngineProcess
     from simnmt.live.gateway import GatewaySettings, LiveGateway
     from simnmt.live.service_engine import ServiceEngine, unit_of_lengths
@@ -249,15 +243,16 @@ def gateway(
         if local_server is None:
             if local_unit is not None:
                 raise InputError("--local-unit without --local-server", remedy="leave it out")
-            return EngineProcess(engine_settings(target, folder, **options.settings()))
+            return EngineProcess(engine_settings(target, folder, any_model, **options.settings()))
         if engine_options := given(context, [field.name for field in fields(EngineOptions)]):
             what = f"--{engine_options[0].replace('_', '-')} is of an engine of the gateway, not of --local-server"
             raise InputError(what, remedy="give it to that service")
         unit_name, languages = unit_of_lengths(target, local_unit), (service.source, service.target)
         token = read_token(local_token_file, LOCAL_TOKEN)
-        return ServiceEngine(local_server, unit_name, languages, service.deadline, token, ca_file)
+        expected = None if any_model else expected_hash(target)
+        return ServiceEngine(local_server, unit_name, languages, service.deadline, token, ca_file, expected)
 
-    clients, plan = service.settings("127.0.0.1:5000"), _read_plan(scenario, changes)
+    front, plan = service.settings("127.0.0.1:5000"), _read_plan(scenario, changes)
     if plan.sites and site is None:
         raise InputError("which site?", remedy=f"give --site, one of {', '.join(part.name for part in plan.sites)}")
     unit = live_unit(plan, workload, site)
@@ -267,7 +262,7 @@ def gateway(
     policy = policy or recommended_policy(Path(scenario), unit)
     urls = _servers(servers or (), [target.device for target in unit.case.targets[1:]])
     settings = GatewaySettings(
-        unit, policy, urls, *clients, read_token(server_token_file, SERVER_TOKEN), ca_file, offload_timeout, any_model, delays
+        unit, policy, urls, front, read_token(server_token_file, SERVER_TOKEN), ca_file, offload_timeout, any_model, delays
     )
     with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder:
         engine = local_engine(Path(folder))
@@ -295,7 +290,6 @@ def replay(
     source: Source = "de",
     target: Target = "en",
     timeout: Annotated[float, time_option("Time within which a request must be answered. [default: 60s]")] = 60.0,
-    connections: Annotated[int, option("N", "Most requests under way; others wait here.", min=1, max=100_000)] = 500,
     out: Annotated[Path | None, option("DIR", "Run directory to write. [default: a new one under reports/]")] = None,
     force: Force = False,
     as_json: AsJson = False,
@@ -305,11 +299,15 @@ def replay(
     Example: simnmt live replay @live-smoke --gateway http://127.0.0.1:5000 --requests 500
     """
     import simnmt.api
-    from simnmt.live.replay import ReplaySettings, read_texts
+    from simnmt.live.replay import ReplaySettings
     from simnmt.service.http_server import read_token
+    from simnmt.workload.text_lines import read_lines
 
-    token, texts = read_token(token_file, TOKEN), None if text is None else read_texts(text)
-    settings = ReplaySettings(gateway, token, ca_file, source, target, texts, workload, timeout, connections)
+    token, texts = (
+        read_token(token_file, TOKEN),
+        None if text is None else [line for line in map(str.strip, read_lines(text)) if line],
+    )
+    settings = ReplaySettings(gateway, token, ca_file, source, target, texts, workload, timeout)
     with progress_bar() as bar, prints_of_users():
         result = simnmt.api.replay(
             simnmt.api.Scenario(scenario, changes.values, allow_code=changes.allow_code),
@@ -335,7 +333,7 @@ def serve(service: LiveServer | LiveGateway, as_json: bool) -> None:
             await service.start()
             url = service.http.url
             print_line({"event": "listening", "url": url, **service.health()}, f"listening on {url}")
-            await service.http.serve_until_stopped(service.engine.hurry)
+            await service.http.serve_until_stopped()
         finally:
             await service.close()
 
@@ -384,8 +382,6 @@ def _servers(given: Sequence[str], devices: Sequence[str]) -> dict[str, str]:
             if len(devices) != 1:
                 raise InputError(f"{shorten(text)} is of no device", remedy=f"write {devices[0] if devices else 'DEVICE'}=URL")
             device, url = devices[0], text
-        if not url.startswith(("http://", "https://")):
-            raise InputError(f"{shorten(url)} is no address of a service", remedy="give http://HOST:PORT or https://HOST:PORT")
         if device in servers:
             raise InputError(f"device {shorten(device)} has two servers", remedy="give one --server for each device")
         servers[device] = url
@@ -418,8 +414,9 @@ def validate(
         names = policies.split(",") if policies else ()
         validation = run_validation(_read_plan(scenario, changes), policies=names, any_model=any_model, progress=note)
     rows = [row.cells() for row in validation.rows]
-    words = list(rows[0]).index("live ms")
-    table = Table.of_texts("", list(rows[0]), [list(row.values()) for row in rows], words=words, id="errors")
+    heads = [head for head in rows[0] if head != "site" or len({row[head] for row in rows}) > 1]
+    lines = [[row[head] for head in heads] for row in rows]
+    table = Table.of_texts("", heads, lines, words=heads.index("live ms"), id="errors")
     sentences = [ranking.sentence for ranking in validation.rankings]
     print_result(as_json, validation.document, lambda: "\n".join([table.to_text(), LEGEND, "", *sentences]))
     if validation.warning is not None:

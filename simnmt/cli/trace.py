@@ -139,7 +139,11 @@ def inspect(
     """
     from simnmt.base import shipped_files
     from simnmt.network.traces.summary import format_facts, format_title, summarise
-    from simnmt.report.input_pages import render_traces
+
+    def render() -> str:
+        from simnmt.report.input_pages import render_traces  # takes 0.8 s, which few calls need
+
+        return render_traces(file if file.startswith("@") else path.name, traces)
 
     path = shipped_files.find("traces/rtt", file) if file.startswith("@") else Path(file)
     check_output(page, force, path)
@@ -149,7 +153,7 @@ def inspect(
         lines += [f"{file}: {format_title(trace)}; {trace.source}", format_pairs(format_facts(trace), "  ")]
         lines += [f"  note: {remark}" for remark in trace.remarks]
     print_result(as_json, lambda: {"file": file, "series": [*map(summarise, traces)]}, lambda: "\n".join(lines))
-    print_page(page, as_json, lambda: render_traces(file if file.startswith("@") else path.name, traces))
+    print_page(page, as_json, render)
 
 
 @app.command()

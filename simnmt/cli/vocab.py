@@ -125,6 +125,7 @@ def build(
     from simnmt.nmt.translation import Translator
     from simnmt.nmt.vocabulary.candidate_lists import build_candidates
     from simnmt.nmt.vocabulary.cluster_bundle import build_clusters, save_clusters
+    from simnmt.workload.text_lines import read_lines
 
     check_output(out, force, targets, *text)
     refuse_unwritable(out, "--out")  # learning may take long
@@ -139,12 +140,12 @@ def build(
     options = {name: context.params[name] for name in names if context.params[name] is not None}
     with progress_bar() as bar:
         if targets is None:
-            taken = [_sample(path, _lines(path), sentences or SENTENCES) for path in text]
+            taken = [_sample(path, read_lines(path), sentences or SENTENCES) for path in text]
             defaults = {"clusters": 100, "top": 5, "label": "+".join(path.stem for path in text)}
             clustered = build_clusters(translator, taken, progress=bar.stage, **(defaults | options))
             save_clusters(clustered, out, translator.model, model.name)
         else:
-            source_lines, target_lines = _lines(text[0]), _lines(targets)
+            source_lines, target_lines = read_lines(text[0]), read_lines(targets)
             if len(source_lines) != len(target_lines):
                 raise InputError(
                     f"{len(source_lines):,} sources but {len(target_lines):,} targets", remedy="line i must translate line i"
@@ -159,15 +160,6 @@ def build(
                 note(f"{count - (lists.pairs or 0):,} of {count:,} pairs left out: a side is empty")
             lists.save(out, translator.model, {"model": model.name})
     _show(out, None, as_json)
-
-
-def _lines(path: Path) -> list[str]:
-    from simnmt.workload.text_lines import TextLines
-
-    lines = list(TextLines(path, kept=True))
-    if not any(line.strip() for line in lines):
-        raise InputError("no sentence", path=path, remedy="give text with one sentence a line")
-    return lines
 
 
 def _sample(path: Path, lines: list[str], count: int) -> list[str]:

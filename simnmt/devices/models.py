@@ -29,6 +29,8 @@ class Models:
     load_s: tuple[float, ...]
     memory_bytes: int
     evict: Evict = "lru"
+    second_of_workload: tuple[int, ...] = ()
+    """The second model of each workload that pivots, such as en-fr of de -> en -> fr, and -1 for others; empty if none does."""
 
     def __post_init__(self) -> None:
         self.memory()
@@ -50,9 +52,14 @@ class Models:
         return ModelMemory(dict(enumerate(self.size_bytes)), self.memory_bytes, self.evict)
 
     def of_requests(self, workload: Array | None, count: int) -> NDArray[np.int64]:
-        """Return the model of each of `count` requests; `workload`: their column `model`."""
+        """Return the model of each of `count` requests, the first one of those that pivot; `workload`: their column `model`."""
         models: NDArray[np.int64] = np.asarray(self.of_workload)[np.zeros(count, np.int64) if workload is None else workload]
         return models
+
+    def by_workload(self) -> list[tuple[int, ...]]:
+        """Return the models that a request of each workload needs at once: two if it pivots, else one."""
+        seconds = self.second_of_workload or (-1,) * len(self.of_workload)
+        return [(one,) if second < 0 else (one, second) for one, second in zip(self.of_workload, seconds, strict=True)]
 
 
 class Loads:
@@ -60,31 +67,36 @@ class Loads:
 
     def __init__(self, clock: Clock, models: Models, requests: Block, trail: Recorder, boxes: int, first_box: int) -> None:
         """`first_box`: number of the first one among all on the clock."""
-        self._model, self._trail = numbers(models.of_requests(requests.model, len(requests))), trail
+        self._workload = [0] * len(requests) if requests.model is None else numbers(requests.model)
+        self._models, self._trail = models.by_workload(), trail
         self._disks = [_Disk(clock, models, first_box + number) for number in range(boxes)]
-        self._copies: dict[int, ModelCopy] = {}
+        self._copies: dict[int, list[ModelCopy]] = {}
         """By request that has entered and has not ended."""
 
     def load(self, execution: Execution) -> Process:
-        """Let a request that enters a box wait until its model is loaded."""
+        """Let a request that enters a box wait until its models are loaded."""
         request, disk = execution.request, self._disks[execution.box]
-        copy, is_hit = disk.memory.enter(self._model[request])
-        self._copies[request], self._trail["model_load"][request] = copy, not is_hit
+        models = self._models[self._workload[request]]
+        entered = [disk.memory.enter(model) for model in models]
+        self._copies[request] = [copy for copy, _ in entered]
+        self._trail["model_load"][request] = sum((not is_hit) << number for number, (_, is_hit) in enumerate(entered))
         disk.begin_load()
-        if not copy.is_loaded:
-            yield disk.ready.setdefault(copy, disk.clock.event())
+        if loads := disk.memory.loads_until(*models):
+            last = self._copies[request][models.index(loads[-1])]
+            yield disk.ready.setdefault(last, disk.clock.event())
         self._trail["load_wait_s"][request] = disk.clock.now - execution.entry_s
 
     def ended(self, execution: Execution) -> None:
         """Note that a request has ended."""
         disk = self._disks[execution.box]
-        disk.memory.ended(self._copies.pop(execution.request))
+        for copy in self._copies.pop(execution.request):
+            disk.memory.ended(copy)
         disk.begin_load()
 
     def left_s(self, request: int, box: int) -> float:
         """Return the seconds of the loads before a request that entered a box now could begin; waits for memory are not
         foreseen."""
-        return self._disks[box].left_s(self._model[request])
+        return self._disks[box].left_s(self._models[self._workload[request]])
 
 
 class _Disk:
@@ -108,11 +120,12 @@ class _Disk:
         yield self.clock.moment(ends_s, LOADED, self._number)
         self.memory.loaded(copy)
         self._ends_s = None
-        self.ready.pop(copy).succeed()
+        if copy in self.ready:  # requests that pivot wait for the later one of two loads
+            self.ready.pop(copy).succeed()
         self.begin_load()
 
-    def left_s(self, model: int) -> float:
-        loads_s = [self._load_s[load] for load in self.memory.loads_until(model)]
+    def left_s(self, models: tuple[int, ...]) -> float:
+        loads_s = [self._load_s[load] for load in self.memory.loads_until(*models)]
         if loads_s and self._ends_s is not None:
             loads_s[0] = min(loads_s[0], self._ends_s - self.clock.now)
         return float(sum(loads_s))

@@ -159,7 +159,7 @@ class NoAnswers(InputError):
     """A run whose requests are all lost, or all those of one of its sites or workloads."""
 
     lost_share = 1.0
-    """Of all counted requests of the run."""
+    """Share of the counted requests of the run."""
 
 
 def refuse_without_answers(unit: Unit, policy: str, outcome: Array | None, cut: int) -> None:
@@ -177,8 +177,8 @@ def with_faults(
     """Return the numbers of the answered requests with those that only faults have; the same numbers without faults.
 
     Lost requests count in the total as the mean of the others, so that a policy does not gain by losing requests; they are
-    never in time. Loads are parts of the work that a device can do while its boxes are up. `down`: by device that fails, of its
-    boxes; `counted`: the requests after the warm-up.
+    never in time. Loads are parts of the work that a device can do while its boxes are up. `down`: the outages of the boxes of
+    each device that fails; `counted`: the requests after the warm-up.
     """
     if trail.faults is None or trail.outcome is None:
         return numbers

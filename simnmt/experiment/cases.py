@@ -49,7 +49,7 @@ class Case:
     @property
     def loads(self) -> bool:
         """True if requests may wait until their model is loaded."""
-        return self.queues and any(target.model is not None and not target.model.stays for target in self.targets)
+        return self.queues and any(target.loads for target in self.targets)
 
     @property
     def streams(self) -> bool:
@@ -74,7 +74,7 @@ class SitePlan:
     scenario: ScenarioConfiguration
     """The scenario as the site sees it."""
     cases: dict[str, Case]
-    """Of the workloads at the site."""
+    """Cases of the workloads at the site."""
     networks: dict[str, tuple[Network, ...]]
     """By name, the links of each copy."""
     share: float = 1.0

@@ -149,7 +149,7 @@ def basis_of(plan: RunPlan, trials: Sequence[tuple[Placement, Trial]], replicati
 def _doubts_of_length(scenario: ScenarioConfiguration, trials: Sequence[Trial]) -> Iterator[str]:
     """Yield warnings of runs that are too short: few requests beyond a percentile, or little time beside the limits."""
     counted: dict[Requirement, tuple[int, Check]] = {}
-    for trial, check in [(run, check) for run in trials for check in run.values]:
+    for trial, check in [(run, check) for run in trials if run.rows for check in run.values]:
         row = trial.rows.get((check.site, check.workload), trial.numbers)
         share = 1.0 if row is trial.numbers else known(row["requests"]) / known(trial.numbers["requests"])
         candidate = max(round((scenario.requests - scenario.warm_up_requests) * share), 1), check

@@ -123,7 +123,7 @@ class DrawnPart:
     unit: Unit
     learnt: Learnt
     lines: Sequence[Line]
-    """Of each copy of the site."""
+    """The line of each copy of the site."""
     rows: Numbers | None
     """Its requests among all, in the order of the decisions; None: all of them."""
     numbers: Numbers | None
@@ -186,13 +186,17 @@ def draw(unit: Unit, learnts: Sequence[Learnt]) -> Drawn:
     drawn, numbers = (first, first.decided_order) if len(workloads) == 1 else _merged([*workloads.values()])
     part = drawn.part if drawn.part is None or drawn.decided_order is None else drawn.part[drawn.decided_order]
     rows: Sequence[Numbers | None] = [None] if part is None else _rows_by(part, len(unit.parts))
+    if numbers is not None and part is not None:
+        numbers_by_part: Sequence[Numbers | None] = [numbers[of_part] for of_part in rows]
+    else:  # in the order of issue, the rows of a part are its numbers
+        numbers_by_part = rows if numbers is None else [numbers]
     parts = tuple(
         DrawnPart(
             of_part,
             learnts[number],
             [line for line in lines if line.part == number],
             rows[number],
-            numbers if numbers is None or part is None else numbers[rows[number]],
+            numbers_by_part[number],
             _known(workloads[of_part.case.name].truth.tgt_len),
         )
         for number, of_part in enumerate(unit.parts)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -199,12 +200,17 @@ class _Reader:
     def check_memories(self, cases: Iterable[Case], devices: slice = slice(None)) -> None:
         """Raise `ScenarioError` if the models of one of some devices do not fit into memory together and none is evicted."""
         for number, (device, part) in list(enumerate(self.scenario.devices.items()))[devices]:
-            models = {case.targets[number].model_name: case.targets[number].model for case in cases}
-            size_gb = sum(model.size_bytes for model in models.values() if model is not None) / GIGABYTE
-            if part.memory_gb is not None and part.evict == "never" and size_gb > part.memory_gb:
-                with self.naming("devices", device, "memory_gb"):
-                    remedy = f"give {size_gb:.3g} or more, or evict: lru"
-                    raise ScenarioError(f"{len(models)} models take {size_gb:.3g} GB, and none is evicted", remedy=remedy)
+            if part.evict == "never":
+                models = dict(chain(*(case.targets[number].models.items() for case in cases)))
+                self.check_memory(device, models, f"{len(models)} models, of which none is evicted, take")
+
+    def check_memory(self, device: str, models: Mapping[str, HeldModel | None], taking: str) -> None:
+        """Raise `ScenarioError` if models do not fit into the memory of a box together; `taking`: what they are."""
+        size_gb = sum(model.size_bytes for model in models.values() if model is not None) / GIGABYTE
+        memory_gb = self.scenario.devices[device].memory_gb
+        if memory_gb is not None and size_gb > memory_gb:
+            with self.naming("devices", device, "memory_gb"):
+                raise ScenarioError(f"{taking} {size_gb:.3g} GB", remedy=f"give {size_gb:.3g} or more")
 
     def naming_profile(self, device: str) -> AbstractContextManager[None]:
         part = self.scenario.devices[device]
@@ -219,8 +225,20 @@ class _Reader:
         return profile if isinstance(profile, CustomDevice) and profile.profile is None else None
 
     def measured(self, device: str) -> DeviceProfile | None:
-        """Return the profile of a device as it was measured or brought; None for a cost function."""
-        profile = self.scenario.profile_of(device, self.workload)
+        """Return the profile of a device as it was measured or brought, of a pivot those of its models in turn; None for a cost
+        function."""
+        model = self.scenario.model_of(device, self.workload)
+        profiles = [self._measured(device, name) for name in self.scenario.models_of(device, self.workload)]
+        if model is None or model.pivot is None:
+            return profiles[0]
+        with self.naming_profile(device):
+            first, second = profiles
+            if first is None or second is None:
+                raise ProfileError("a pivot is of two models with profiles, not of cost functions")
+            return first.then(second, model.middle_per_src)
+
+    def _measured(self, device: str, workload: str) -> DeviceProfile | None:
+        profile = self.scenario.profile_of(device, workload)
         with self.naming_profile(device):
             if isinstance(profile, CustomDevice):
                 return profile.profile
@@ -326,25 +344,28 @@ class _Reader:
         used += ["step", "encoder", "overheads"] if part.batching is not None else []
         used += ["decoder"] if part.decoder is not None else []
         used += ["energy"] if measured.energy is not None else []
-        model = self.held_model(device, measured)
-        named = self.scenario.model_of(device, self.workload)
-        name = f"profile {measured.name}" if named is None or named.multilingual else f"workload {self.workload}"
-        used += ["model_memory"] if model is not None and measured.model_memory is not None else []
+        names = self.scenario.models_of(device, self.workload)
+        models = dict(self.held_model(device, name, measured) for name in names)
+        self.check_memory(device, models, f"to execute workload {self.workload} takes")
+        used += ["model_memory"] if any(models.values()) and measured.model_memory is not None else []
         # The doubts are those of the profile as measured: after a move to another decoder it has no variants.
         doubts = profile_doubts(measured, tuple(used), beam=None if choice is None else choice.settings.beam)
         effects = tuple(dict.fromkeys(doubt.effect for doubt in doubts if doubt.effect))
         decoding, streaming = self.decoding(device, profile), self.streaming(device, profile, table)
-        return Target(device, profile, effects, choice, decoding, streaming, conversion, name, model, cost)
+        return Target(device, profile, effects, choice, decoding, streaming, conversion, models, cost)
 
-    def held_model(self, device: str, profile: DeviceProfile) -> HeldModel | None:
-        """Return the workload's model as a part of the memory of a box; None if all models are always in memory.
+    def held_model(self, device: str, workload: str, measured: DeviceProfile) -> tuple[str, HeldModel | None]:
+        """Return the name of a model and its part of the memory of a box, None if all models are always in memory.
 
-        Raises `ScenarioError` if its size or its loading time is unknown, or if it does not fit.
+        `measured`: profile of the device for the workload that is read. Raises `ScenarioError` if size or loading time of the
+        model is unknown, or if it does not fit.
         """
-        part, model = self.scenario.devices[device], self.scenario.model_of(device, self.workload)
+        part, model = self.scenario.devices[device], self.scenario.model_of(device, workload)
+        profile = self._measured(device, workload) or measured
+        name = f"profile {profile.name}" if model is None or model.multilingual else f"workload {workload}"
         if model is None or part.memory_gb is None:
-            return None
-        block, place = profile.model_memory, ("devices", device, "models", self.workload)
+            return name, None
+        block, place = profile.model_memory, ("devices", device, "models", workload)
         stated = {"memory_gb": model.memory_gb, "load_s": model.load_s}
         lacking = [key for key, value in stated.items() if value is None]
         if lacking and block is None:
@@ -354,11 +375,8 @@ class _Reader:
                 raise ScenarioError(what, remedy=f"calibrate it anew, or give {{profile: ..., {example}}}")
         size_bytes = block.resident_bytes if block and model.memory_gb is None else round((model.memory_gb or 0.0) * GIGABYTE)
         load_s = block.load_s if block and model.load_s is None else model.load_s or 0.0
-        if size_bytes > part.memory_gb * GIGABYTE:
-            with self.naming("devices", device, "memory_gb"):
-                raise ScenarioError(f"the model of {self.workload} takes {size_bytes / GIGABYTE:.3g} GB")
-        memory_bytes = round(part.memory_gb * GIGABYTE)
-        return HeldModel(memory_bytes, size_bytes, load_s, block.kind if block and lacking else "given", part.evict == "never")
+        memory_bytes, kind = round(part.memory_gb * GIGABYTE), block.kind if block and lacking else "given"
+        return name, HeldModel(memory_bytes, size_bytes, load_s, kind, part.evict == "never")
 
     def charged_profile(
         self, device: str, measured: DeviceProfile, conversion: Conversion | None, table: LengthTable

@@ -6,7 +6,8 @@ The model of a streamed device is planned here, from a scenario's settings to th
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import inf
 
@@ -88,12 +89,16 @@ class Target:
     """How its model is streamed from the disk; None if the model stays in memory."""
     conversion: Conversion | None = None
     """How its profile was converted to the workload's unit; None if both count alike."""
-    model_name: str = ""
-    """Name of the workload, or of the profile by which workloads share a model."""
-    model: HeldModel | None = None
-    """Its model, if the memory of a box is limited; else None."""
+    models: Mapping[str, HeldModel | None] = field(default_factory=dict)
+    """Its model, or the two of a pivot in turn, by the name of the workload or of the profile by which workloads share a model;
+    None if the memory of a box is not limited."""
     cost: CustomDevice | None = None
     """A user's cost function of requests alone, to which the profile's plane is a fit; None if the plane is charged."""
+
+    @property
+    def loads(self) -> bool:
+        """True if requests may wait until a model is loaded."""
+        return any(model is not None and not model.stays for model in self.models.values())
 
     @property
     def streamed(self) -> Streamed | None:

@@ -79,7 +79,11 @@ def opener(source: Source, slo: Iterable[str], *, allow_code: bool) -> Open:
     It raises `InputError` for a metric of the level or an objective that a run will not know, and for arrivals without a rate.
     """
     workloads, cache = source.scenario.workloads, InputCache()
-    given = {one.metric.name: one.limit if one != STABLE.requirement else True for one in map(Requirement.parse, slo)}
+    given: dict[str, float | bool] = {}
+    for requirement in map(Requirement.parse, slo):
+        name, tighter = requirement.metric.name, min if requirement.comparison == "<=" else max
+        is_stable = requirement == STABLE.requirement
+        given[name] = True if is_stable else tighter(requirement.limit, given.get(name, requirement.limit))
     level = [Override.of("slo", given, "slo")] if given else []
     level += [Override.of(("workloads", name, "slo"), None, "slo") for name, part in workloads.items() if given and part.slo]
     if not given and not any(map(source.scenario.requirements_of, workloads)):
@@ -104,12 +108,12 @@ class Trial:
     """One simulated run at one rate, judged by a level."""
 
     rate_rps: float
-    """Of all requests of the run."""
+    """Rate of all requests of the run."""
     rows: dict[tuple[str, str], Numbers]
     """By site and workload, that of all requests first; empty if the run lost every request of one of these."""
     values: dict[Check, float]
     loads: dict[str, float]
-    """By device; of own devices of sites, that of the site with the most."""
+    """Load of each device; of devices that sites have of their own, that of the site with the most."""
     excess: float
     """Logarithm of the worst ratio of a value to its limit: 0 at the limit, negative if every requirement is met."""
     worst: Check

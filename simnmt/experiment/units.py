@@ -53,7 +53,10 @@ def devices_of(unit: Unit, group: Group) -> list[Device]:
     """Return the devices that the requests of a group meet, in the targets' order; the first ones are those of its sites."""
     shown = list[Device]()
     for number, (name, device) in enumerate(unit.scenario.devices.items()):
-        models = [part.case.targets[number].model for part in unit.parts]
+        loads_s = [
+            [0.0 if model is None or model.stays else model.load_s for model in part.case.targets[number].models.values()]
+            for part in unit.parts
+        ]
         shown.append(
             Device(
                 name,
@@ -63,7 +66,7 @@ def devices_of(unit: Unit, group: Group) -> list[Device]:
                 device.sti is not None,
                 # Every group has the same columns.
                 any(part.scenario.devices[name].loads_models for part in unit.parts),
-                tuple(0.0 if model is None or model.stays else model.load_s for model in models),
+                tuple((first, second) for first, second, *_ in ([*load_s, 0.0, 0.0] for load_s in loads_s)),
             )
         )
     return shown
@@ -75,13 +78,15 @@ def _models(unit: Unit, number: int, cases: Sequence[Case | None]) -> Models:
     `cases`: of all workloads that may enter them, by the numbers in `Requests.model`.
     """
     targets = [None if case is None else case.targets[number] for case in cases]
-    by_name = {target.model_name: target.model for target in targets if target is not None}
-    of_workload = tuple(0 if target is None else list(by_name).index(target.model_name) for target in targets)
+    by_name = {name: model for target in targets if target is not None for name, model in target.models.items()}
+    numbers = [[0] if target is None else [list(by_name).index(name) for name in target.models] for target in targets]
+    of_workload = tuple(first for first, *_ in numbers)
     held = [model for model in by_name.values() if model is not None and not model.stays]
     if not held or not unit.case.queues:
         return Models(of_workload, (0,) * len(by_name), (0.0,) * len(by_name), 0, "never")
     size_bytes, load_s = (tuple(getattr(model, key) for model in held) for key in ("size_bytes", "load_s"))
-    return Models(of_workload, size_bytes, load_s, held[0].memory_bytes)
+    seconds = tuple(second[0] if second else -1 for _, *second in numbers)
+    return Models(of_workload, size_bytes, load_s, held[0].memory_bytes, second_of_workload=seconds)
 
 
 def _settings(unit: Unit, number: int, cases: Sequence[Case | None]) -> Kind | None:
@@ -94,7 +99,8 @@ def _settings(unit: Unit, number: int, cases: Sequence[Case | None]) -> Kind | N
         return Fifo(models=models) if models.loads else None
     if len(models.size_bytes) == 1 and not models.loads:
         return target.decoding
-    decodings = {case.targets[number].model_name: case.targets[number].decoding for case in cases if case is not None}
+    targets = [case.targets[number] for case in cases if case is not None]
+    decodings = {name: target.decoding for target in targets for name in target.models}
     costs = tuple(decoding.cost for decoding in decodings.values() if decoding is not None)
     return replace(target.decoding, models=models, costs=costs)
 

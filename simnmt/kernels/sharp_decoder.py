@@ -133,7 +133,7 @@ class SharpDecoder(_Packed):
     def decode(
         self, source_states: Float32, candidates: Ints | None = None, forced_len: int | None = None, *, clock: bool = False
     ) -> SharpTranslation:
-        """Translate one sentence; arguments as of `decode_ensemble`."""
+        """Translate one sentence; arguments as in `decode_ensemble`."""
         return decode_ensemble([self], [source_states], candidates, forced_len, clock=clock)
 
     def forced(self, source_states: Float32, tokens: Sequence[int] | Ints) -> ForcedSteps:

@@ -1,13 +1,13 @@
 """The gateway's decisions: the very policies, estimates and views of the simulation, driven by real moments.
 
 A `LiveDecider` has no clock and no network: it is given moments and measured durations, so that a log of these replays to the
-same decisions (`replayed_targets`).
+same decisions.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
 
@@ -20,7 +20,6 @@ from simnmt.experiment.draws import learn
 from simnmt.experiment.policy_setup import set_up_policy
 from simnmt.policies.decision import PolicySettings
 from simnmt.policies.estimates import TransferEstimate
-from simnmt.results.live_log import DeciderRecord, DecisionRecord, HeardRecord, LostRecord
 from simnmt.results.requests import Requests
 from simnmt.world.deciders import Decider, Prepared
 from simnmt.world.inputs import PolicySetup
@@ -63,7 +62,7 @@ def live_unit(plan: RunPlan, workload: str | None = None, site: str | None = Non
         raise InputError(f"no workload {name}", remedy=f"one of {', '.join(cases)}")
     for target in cases[name].targets:
         if target.streaming is not None:
-            raise InputError(f"device {target.device} streams its model, which is simulated alone")
+            raise InputError(f"device {target.device} streams its model, which can only be simulated")
     network, links = next(iter(networks.items()))
     return Unit(scenario, cases[name], network, links, 0, site=of_site)
 
@@ -153,26 +152,3 @@ class LiveDecider:
         if len(self._prepared) < 10_000:
             self._prepared[src_len] = result
         return result
-
-
-def replayed_targets(unit: Unit, policy: str, initial_s: Mapping[int, float], events: Iterable[DeciderRecord]) -> list[int]:
-    """Return the targets that a policy chooses for the logged requests, given what the gateway had measured before each.
-
-    `events`: in the order in which they happened, see `LiveLog.decider_events`.
-    """
-    decider = LiveDecider(unit, policy, initial_s)
-    decisions: dict[int, Decision] = {}
-    targets = []
-    for event in events:
-        if isinstance(event, DecisionRecord):
-            decision = decider.decide(event.request, event.src_len, event.at_s, event.unreachable)
-            decisions[event.request] = decision
-            targets.append(decision.target)
-        elif isinstance(event, HeardRecord):
-            heard = decisions.pop(event.request)
-            decider.heard(heard, event.at_s, transfer_s=event.transfer_s, wait_s=event.wait_s, report=event.report)
-        elif isinstance(event, LostRecord):
-            decider.lost(decisions.pop(event.request))
-        else:
-            decider.shook_hands(event.target, event.rtt_s, event.at_s)
-    return targets

@@ -43,7 +43,7 @@ def target_of(unit: Unit | UsedTarget, device: str) -> Target:
     if device not in targets:
         raise InputError(f"no device is called {device}", remedy=did_you_mean(device, targets))
     if targets[device].streaming is not None:
-        raise InputError(f"device {device} streams its model, which is simulated alone")
+        raise InputError(f"device {device} streams its model, which can only be simulated")
     if (workers := unit.scenario.devices[device].workers) > 1:
         what = f"device {device} has {workers} workers, but a live service has one engine"
         is_service = targets[device].profile.endpoint is not None
@@ -52,12 +52,13 @@ def target_of(unit: Unit | UsedTarget, device: str) -> Target:
     return targets[device]
 
 
-def engine_settings(target: Target, folder: Path, **options: Any) -> EngineSettings:
+def engine_settings(target: Target, folder: Path, any_model: bool = False, **options: Any) -> EngineSettings:
     """Return the settings that load the engine which a target's profile was measured with.
 
     Args:
         target: the device, with its batching.
         folder: where the architecture of its model is written; it must outlive the engine.
+        any_model: accept another engine than that of the profile.
         options: fields of the settings that replace those of the profile, such as `cpus`, or `model` for trained weights.
 
     Raises `InputError` for a profile of no measured engine, and for what no live engine does.
@@ -65,7 +66,7 @@ def engine_settings(target: Target, folder: Path, **options: Any) -> EngineSetti
     engine, name, device = target.profile.engine, target.profile.name, target.device
     batching = ONE_BY_ONE if target.decoding is None else target.decoding.batching
     if isinstance(batching, CustomBatching):
-        what = f"the batcher {batching.extension.label} of device {device} is simulated alone"
+        what = f"the batcher {batching.extension.label} of device {device} can only be simulated"
         raise InputError(what, remedy="serve live with a batching of kind mini, maxi or top_up")
     options = {"batching": batching} | options
     if engine is None or not engine.architecture:
@@ -92,7 +93,7 @@ def engine_settings(target: Target, folder: Path, **options: Any) -> EngineSetti
     if settings.decoder is not None and settings.decoder.restricts:
         what = f"device {device} multiplies a part of the vocabulary, by a bundle that its profile does not hold"
         raise InputError(what, remedy=f"name a decoder of the whole vocabulary in devices.{device}.decoder")
-    return replace(settings, **options)
+    return replace(settings, expected_hash=None if any_model else expected_hash(target), **options)
 
 
 def holds_models(plan: RunPlan, device: str) -> bool:
@@ -107,7 +108,7 @@ def model_engines(
 
     `models`: trained weights, by workload. Raises `InputError`, also for a workload whose name is not that of two languages.
     """
-    engines, hashes, size_bytes = dict[str, EngineSettings](), dict[str, str](), dict[Hashable, int]()
+    engines, size_bytes = dict[str, EngineSettings](), dict[Hashable, int]()
     if unknown := [workload for workload in models if workload not in plan.cases]:
         raise InputError(f"no workload {unknown[0]}", remedy=f"one of {', '.join(plan.cases)}")
     for workload in plan.cases:
@@ -115,19 +116,18 @@ def model_engines(
             what = f"workload {workload} names no two languages, which a live server translates"
             raise InputError(what, remedy="rename it, such as de-en")
         if (model := plan.scenario.model_of(device, workload)) is not None and model.multilingual:
-            what = f"the multilingual model of {workload} serves several workloads, which is simulated alone"
+            what = f"the multilingual model of {workload} serves several workloads, which can only be simulated"
             raise InputError(what, remedy=f"remove devices.{device}.models.{workload}.multilingual")
+        if model is not None and model.pivot is not None:
+            raise InputError(f"the requests of {workload} pivot, which is simulated alone")
         target = served_target(plan, device, workload)
         (folder / workload).mkdir()
         weights = {"model": models[workload]} if workload in models else {}
-        engines[workload] = engine_settings(target, folder / workload, **options, **weights)
-        if (expected := expected_hash(target)) is not None and not any_model:
-            hashes[workload] = expected
-        if target.model is not None:
-            size_bytes[workload] = target.model.size_bytes
+        engines[workload] = engine_settings(target, folder / workload, any_model, **options, **weights)
+        size_bytes.update((workload, held.size_bytes) for held in target.models.values() if held is not None)
     part = plan.scenario.devices[device]
     memory_bytes = None if part.memory_gb is None or part.evict == "never" else round(GIGABYTE * part.memory_gb)
-    return ModelEngines(engines, memory_bytes, size_bytes, hashes)
+    return ModelEngines(engines, memory_bytes, size_bytes)
 
 
 def _with_decoder(settings: EngineSettings, decoder: DecoderSettings, device: str) -> EngineSettings:
@@ -143,14 +143,6 @@ def expected_hash(target: Target) -> str | None:
     """Return the hash of the engine that a device must run; None if its profile names none, or if another decoder is chosen."""
     engine = target.profile.engine
     return None if engine is None or target.decoder is not None else engine.hash
-
-
-def check_engine(place: str, running: object, expected: str | None) -> None:
-    """Raise `InputError` if the hash of the engine that runs at a place is not the expected one (None: any)."""
-    if expected not in (None, running):
-        what = f"{place} runs engine {running or 'unknown'}, the profile is of engine {expected}"
-        remedy = "start the model that the profile was measured with, name the profile of this one, or give --any-model"
-        raise InputError(what, remedy=remedy)
 
 
 def recommended_policy(directory: Path, unit: Unit) -> str:

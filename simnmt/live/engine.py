@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from simnmt.base.errors import SimnmtError
+from simnmt.base.errors import InputError, SimnmtError
 from simnmt.batching import Batching, Encode
 from simnmt.nmt.architecture import ARCHITECTURES, Architecture, architecture_of
 from simnmt.nmt.engine import Work, load_engine
@@ -82,10 +82,20 @@ class EngineSettings:
     """Processors to which the process is pinned; empty: any."""
     nice: int = 5
     """By how much other processes go first: above 0, the front is not kept waiting on a shared processor."""
+    expected_hash: str | None = None
+    """Hash of the engine that must run (`check_engine`); None: any."""
     reference_every_s: float = inf
     """Time between two reference executions, which record the box's own speed while the engine is idle."""
     loader: Callable[[EngineSettings], ServedModel] | None = None
     """Loads the model in the process, which imports the function by its name; None: `load_model`."""
+
+
+def check_engine(place: str, running: str, expected: str | None) -> None:
+    """Raise `InputError` if the hash of the engine that runs at a place is not the expected one (None: any)."""
+    if expected not in (None, running):
+        what = f"{place} runs engine {running or 'unknown'}, the profile is of engine {expected}"
+        remedy = "start the model that the profile was measured with, name the profile of this one, or give --any-model"
+        raise InputError(what, remedy=remedy)
 
 
 @dataclass(slots=True)
@@ -253,9 +263,8 @@ def _place(settings: EngineSettings) -> None:
         try:
             os.sched_setaffinity(0, settings.cpus)
         except OSError:
-            usable = ",".join(map(str, sorted(os.sched_getaffinity(0))))
-            cpus = ",".join(map(str, settings.cpus))
-            raise NmtError(f"cannot run on processors {cpus}", remedy=f"choose among {usable}") from None
+            what, usable = f"cannot run on processors {[*settings.cpus]}", sorted(os.sched_getaffinity(0))
+            raise NmtError(what, remedy=f"choose among {usable}") from None
     with suppress(OSError):
         os.nice(settings.nice)
 
@@ -284,8 +293,6 @@ class _Loop:
     """Sentences that the front waits for, by key."""
     active: set[int] = field(default_factory=set)
     """Sentences that take part in the steps, given up or not."""
-    hurried: bool = False
-    """Whether no sentence waits for company any more."""
     is_open: bool = True
 
     def run(self) -> None:
@@ -320,20 +327,16 @@ class _Loop:
                 timeout_s = 0.0
             self.is_open = False
 
-    def _take(self, kind: str, key: int = 0, *content: Any) -> None:
+    def _take(self, kind: str, key: int, *content: Any) -> None:
         decoder = self.decoder
         if kind == "decode":
             line, forced_len, arrival_s, is_begin_wanted = content
             self.sentences[key] = _Sentence(line, arrival_s, is_begin_wanted)
             most = None if forced_len is not None else line.most
             decoder.arrive(key, DecodeRequest(line.ids, forced_len=forced_len, max_len=most), arrival_s)
-        elif kind == "withdraw":
+        else:  # withdraw
             decoder.withdraw(key)
             self.sentences.pop(key, None)  # what has begun goes on, and nobody waits for it
-        else:
-            self.hurried = True
-        if self.hurried:
-            decoder.batcher.close()
 
     def _act(self) -> bool:
         """Make one move; return whether nothing can be done for now."""

@@ -22,7 +22,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from simnmt.base.errors import SimnmtError
-from simnmt.live.engine import ONE_MODEL, EngineSettings, Result, TextCodec, serve_engine
+from simnmt.live.engine import ONE_MODEL, EngineSettings, Result, TextCodec, check_engine, serve_engine
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.profile.origin import EngineBlock
@@ -82,29 +82,23 @@ class EngineProcess:
     async def ready(self) -> Mapping[str, str]:
         """Start the process and wait for its model, unless that has been done; return the hash of the engine.
 
-        Raises `NmtError` for a model or options that cannot be used.
+        Raises `NmtError` for a model or options that cannot be used, `InputError` for another engine than the expected one.
         """
         if self._restarting is not None:
             await asyncio.shield(self._restarting)
         if not self.alive:
             self.block = await self._start()
+            check_engine("this box", self.block.hash, self.settings.expected_hash)
             self.codec = TextCodec(self.settings, self.block)
         return {ONE_MODEL: self.block.hash}
 
     def describe(self) -> Mapping[str, Any]:
         """Return what clients may know of the engine."""
-        return {
-            "engine_hash": self.block.hash,
-            "backend": self.block.backend,
-            "compute_type": self.block.compute_type,
-            "model": self.block.architecture.get("kind", ""),
-            "threads": self.block.threads,
-            "weights": "trained" if self.codec.has_subwords else "random: translations mean nothing",
-            "alive": self.alive,
-            "restarts": self.restarts,
-            "waiting": self.waiting,
-            "task": "translation",
-        }
+        facts = {name: getattr(self.block, name) for name in ("backend", "compute_type", "threads")}
+        facts |= {name: getattr(self, name) for name in ("alive", "restarts", "waiting")}
+        weights = "trained" if self.codec.has_subwords else "random: translations mean nothing"
+        kind = self.block.architecture.get("kind", "")
+        return facts | {"engine_hash": self.block.hash, "model": kind, "weights": weights, "task": "translation"}
 
     def line(self, text: str, model: str = "") -> SourceLine:
         """Return a text as a source line, without tokens if it is empty. Raises `ServiceError` if it is too long.
@@ -136,10 +130,6 @@ class EngineProcess:
             if self._jobs.pop(key, None) is not None:
                 self._send("withdraw", key)  # it is not decoded unless it has begun, and its answer is dropped
             raise
-
-    def hurry(self) -> None:
-        """Let no sentence wait for company from now on, since the service ends."""
-        self._send("hurry")
 
     def start_later(self) -> None:
         """Start the process, which could not be started, again and again until it can be, as one that died."""

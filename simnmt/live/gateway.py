@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,15 +19,14 @@ from simnmt.experiment.cases import Unit
 from simnmt.experiment.routes import routes_of
 from simnmt.experiment.targets import Target
 from simnmt.live.decider import Decision, LiveDecider, deployable_policy
-from simnmt.live.deployment import check_engine, expected_hash
-from simnmt.live.engine import Result
+from simnmt.live.deployment import expected_hash
+from simnmt.live.engine import Result, check_engine
 from simnmt.live.server import Engine, FrontSettings, LiveService, Trip, served_hash
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.policies.custom import PolicyError
 from simnmt.policies.health import TRY_S, ServerHealth
 from simnmt.results.live_log import BeginRecord, DecisionRecord, HandshakeRecord, HeardRecord, LostRecord, Outcome
 from simnmt.service.client import DelayedTransport, TranslationClient
-from simnmt.service.http_server import Access, Limits
 from simnmt.service.messages import ServiceError, TranslateRequest
 
 HURRIED = 0.9
@@ -43,21 +42,15 @@ class GatewaySettings:
     servers: Mapping[str, str]
     """URL of each device but the first, by its name in the scenario."""
     front: FrontSettings = field(default_factory=FrontSettings)
-    access: Access = field(default_factory=Access)
-    limits: Limits = field(default_factory=Limits)
     token: str = ""
     ca_file: Path | None = None
     """Certificates of the authorities that vouch for the servers; None: those of the system."""
     offload_s: float = 10.0
     """Time within which a server must answer; half of what is left until the deadline if that is less."""
     any_model: bool = False
-    """Whether the gateway's own device and the servers may run another model than the profile says."""
+    """Whether the servers may run another model than the profile says."""
     delays: bool = False
     """Whether the gateway sleeps the delays of the scenario's network before and after each request to a server."""
-
-    def expected_hash(self, target: Target) -> str | None:
-        """Return the hash of the engine that a target must run; None: any."""
-        return None if self.any_model else expected_hash(target)
 
 
 @dataclass(slots=True)
@@ -71,16 +64,13 @@ class _Server:
     async def shake_hands(self, settings: GatewaySettings) -> float:
         """Return the seconds of a round trip to a server that runs the right model for the gateway's languages.
 
-        Raises `InputError` for another model or other languages, `ServiceError` if the server does not answer.
+        Raises `InputError` for another model, and as `TranslationClient.greet`.
         """
-        facts, _ = await self.client.health()
-        _, rtt_s = await self.client.health()  # over the open connection
-        if facts.get("needs_token") and not self.client.has_token:
-            raise InputError(f"{self.client.url} asks for a token", remedy="give --server-token-file")
-        self.hash = served_hash(facts, settings.front.source, settings.front.target)
-        check_engine(f"{self.client.url} ({self.target.device})", self.hash, settings.expected_hash(self.target))
-        with suppress(ServiceError):  # a server that answers `/health` need not list its languages
-            await self.client.check_languages(settings.front.source, settings.front.target)
+        device, pair = self.target.device, settings.front.pairs[0]
+        remedy = f"start the server of {device} first, and check the address"
+        facts, rtt_s = await self.client.greet(pair, "--server-token-file", remedy)
+        self.hash = served_hash(facts, pair)
+        check_engine(f"{self.client.url} ({device})", self.hash, None if settings.any_model else expected_hash(self.target))
         return rtt_s
 
 
@@ -124,7 +114,7 @@ class LiveGateway(LiveService):
         if set(settings.servers) != set(self.devices[1:]):
             remedy = " ".join(f"--server {device}=URL" for device in self.devices[1:]) or "give no --server"
             raise InputError(f"the scenario's other devices are {', '.join(self.devices[1:]) or 'none'}", remedy=remedy)
-        super().__init__(self.devices[0], engine, settings.front, settings.access, settings.limits, **others)
+        super().__init__(self.devices[0], engine, settings.front, **others)
         self._settings, self._batches = settings, targets[0].decoding is not None
         self._drift = _Drift(targets, self.metrics)
         what, labels = "Requests by device and outcome.", ["device", "outcome"]
@@ -146,8 +136,6 @@ class LiveGateway(LiveService):
         settings = self._settings
         unit, targets = settings.unit, settings.unit.case.targets
         [running] = (await self.engine.ready()).values()
-        place = str(self.engine.describe().get("local_server", "this gateway"))
-        check_engine(place, running, settings.expected_hash(targets[0]))
         initial_s: dict[int, float] = {}
         for number, target in enumerate(targets[1:], start=1):
             options: dict[str, Any] = {"token": settings.token, "timeout_s": settings.offload_s, "ca_file": settings.ca_file}
@@ -157,11 +145,7 @@ class LiveGateway(LiveService):
             client = TranslationClient(settings.servers[target.device], **options)
             await self._stack.enter_async_context(client)
             server = _Server(number, target, client)
-            try:
-                initial_s[number] = await server.shake_hands(settings)
-            except ServiceError as error:
-                remedy = error.remedy or f"start the server of {target.device} first, and check the address"
-                raise InputError(error.message, remedy=remedy) from None
+            initial_s[number] = await server.shake_hands(settings)
             self._servers.append(server)
         self.begin_s = time.monotonic()
         self.decider = LiveDecider(unit, settings.policy, initial_s)
@@ -277,7 +261,7 @@ class LiveGateway(LiveService):
         timeout_s = min(offload_s, max((trip.deadline_s - time.monotonic()) / 2, 1e-3))
         trip.hurried = timeout_s < HURRIED * min(offload_s, front.deadline_s / 2)
         forced = None if trip.forced_len is None else (trip.forced_len,)
-        request = TranslateRequest((line.text,), False, front.source, front.target, "", forced, timeout_s, str(trip.number))
+        request = TranslateRequest((line.text,), False, *front.pairs[0], "", forced, timeout_s, str(trip.number))
         exchange = await server.client.translate(request, timeout_s)
         answer, trip.device = exchange.answer, server.target.device
         queue_s, execution_s = (0.0, 0.0) if answer.times is None else (answer.times.queue_s, answer.times.execution_s)
@@ -303,7 +287,7 @@ class LiveGateway(LiveService):
             await asyncio.sleep(health.next_try_s(number) - (time.monotonic() - self.begin_s))
             try:
                 rtt_s = await asyncio.wait_for(server.shake_hands(self._settings), TRY_S)
-            except (ServiceError, InputError, asyncio.TimeoutError) as error:
+            except (InputError, asyncio.TimeoutError) as error:
                 server.why = str(error)
                 health.try_failed(number, time.monotonic() - self.begin_s)
                 continue

@@ -53,7 +53,6 @@ class Turns:
         self._numbers = count()
         self._timer: asyncio.TimerHandle | None = None
         """Asks for the next move when the oldest sentence has waited long enough for company."""
-        self._hurried = False
 
     def __len__(self) -> int:
         """Return the number of sentences that are not sent yet."""
@@ -76,14 +75,7 @@ class Turns:
             self._batcher.withdraw(number)
             self._move()
 
-    def hurry(self) -> None:
-        """Let no sentence wait for company from now on."""
-        self._hurried = True
-        self._move()
-
     def _move(self) -> None:
-        if self._hurried:
-            self._batcher.close()
         now_s, active = time.monotonic(), self._active
         while move := self._batcher.next(len(active), now_s, max((self._src_len[number] for number in active), default=0)):
             if isinstance(move, Encode):
@@ -110,7 +102,6 @@ class ModelEngines:
         models: Mapping[str, EngineSettings],
         memory_bytes: int | None = None,
         size_bytes: Mapping[Hashable, int] | None = None,
-        expected_hashes: Mapping[str, str] | None = None,
     ) -> None:
         """Prepare the engines.
 
@@ -118,9 +109,8 @@ class ModelEngines:
             models: settings by name, with one batching for all.
             memory_bytes: for all models together; None: all stay loaded.
             size_bytes: of models as a scenario states them; of the others, what their processes take.
-            expected_hashes: of the engines that must run, by model; others may be any.
         """
-        self.models, self._memory_bytes, self.expected_hashes = models, memory_bytes, expected_hashes or {}
+        self.models, self._memory_bytes = models, memory_bytes
         self._context = multiprocessing.get_context("forkserver")
         self.on_reference: Callable[[float, float], None] = lambda at_s, execution_s: None
         self.on_error: Callable[[str], None] = lambda text: None
@@ -144,7 +134,7 @@ class ModelEngines:
 
         Returns the hash of the engine of each model.
 
-        Raises `InputError` for a memory that is too small, `NmtError` for a model that cannot be loaded.
+        Raises `InputError` for a memory that is too small, and as `EngineProcess.ready`.
         """
         if self.hashes:
             return self.hashes
@@ -166,9 +156,8 @@ class ModelEngines:
         if memory_bytes is not None and sizes[largest] > memory_bytes:
             what = f"{memory_bytes / 1e9:g} GB of memory, where {largest} takes {sizes[largest] / 1e9:.3g} GB"
             raise InputError(what, remedy="give a larger --memory-gb, or leave it out so that all models stay loaded")
-        self._memory = (
-            ModelMemory(sizes, sum(sizes.values()), "never") if memory_bytes is None else ModelMemory(sizes, memory_bytes)
-        )
+        limit = (sum(sizes.values()), "never") if memory_bytes is None else (memory_bytes,)
+        self._memory = ModelMemory(sizes, *limit)
         for first in list(self._processes):  # all models, which stay
             copy, _ = self._memory.enter(first.model)
             self._memory.ended(copy)
@@ -242,14 +231,9 @@ class ModelEngines:
         facts = {"engine_hashes": self.hashes, "models": models, "memory_bytes": self._memory_bytes}
         return {**facts, "waiting": self.waiting, "task": "translation"}
 
-    def hurry(self) -> None:
-        """Let no sentence wait for company from now on, since the service ends."""
-        self._turns.hurry()
-
     async def close(self) -> None:
         """End all processes; sentences that are still waited for fail."""
         self._closing = True
-        self.hurry()
         if self._load_task is not None:
             self._load_task.cancel()
             await asyncio.gather(self._load_task, return_exceptions=True)

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from simnmt.base.configuration import end_tokens
 from simnmt.base.errors import InputError
-from simnmt.base.files import MOST_TEXT_BYTES, read_bounded
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.draws import learn
@@ -44,8 +43,6 @@ from simnmt.service.client import DelayedTransport, TranslationClient
 from simnmt.service.load import SOON_S, Load, LoadLog, run_precisely, send_load
 from simnmt.service.messages import FORCED_LENGTH, ServiceError, TranslateRequest
 
-LIVE = "live"
-"""Name of the policy in the result if the scenario does not have the gateway's."""
 MOST_UNANSWERED = 0.01
 """Share of unanswered requests above which latencies of the others are doubtful."""
 WARM_UP = 3
@@ -76,21 +73,8 @@ class ReplaySettings:
 
     def client(self) -> TranslationClient:
         """Return a client of the service. Raises `InputError` for an unusable address."""
-        options: dict[str, Any] = {"connections": self.connections, "timeout_s": self.timeout_s, "ca_file": self.ca_file}
-        return TranslationClient(self.url, token=self.token, **options)
-
-
-def read_texts(path: Path) -> list[str]:
-    """Return the lines of a file that are not blank. Raises `InputError` for a file without any."""
-    try:
-        text = read_bounded(path, MOST_TEXT_BYTES).decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "no UTF-8 text"
-        raise InputError(f"cannot read the texts: {why}", path=path, remedy="name a text file") from None
-    lines = [line.strip() for line in text.split("\n") if line.strip()]
-    if not lines:
-        raise InputError("holds no text", path=path, remedy="write one text a line")
-    return lines
+        connection: dict[str, Any] = {"connections": self.connections, "timeout_s": self.timeout_s}
+        return TranslationClient(self.url, token=self.token, ca_file=self.ca_file, **connection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +83,6 @@ class _Replay:
     requests: ReplayedRequests
     log: LoadLog
     result: UnitResult
-
-    @property
-    def outcome(self) -> NDArray[np.int8]:
-        """Number of the outcome of each request in `LIVE_OUTCOMES`."""
-        [trail] = self.result.trails.values()
-        return np.array(trail.outcome)
 
 
 def replay_plan(
@@ -152,25 +130,17 @@ def replay_plan(
     return _run_result(plan, settings, replays, begun, remarks)
 
 
-async def _health(settings: ReplaySettings) -> dict[str, Any]:
+async def _health(settings: ReplaySettings) -> Mapping[str, Any]:
     async with settings.client() as client:
-        try:
-            facts, _ = await client.health()
-        except ServiceError as error:
-            remedy = error.remedy or f"correct --gateway; {FOREIGN_REMEDY}"
-            if error.status == 503:
-                remedy = "try again when it has started"
-            if error.status in (401, 403):
-                remedy = "give its token by --token-file"
-            raise InputError(error.message, remedy=remedy) from None
-    return dict(facts)
+        facts, _ = await client.greet(
+            (settings.source, settings.target), "--token-file", f"correct --gateway; {FOREIGN_REMEDY}"
+        )
+    return facts
 
 
 def _served(facts: Mapping[str, Any], unit: Unit, settings: ReplaySettings) -> tuple[str, list[str]]:
     """Return the policy by which a gateway decides, and remarks on it. Raises `InputError` for another scenario's gateway."""
     url, (first, *others) = settings.url, unit.case.targets
-    if facts.get("needs_token") and not settings.token:
-        raise InputError(f"{url} asks for a token", remedy="give --token-file")
     if facts.get("service") != "gateway":
         raise InputError(f"{url} is no gateway of simnmt", remedy=FOREIGN_REMEDY)
     servers, devices = facts.get("servers"), [target.device for target in others]
@@ -180,18 +150,16 @@ def _served(facts: Mapping[str, Any], unit: Unit, settings: ReplaySettings) -> t
             f"{url} is before {format_list(behind) or 'no server'}, the scenario's is before {format_list(devices) or 'none'}"
         )
         raise InputError(what, remedy="name the scenario that the gateway was started with")
-    policy, remarks = str(facts.get("policy")), list[str]()
-    if policy not in unit.scenario.policies:
-        remarks.append(f"The scenario has no policy {policy}, by which the gateway decides: its results stand under {LIVE}.")
-        policy = LIVE
-    expected, running = expected_hash(first), served_hash(facts, settings.source, settings.target) or None
-    if expected is None:
-        remarks.append(f"The profile of {first.device} names no engine: that the gateway runs this scenario's is not known.")
-    elif expected != running:
-        remarks.append(f"The gateway runs engine {running}, the profile of {first.device} is of engine {expected}.")
+    if (policy := str(facts.get("policy"))) not in unit.scenario.policies:
+        what = f"the scenario has no policy {policy}, by which {url} decides"
+        raise InputError(what, remedy="name the scenario that the gateway was started with")
     real = f"The network is the real one, whatever the scenario's network {unit.network} says."
     slept = f"Delays of the scenario's network {unit.network} were slept by the gateway."
-    return policy, [*remarks, slept if facts.get("delays") else real]
+    remarks = [slept if facts.get("delays") else real]
+    expected, running = expected_hash(first), served_hash(facts, (settings.source, settings.target)) or None
+    if expected not in (None, running):
+        remarks.append(f"The gateway runs engine {running}, the profile of {first.device} is of engine {expected}.")
+    return policy, remarks
 
 
 async def send(
@@ -330,7 +298,7 @@ def _run_result(
     judged = [device for device in devices if device.servers == 1]
     table = with_stability(table, numbers, {(ALL, case.name): judged} if case.arrivals.discipline == "open" else {})
     cell = replace(cell_of(first.unit, first.result), devices=tuple(devices), series=_series(first), planned=())
-    outcomes = np.concatenate([one.outcome for one in replays])
+    outcomes = np.concatenate([np.array(trail.outcome) for one in replays for trail in one.result.trails.values()])
     lateness_ms = 1e3 * np.concatenate([one.log.lateness_s for one in replays])
     p50_ms, p99_ms = np.quantile(lateness_ms, (0.5, 0.99)).tolist()
     live = LiveMeasurement(
@@ -339,7 +307,6 @@ def _run_result(
         ended=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         outcomes={name: int((outcomes == number).sum()) for number, name in enumerate(LIVE_OUTCOMES)},
         lateness_ms={"p50": p50_ms, "p99": p99_ms, "max": float(lateness_ms.max())},
-        under_way=max(_most_under_way(one.log) for one in replays),
         texts_digest=None if settings.texts is None else sha256("\n".join(settings.texts).encode()).hexdigest(),
     )
     warnings = [f"{case.name}: {warning}" for warning in case.warnings]
@@ -357,14 +324,6 @@ def _run_result(
         scenario=scenario.model_dump(mode="json"),
         live=live,
     )
-
-
-def _most_under_way(log: LoadLog) -> int:
-    """Return the most requests that were sent and not yet answered."""
-    answered = log.answered
-    moments_s = np.concatenate([log.received_s[answered], log.sent_s[answered]])
-    steps = np.repeat([-1, 1], int(answered.sum()))
-    return int(np.cumsum(steps[np.argsort(moments_s, kind="stable")]).max(initial=0))
 
 
 def _series(replay: _Replay) -> RttSeries:
@@ -393,7 +352,7 @@ def _notes(
     yield f"Measured live: {sent:,} requests to the gateway at {live.url}, from {live.begun} to {live.ended}."
     yield from remarks
     late = f"{lateness['p50']:.3f} ms late (p50; p99 {lateness['p99']:.3f}, max {lateness['max']:.3f})"
-    yield f"The load generator sent requests {late}, which is part of the latencies; up to {live.under_way:,} were under way."
+    yield f"The load generator sent requests {late}, which is part of the latencies."
     if others := [f"{count:,} {name}" for name, count in live.outcomes.items() if count and name != "done"]:
         fault = next((f"; the first fault: {one.log.fault}" for one in replays if one.log.fault), "")
         yield f"Outcomes beside done: {format_list(others)}{fault}."
@@ -413,8 +372,6 @@ def _warnings(live: LiveMeasurement, settings: ReplaySettings, replays: Sequence
         yield f"{share} of the requests were not answered within {within}, and are left out"
     if live.late_ms is not None:
         yield f"the load generator itself was {live.late_ms:.1f} ms late at p99: run it on a processor or machine of its own"
-    if live.under_way >= (most := settings.connections):
-        yield f"as many requests were under way as the load generator has connections ({most:,}): others waited in it"
     for side in ("src_len", "tgt_len") if settings.texts is None else ():
         pairs = [(getattr(one.requests, side), getattr(one.log, side)) for one in replays]
         wanted, counted = (np.concatenate(columns) for columns in zip(*pairs, strict=True))

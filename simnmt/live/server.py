@@ -7,7 +7,7 @@ import collections
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any, TextIO
 
@@ -16,8 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from simnmt.base import VERSION
 from simnmt.live.decider import Decision
-from simnmt.live.deployment import check_engine
-from simnmt.live.engine import ONE_MODEL, Result
+from simnmt.live.engine import Result
 from simnmt.live.engine_process import EngineProcess
 from simnmt.live.model_engines import ModelEngines
 from simnmt.live.service_engine import ServiceEngine
@@ -34,8 +33,8 @@ Engine = EngineProcess | ServiceEngine | ModelEngines
 class FrontSettings:
     """What clients may ask of a service, and how much at a time."""
 
-    source: str = "de"
-    target: str = "en"
+    pairs: Sequence[tuple[str, str]] = (("de", "en"),)
+    """Source and target languages that are translated; of a gateway one."""
     texts: int = 100
     waiting: int = 256
     """Most sentences under way; further requests are refused with status 429."""
@@ -43,20 +42,15 @@ class FrontSettings:
     """Time within which a request must be answered, unless it states a shorter one; then status 504."""
     forced_lengths: bool = False
     """Whether requests may state the number of target tokens, for validation."""
-    more_pairs: Sequence[tuple[str, ...]] = ()
-    """Further source and target languages."""
-
-    @property
-    def pairs(self) -> tuple[tuple[str, ...], ...]:
-        """The source and target languages of all that is translated."""
-        return (self.source, self.target), *self.more_pairs
+    access: Access = field(default_factory=Access)
+    limits: Limits = field(default_factory=Limits)
 
 
-def served_hash(health: Mapping[str, Any], source: str, target: str) -> str:
+def served_hash(health: Mapping[str, Any], pair: tuple[str, str]) -> str:
     """Return the hash of the engine that translates two languages, as a service's `/health` states it; empty if it does not."""
     hashes = health.get("engine_hashes")
     by_pair = hashes if isinstance(hashes, Mapping) else {}
-    return str(by_pair.get(f"{source}-{target}") or health.get("engine_hash", ""))
+    return str(by_pair.get("-".join(pair)) or health.get("engine_hash", ""))
 
 
 @dataclass(slots=True)
@@ -95,8 +89,6 @@ class LiveService(ABC):
         name: str,
         engine: Engine,
         front: FrontSettings,
-        access: Access,
-        limits: Limits,
         log: TextIO | None = None,
         on_error: Callable[[str], None] = print,
         keeps_engine: bool = False,
@@ -106,7 +98,7 @@ class LiveService(ABC):
         Args:
             name: of its own device.
             engine: executes on that.
-            front, access, limits: what clients may do.
+            front: what clients may do.
             log: buffered by lines; None: none is written.
             on_error: called with a line about a fault of the service.
             keeps_engine: whether the engine outlives the service.
@@ -124,7 +116,7 @@ class LiveService(ABC):
             web.post("/detect", self._detect),
             web.get("/health", self._health),
         ]
-        self.http = HttpService(routes, access, limits, metrics, on_error)
+        self.http = HttpService(routes, front.access, front.limits, metrics, on_error)
         engine.on_reference, engine.on_error = self._note_reference, on_error
         waiting = Gauge("simnmt_sentences_waiting", "Sentences under way.", registry=metrics)
         waiting.set_function(lambda: self.waiting)
@@ -281,7 +273,7 @@ class LiveService(ABC):
 
     async def _detect(self, request: web.Request) -> web.Response:
         # Nothing is detected: no confidence.
-        return web.json_response([{"language": self._front.source, "confidence": 0}])
+        return web.json_response([{"language": self._front.pairs[0][0], "confidence": 0}])
 
     async def _health(self, request: web.Request) -> web.Response:
         if "Authorization" in request.headers:  # a client that has a token learns whether it is the right one
@@ -313,33 +305,18 @@ async def _all_or_error(coroutines: list[Coroutine[Any, Any, Result]]) -> list[R
 class LiveServer(LiveService):
     """A server of one model, or of several: one for each pair of languages, with its name."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        front: FrontSettings,
-        access: Access,
-        limits: Limits,
-        *,
-        expected_hash: str | None = None,
-        **others: Any,
-    ) -> None:
-        """`expected_hash`: of the engine of one model, by its profile; None: any. For the others see `LiveService`."""
-        super().__init__("server", engine, front, access, limits, **others)
-        self._expected_hashes: Mapping[str, str | None] = {ONE_MODEL: expected_hash}
+    def __init__(self, engine: Engine, front: FrontSettings, **others: Any) -> None:
+        """See `LiveService`."""
+        super().__init__("server", engine, front, **others)
         if isinstance(engine, ModelEngines):
             loads = Counter("simnmt_model_loads", "Loads, by model.", ["model"], registry=self.metrics)
             for model in engine.models:
                 loads.labels(model)  # counted from 0
-            self._expected_hashes = engine.expected_hashes
             engine.on_load = lambda model: loads.labels(model).inc()
 
     async def start(self) -> None:
         """Load each model once, and listen. Raises `InputError` for what cannot be used."""
-        hashes = await self.engine.ready()
-        for model, running in hashes.items():
-            place = "this server" if model == ONE_MODEL else f"the model of {model}"
-            check_engine(place, running, self._expected_hashes.get(model))
-        self.write(BeginRecord("server", (self.name,), None, hashes))
+        self.write(BeginRecord("server", (self.name,), None, await self.engine.ready()))
         await self.http.start()
 
     async def execute(self, trip: Trip, line: SourceLine) -> Result:
@@ -348,5 +325,5 @@ class LiveServer(LiveService):
         return await self.engine.execute(line, trip.forced_len, model=trip.model)
 
     def health(self) -> Mapping[str, Any]:
-        """See `Front`."""
+        """See `LiveService`."""
         return {"service": "server", "simnmt": VERSION, **self.engine.describe()}

@@ -14,10 +14,10 @@ from typing import Any
 
 from simnmt.base.errors import InputError
 from simnmt.experiment.targets import Target
-from simnmt.live.engine import ONE_MODEL, Result
+from simnmt.live.engine import ONE_MODEL, Result, check_engine
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.service.client import TranslationClient
-from simnmt.service.messages import ServiceError, TranslateRequest
+from simnmt.service.messages import TranslateRequest
 from simnmt.workload.length_units import UNITS, unit_and_counter
 
 
@@ -26,9 +26,9 @@ def unit_of_lengths(target: Target, unit: str | None = None) -> str:
 
     Raises `InputError` for a device that cannot be one, and for a unit that needs a tokeniser which is not named.
     """
-    if target.decoding is not None or target.streaming is not None:
-        what = f"device {target.device} batches or streams, which a gateway does not see of a service"
-        raise InputError(what, remedy=f"remove devices.{target.device}.batching and .sti, or give the gateway the model itself")
+    if target.decoding is not None:
+        what = f"device {target.device} batches, which a gateway does not see of a service"
+        raise InputError(what, remedy=f"remove devices.{target.device}.batching, or give the gateway the model itself")
     profile = target.profile
     chosen = unit or profile.length_unit.src
     if unit is None and chosen not in UNITS:
@@ -54,9 +54,13 @@ class ServiceEngine:
         timeout_s: float = 30.0,
         token: str = "",
         ca_file: Path | None = None,
+        expected_hash: str | None = None,
     ) -> None:
-        """`unit`: in which source lengths are counted, as in `unit_and_counter`. Raises `InputError` for unusable options."""
-        self._languages = languages
+        """`unit`: in which source lengths are counted, as in `unit_and_counter`; `expected_hash`: as in `EngineSettings`.
+
+        Raises `InputError` for unusable options.
+        """
+        self._languages, self._expected_hash = languages, expected_hash
         self._client = TranslationClient(url, token=token, connections=1, timeout_s=timeout_s, ca_file=ca_file)
         self._is_open = False
         self.on_reference: Callable[[float, float], None] = lambda at_s, execution_s: None
@@ -69,32 +73,16 @@ class ServiceEngine:
     async def ready(self) -> Mapping[str, str]:
         """Return the hash of the service's engine, if it states one.
 
-        Raises `InputError` if the service does not answer, or lists other languages.
+        Raises `InputError` for another engine than the expected one, and as `TranslationClient.greet`.
         """
         if not self._is_open:
             await self._client.__aenter__()
             self._is_open = True
-        client = self._client
-        try:
-            try:
-                self._health, _ = await client.health()
-            except ServiceError as error:
-                # A foreign service lists its languages alone. 502: nobody answers, which the languages show too.
-                if error.status not in (404, 405, 502):
-                    raise
-            try:
-                await client.check_languages(*self._languages)
-            except ServiceError:
-                if not self._health:  # a service that answers `/health` need not list its languages
-                    raise
-        except ServiceError as error:
-            what = error.message if client.url in error.message else f"{client.url}: {error.message}"
-            what += "" if error.status in (502, 504) else f" (HTTP {error.status})"
-            remedy = error.remedy or "start the service of this box first, and check --local-server"
-            raise InputError(what, remedy=remedy) from None
-        if self._health.get("needs_token") and not client.has_token:
-            raise InputError(f"{client.url} asks for a token", remedy="give --local-token-file")
-        return {ONE_MODEL: str(self._health.get("engine_hash", ""))}
+        remedy = "start the service of this box first, and check --local-server"
+        self._health, _ = await self._client.greet(self._languages, "--local-token-file", remedy)
+        running = str(self._health.get("engine_hash", ""))
+        check_engine(self._client.url, running, self._expected_hash)
+        return {ONE_MODEL: running}
 
     def line(self, text: str, model: str = "") -> SourceLine:
         """Return a text as a source line; its tokens are placeholders, since only their number matters here."""
@@ -120,9 +108,6 @@ class ServiceEngine:
         """Return what the service says of its engine, and where it is."""
         names = ("engine_hash", "backend", "compute_type", "model", "threads", "weights")
         return {name: self._health[name] for name in names if name in self._health} | {"local_server": self._client.url}
-
-    def hurry(self) -> None:
-        """Do nothing: no sentence waits for company here."""
 
     async def close(self) -> None:
         """Close the connections."""

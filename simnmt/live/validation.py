@@ -192,7 +192,7 @@ def validate(
                 predicted[network, place.policy, place.site, replication] = np.array(figures)
     with TemporaryDirectory(prefix="simnmt-", ignore_cleanup_errors=True) as folder:
         started = engines_of(plan, Path(folder), engines or {}, any_model)
-        runs = run_precisely(replayed_runs(plan, names, started, Path(folder), any_model, progress))
+        runs = run_precisely(replayed_runs(plan, names, started, Path(folder), progress))
     others_cpus.append(processor_use.others_cpus())
     references_s = [np.concatenate(seconds) for seconds in zip(*(run.references_s for run in runs), strict=True)]
     usual_s = [float(np.median(seconds)) if seconds.size else np.nan for seconds in references_s]
@@ -238,8 +238,6 @@ def _compared(
 
 def _reason_void(run: LiveRun, usual_s: Sequence[float]) -> str:
     """Return why a run does not count; empty if it does. `usual_s`: by box, the median of its reference executions."""
-    if not run.decides_again:
-        return "the policy decides otherwise on what the gateway had measured"
     answered = float(run.valid.mean())
     if answered < ANSWERED:
         return f"{100 * (1 - answered):.1f} % of the requests were not answered where they were sent"

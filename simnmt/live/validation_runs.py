@@ -23,7 +23,7 @@ from simnmt.base.errors import InputError, SimnmtError
 from simnmt.experiment.cases import RunPlan, Unit, mixed_unit
 from simnmt.experiment.routes import routes_of
 from simnmt.experiment.targets import Target
-from simnmt.live.decider import deployable_policy, live_unit, replayed_targets
+from simnmt.live.decider import deployable_policy, live_unit
 from simnmt.live.deployment import (
     ReplayedRequests,
     engine_settings,
@@ -38,9 +38,8 @@ from simnmt.live.gateway import GatewaySettings, LiveGateway
 from simnmt.live.model_engines import ModelEngines
 from simnmt.live.replay import ReplaySettings, send
 from simnmt.live.server import FrontSettings, LiveServer
-from simnmt.results.live_log import DecisionRecord, LiveLog, RequestRecord, read_live_log
+from simnmt.results.live_log import RequestRecord, read_live_log
 from simnmt.service.client import DelayedTransport
-from simnmt.service.http_server import Access, Limits
 from simnmt.service.load import LoadLog
 
 Progress = Callable[[str], None]
@@ -52,11 +51,6 @@ IDLE_S = 0.02
 """Time without an execution after which an engine surely was idle, and longer than any turnaround."""
 USUAL_S = 3e-4
 """Handover and turnaround where none was measured."""
-
-
-def figures_of(latency_s: Floats, target: NDArray[np.int64]) -> Floats:
-    """Return the `FIGURES` of requests."""
-    return np.array([latency_s.mean(), *np.quantile(latency_s, (0.5, 0.95)), (target > 0).mean()])
 
 
 def errors_of(simulated: Floats, live: Floats) -> Floats:
@@ -88,9 +82,11 @@ def boxes_of(unit: Unit) -> list[Box]:
     """Return the boxes of a unit: the gateways, then the devices behind."""
     gateways, boxes = gateways_of(unit), list[Box]()
     for number, gateway in enumerate(gateways):
-        first, *behind = gateway.case.targets
-        boxes.append(Box(first.device if gateway.site is None else f"{first.device} at {gateway.site_name}", 0, first, number))
-    return boxes + [Box(target.device, number, target, None) for number, target in enumerate(behind, start=1)]
+        target = gateway.case.targets[0]
+        name = target.device if gateway.site is None else f"{target.device} at {gateway.site_name}"
+        boxes.append(Box(name, 0, target, number))
+    behind = enumerate(gateways[0].case.targets[1:], start=1)
+    return boxes + [Box(target.device, number, target, None) for number, target in behind]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,8 +103,6 @@ class LiveRun:
     """Usual time at each box from the end of an execution to the begin of the next one that waits."""
     references_s: tuple[Floats, ...]
     """Seconds of the reference executions of each box."""
-    decides_again: bool
-    """True if the policy, given what each gateway had measured, makes the same decisions again."""
 
     @property
     def valid(self) -> NDArray[np.bool_]:
@@ -133,7 +127,8 @@ class LiveRun:
         rows = self.valid if gateway is None else self.valid & (self.requests.gateway == gateway)
         if not rows.any():
             raise SimnmtError(f"a live run of {self.policy} answered no request as decided: {self.log.fault}")
-        return figures_of(latency_s[rows], self.log.target[rows])
+        latency_s = latency_s[rows]
+        return np.array([latency_s.mean(), *np.quantile(latency_s, (0.5, 0.95)), (self.log.target[rows] > 0).mean()])
 
     def link_s(self) -> tuple[Floats, Floats]:
         """Return the seconds that the network prescribes for each request on its way to its target and back."""
@@ -220,16 +215,14 @@ def engines_of(
     """
     allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     boxes, engines = boxes_of(unit_at(plan, next(iter(plan.networks)), 0)), list[EngineProcess | ModelEngines]()
-    # The first gateway and the devices behind come first, the other gateways last.
-    order = sorted(range(len(boxes)), key=lambda number: bool(boxes[number].gateway))
     every_s = REFERENCE_EVERY_S if not allowed or len(boxes) <= len(allowed) else inf
     for number, box in enumerate(boxes):
         device = box.target.device
-        cpus = (allowed[order.index(number) % len(allowed)],) if allowed else ()
+        cpus = (allowed[number % len(allowed)],) if allowed else ()
         place = folder / f"engine {number}"
         place.mkdir()
         if box.gateway is not None or not holds_models(plan, device):
-            settings = given.get(device) or engine_settings(box.target, place, cpus=cpus)
+            settings = given.get(device) or engine_settings(box.target, place, any_model, cpus=cpus)
             engines.append(EngineProcess(replace(settings, reference_every_s=every_s)))
         elif device in given:
             engines.append(ModelEngines(dict.fromkeys(plan.cases, given[device])))
@@ -243,7 +236,6 @@ async def replayed_runs(
     policies: Sequence[str],
     engines: Sequence[EngineProcess | ModelEngines],
     folder: Path,
-    any_model: bool,
     progress: Progress,
 ) -> list[LiveRun]:
     """Replay every policy on every network once a replication, in another order each time."""
@@ -260,7 +252,7 @@ async def replayed_runs(
                 place = folder / str(len(runs))
                 place.mkdir()
                 unit = unit_at(plan, network, replication)
-                runs.append(await _live_run(unit, policy, engines, place, any_model, progress))
+                runs.append(await _live_run(unit, policy, engines, place, progress))
     finally:
         for engine in engines:
             await engine.close()
@@ -272,16 +264,15 @@ async def _live_run(
     policy: str,
     engines: Sequence[EngineProcess | ModelEngines],
     folder: Path,
-    any_model: bool,
     progress: Progress,
 ) -> LiveRun:
     requests, gateways, boxes = replayed_requests(unit), gateways_of(unit), boxes_of(unit)
     has_models = any(isinstance(engine, ModelEngines) for engine in engines)
     # Only models are told apart by languages.
-    pairs = [tuple((gateway.case.name if has_models else "de-en").split("-")) for gateway in gateways]
+    names = [gateway.case.name if has_models else "de-en" for gateway in gateways]
+    pairs = [(source, target) for source, target in (name.split("-") for name in names)]
     front = FrontSettings(forced_lengths=True, deadline_s=120.0, waiting=100_000)
-    (source, target), *more_pairs = dict.fromkeys(pairs)
-    behind = replace(front, source=source, target=target, more_pairs=more_pairs)
+    behind = replace(front, pairs=list(dict.fromkeys(pairs)))
     paths = [folder / f"{number}.jsonl" for number in range(len(boxes))]
     async with AsyncExitStack() as stack:
         options: list[dict[str, Any]] = [
@@ -298,15 +289,14 @@ async def _live_run(
         urls: dict[str, str] = {}
         for box, engine, of_box in zip(boxes, engines, options, strict=True):
             if box.gateway is None:
-                urls[box.target.device] = await url_of(LiveServer(engine, behind, Access(), Limits(), **of_box))
+                urls[box.target.device] = await url_of(LiveServer(engine, behind, **of_box))
         replays, transports = list[ReplaySettings](), list[DelayedTransport]()
-        for of_site, (source, target), engine, of_box in zip(gateways, pairs, engines, options, strict=False):
+        for of_site, pair, engine, of_box in zip(gateways, pairs, engines, options, strict=False):
             assert isinstance(engine, EngineProcess)
-            at_site = replace(front, source=source, target=target)
-            settings = GatewaySettings(of_site, policy, urls, at_site, any_model=any_model, offload_s=60.0, delays=True)
+            at_site = replace(front, pairs=[pair])
+            settings = GatewaySettings(of_site, policy, urls, at_site, any_model=True, offload_s=60.0, delays=True)
             gateway = LiveGateway(settings, engine, **of_box)
-            url = await url_of(gateway)
-            replays.append(ReplaySettings(url, source=source, target=target, timeout_s=180.0, connections=1_000))
+            replays.append(ReplaySettings(await url_of(gateway), "", None, *pair, timeout_s=180.0, connections=1_000))
             transports += gateway.transports
         load = await send(requests, replays, transports=transports)
     logs = [read_live_log(path) for path in paths]
@@ -314,13 +304,4 @@ async def _live_run(
     devices = ["server" if box.gateway is None else box.target.device for box in boxes]
     gaps_s = [_engine_gaps_s(log.requests, device) for log, device in zip(logs, devices, strict=True)]
     handover_s, turnaround_s = zip(*gaps_s, strict=True)
-    decides_again = all(_decides_again(gateway, policy, log) for gateway, log in zip(gateways, logs, strict=False))
-    return LiveRun(unit, policy, requests, load, handover_s, turnaround_s, references_s, decides_again)
-
-
-def _decides_again(unit: Unit, policy: str, log: LiveLog) -> bool:
-    """Return whether the policy of a gateway, given what it had measured, makes the same decisions again."""
-    assert log.begin is not None
-    events, initial_s = log.decider_events, dict(enumerate(log.begin.initial_s, start=1))
-    decided = [event.target for event in events if isinstance(event, DecisionRecord)]
-    return replayed_targets(unit, policy, initial_s, events) == decided
+    return LiveRun(unit, policy, requests, load, handover_s, turnaround_s, references_s)

@@ -230,7 +230,7 @@ def decode(
         output: the output layer. The steps of a restricted one are recorded in its account, or in a new one if it has none.
         max_len: most tokens, of all or of each.
         forced_lens: exact token counts, none of the tokens the end.
-        observer: as of `Decoder`.
+        observer: as in `Decoder`.
         clock: times the parts of the run.
 
     Raises `NmtError` for lengths beyond the model's positions and `OutOfMemory`.

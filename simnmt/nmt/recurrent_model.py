@@ -36,7 +36,7 @@ def gru(fed: Tensor, recurred: Tensor, hidden: Tensor) -> Kept:
 
 
 def _torch_gru(fed: Tensor, recurred: Tensor, hidden: Tensor) -> Kept:
-    """Take one step of a GRU with the gates in torch's order: reset, update, candidate; arguments as of `gru`."""
+    """Take one step of a GRU with the gates in torch's order: reset, update, candidate; arguments as in `gru`."""
     reset, update, content = fed.chunk(3, dim=1)
     recurred_reset, recurred_update, recurred_content = recurred.chunk(3, dim=1)
     content = torch.tanh(content + (reset + recurred_reset).sigmoid() * recurred_content)

@@ -132,7 +132,7 @@ class SharpTranslator:
         max_len: int | None = None,
         clock: bool = False,
     ) -> SharpTranslation:
-        """Return the best translation of a sentence; arguments as of `decode_ensemble`.
+        """Return the best translation of a sentence; arguments as in `decode_ensemble`.
 
         Without compiled kernels there is no clock.
         """

@@ -45,9 +45,13 @@ class CustomDevice(Extended):
         extension, value = self.extension, self.extension.value
         function: Any = extension.make() if isinstance(value, type) else partial(value, **extension.parameters)
         try:
-            seconds = np.broadcast_to(np.asarray(function(src_len, tgt_len), dtype=np.float64), src_len.shape)
+            returned = np.asarray(function(src_len, tgt_len), dtype=np.float64)
         except FAULTS as error:
             raise extension.fault(f"cost function {extension.label} raised {describe_fault(error)}") from error
+        if returned.shape not in ((), (1,), src_len.shape):
+            what = f"cost function {extension.label} returned the shape {returned.shape}"
+            raise extension.fault(what, f"return {src_len.size} seconds")
+        seconds = np.broadcast_to(returned, src_len.shape)
         sound = np.isfinite(seconds) & (seconds >= 0.0)
         if not sound.all():
             at = int(np.argmin(sound))

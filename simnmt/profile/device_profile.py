@@ -188,6 +188,36 @@ class DeviceProfile(Configuration):
         }
         return self.model_copy(update=changed)
 
+    def then(self, second: DeviceProfile, middle_per_src: float) -> DeviceProfile:
+        """Return the profile of two executions in turn, by a language in the middle (pivoting).
+
+        `middle_per_src`: tokens of the sentence in the middle for each source token, on average. The spread is that of the
+        profile that spreads more; costs of steps, streaming, energy and memory are left out. Raises `ProfileError` if the two
+        count lengths differently.
+        """
+        first_unit, second_unit = self.length_unit, second.length_unit
+        if first_unit.tgt != second_unit.src or first_unit.end_of_sentence != second_unit.end_of_sentence:
+            what = f"{self.name} counts target lengths by {first_unit.tgt}, {second.name} source lengths by {second_unit.src}"
+            raise ProfileError(what, remedy="name two profiles that count the language in the middle alike")
+        src_plane, tgt_plane = self.plane, second.plane
+        middle_s = middle_per_src * (src_plane.s_per_tgt_token + tgt_plane.s_per_src_token)
+        plane = Plane(src_plane.s_per_src_token + middle_s, tgt_plane.s_per_tgt_token, src_plane.s_fixed + tgt_plane.s_fixed)
+        kinds = self.execution.kind, second.execution.kind
+        return DeviceProfile(
+            schema_version=SCHEMA_VERSION,
+            name=f"{self.name} then {second.name}",
+            device=self.device,
+            model=second.model.model_copy(update={"name": f"{self.model.name}, {second.model.name}"}),
+            length_unit=first_unit.model_copy(update={"tgt": second_unit.tgt}),
+            valid_range=ValidRange(src_len=self.valid_range.src_len, tgt_len=second.valid_range.tgt_len),
+            provenance=self.provenance,
+            execution=Execution(
+                kind="synthetic" if "synthetic" in kinds else "inferred",
+                plane=plane,
+                residual_relative_sd=max(self.execution.residual_relative_sd, second.execution.residual_relative_sd),
+            ),
+        )
+
     def outside(self, src_len: Lengths, tgt_len: Lengths) -> NDArray[np.bool_]:
         """Return a mask of the requests outside the profile's valid range."""
         (src_low, src_high), (tgt_low, tgt_high) = self.valid_range.src_len, self.valid_range.tgt_len

@@ -147,8 +147,8 @@ class Conditions(Block):
     gap_s: Annotated[Duration | None, Shown("after {:.4g} ms of idling", MS)] = None
     """Seconds that the box idled before each single execution; null: back to back."""
     parts: tuple[str, ...] = ()
-    """Of a later session, the measured parts, as in `simnmt calibrate --part`; `sti` for `simnmt sti profile`."""
+    """Parts that a later session measured, as in `simnmt calibrate --part`; `sti` for `simnmt sti profile`."""
     date: str | None = None
     tool: str | None = None
     later: tuple[Conditions, ...] = ()
-    """Of the sessions that completed the profile."""
+    """Conditions of the sessions that completed the profile."""

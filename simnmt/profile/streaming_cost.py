@@ -95,9 +95,9 @@ class DecoderShards:
     shard_bytes: Mapping[int, int]
     """Mean record of a shard, by bits."""
     step_s: tuple[float, ...]
-    """Of one layer for one token."""
+    """Seconds of one layer for one token."""
     once_s: tuple[float, ...] = ()
-    """Of one layer once per request: unpacking, keys and values of the source; empty: 0."""
+    """Seconds of one layer once per request: unpacking, keys and values of the source; empty: 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class StiCost:
 
     geometry: ShardGeometry
     io_s: Mapping[int, float]
-    """To read one shard from a cold disk, by bits: T_io."""
+    """Seconds to read one shard from a cold disk, by bits: T_io."""
     comp_s: Mapping[int, tuple[float, ...]]
     """By padded length in tokens: one layer, unpacking included: T_comp."""
     shard_bytes: Mapping[int, int]

@@ -24,7 +24,7 @@ class RequestColumn:
     """A number for each request."""
 
     name: str
-    """Of the array and of the attribute of a `Trail`."""
+    """Name of the array and of the attribute of a `Trail`."""
     dtype: str
     unit: str
     doc: str
@@ -90,8 +90,10 @@ COLUMNS = {
             "load_wait_s", "on_request",
         ),
         RequestColumn(
-            "model_load", "?", "", "likewise: true if its model was not in memory and was loaded for it", "model_load",
-            "on_request",
+            "model_load", "i1", "",
+            "likewise: 1 if its model was not in memory and was loaded for it, else 0; of two models of a pivot, 2 stands for "
+            "the second one, and 3 for both",
+            "model_load", "on_request",
         ),
         RequestColumn(
             "decision_regret_s", "f8", "s",

@@ -30,7 +30,7 @@ class Comparison:
     """Runs beside the first of them."""
 
     names: list[str]
-    """Of the runs; of runs with the same name, those of their directories."""
+    """Names of the runs; of runs with the same name, those of their directories."""
     changes: list[Row]
     """One per place and run after the first: change of the mean latency in percent, with its interval;
     whether it is `paired`, and `unpaired_because`; `unstable_in`: the runs in which the policy overloads a device."""
@@ -165,7 +165,8 @@ def unpaired_reasons(first: Run, second: Run, workload: str) -> Iterator[str]:
         names = [*dict.fromkeys(name for run in (first, second) for name in run.scenario.get("workloads", {}))]
     before, after = (_drawn_from(run, names) for run in (first, second))
     for key, (theirs, ours) in differences([before, after]):
-        yield f"{key} {ours} instead of {theirs}" if isinstance(ours, int) and isinstance(theirs, int) else f"another {key}"
+        are_counts = type(ours) is type(theirs) is int
+        yield f"{key} {ours} instead of {theirs}" if are_counts else f"another {key}"
     others = second.scenario | {name: part for name, part in second.scenario["workloads"].items() if name not in names}
     read, read_by_others = (json.dumps(part, ensure_ascii=False) for part in (after["workloads"], others | {"workloads": None}))
     if f'{{"{OBJECT}": ' in read:
@@ -183,7 +184,7 @@ def _drawn_from(run: Run, workloads: Sequence[str]) -> Row:
         **{key: scenario[key] for key in ("seed", "replications", "requests")},
         "fit": {"share": scenario.get("fit", {}).get("share")},
         "workloads": {name: scenario.get("workloads", {}).get(name) for name in workloads},
-        "shared devices": any(place.workload == ALL for place in run.totals_s),
+        "share_devices": any(place.workload == ALL for place in run.totals_s),
         "sites": {name: {key: site.get(key) for key in keys} for name, site in (scenario.get("sites") or {}).items()},
         "text sent live": run.live and run.live.texts_digest,
     }

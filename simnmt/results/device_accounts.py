@@ -158,15 +158,20 @@ def batch_columns(
     return _columns_of(device, numbers, known=account is not None)
 
 
+def loads_of(model_load: Array) -> Array:
+    """Return which of its two models were loaded for each request, 1 or 0; shape (requests, 2)."""
+    return np.asarray(model_load)[:, None] >> np.arange(2) & 1
+
+
 def model_columns(device: str, model_load: Array, load_wait_s: Array, extra_loads: int = 0) -> Numbers:
     """Return the summary columns of one device that loads models, by its requests; None if it executed none.
 
     `extra_loads`: by requests that it did not answer.
     """
-    requests, loads = len(model_load), float(model_load.sum())
+    requests = len(model_load)
     numbers = {
-        "model_loads": loads + extra_loads,
-        "miss_share": _ratio(loads, requests),
+        "model_loads": float(loads_of(model_load).sum()) + extra_loads,
+        "miss_share": _ratio(float(np.count_nonzero(model_load)), requests),
         "delayed_share": _ratio(float(np.count_nonzero(load_wait_s)), requests),
         "mean_load_wait_s": _ratio(float(load_wait_s.sum()), requests),
     }

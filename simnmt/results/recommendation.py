@@ -150,7 +150,7 @@ class _Compared:
         column = objective_metric(objective).column
         self.unstable = {row["policy"] for row in rows if row.get("unstable")}
         self.values = {row["policy"]: [known(numbers[column]) for numbers in runs[Place.of(row)]] for row in rows}
-        """Of each replication, by policy."""
+        """By policy, the value of each replication."""
         self.means = {policy: over_replications(values).mean for policy, values in self.values.items()}
 
     def change(self, policy: str, baseline: str) -> Estimate:

@@ -169,9 +169,12 @@ class Trail:
     def in_order(self, order: NDArray[np.int64]) -> Trail:
         """Return the trail, which is in the order of the decisions, in the order of issue; `order`: numbers of the requests as
         decided."""
-        position = np.empty_like(order)
+        position, faults = np.empty_like(order), self.faults
         position[order] = np.arange(len(order))
-        return replace(self, columns={name: column[position] for name, column in self.columns.items()})
+        if faults is not None:
+            loads = tuple((int(order[request]), target, box, load_s) for request, target, box, load_s in faults.loads)
+            faults = replace(faults, loads=loads)
+        return replace(self, columns={name: column[position] for name, column in self.columns.items()}, faults=faults)
 
 
 def _known(column: Array | None) -> Array:

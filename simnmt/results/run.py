@@ -38,7 +38,7 @@ class LiveMeasurement:
     """Where and how a live replay measured."""
 
     url: str
-    """Of the gateway, without a token."""
+    """Address of the gateway, without a token."""
     begun: str
     """Date and time of the first request, UTC, ISO 8601."""
     ended: str
@@ -46,8 +46,6 @@ class LiveMeasurement:
     """Requests of all replications by how they ended (`live_log.LIVE_OUTCOMES`)."""
     lateness_ms: Mapping[str, float]
     """By how much later than due the load generator sent requests: `p50`, `p99`, `max`."""
-    under_way: int
-    """Most requests that were under way at a time."""
     texts_digest: str | None = None
     """SHA-256 of the texts that were sent in turn; None if they had the lengths of the workload."""
 

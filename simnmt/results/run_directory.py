@@ -264,8 +264,8 @@ def load_run(directory: Path, scenario: Row) -> Run:
         )
 
 
-def _device(load_s: Sequence[float] = (), **device: Any) -> Device:
-    return Device(load_s=tuple(load_s), **device)
+def _device(load_s: Sequence[Sequence[float]] = (), **device: Any) -> Device:
+    return Device(load_s=tuple((first, second) for first, second in load_s), **device)
 
 
 def _stored_cells(directory: Path, devices: Mapping[str, tuple[Device, ...]], summary: Row) -> list[Cell]:

@@ -109,7 +109,7 @@ def difference_of_changes(
 ) -> Estimate:
     """Return by how many points the first of two changes in percent exceeds the second, with its interval.
 
-    `first`, `second`: (ours, theirs) as of `change_percent`; all four paired by replication.
+    `first`, `second`: (ours, theirs) as in `change_percent`; all four paired by replication.
     """
     first_ratio, first_deviations = _ratio(*first)
     second_ratio, second_deviations = _ratio(*second)
@@ -133,7 +133,7 @@ class Intervals(NamedTuple):
 def mean_intervals(values: ArrayLike, *, positive: bool = False) -> Intervals:
     """Return the means over replications and their 95 % intervals.
 
-    `values`: of shape (..., replications). `positive`: as of `over_replications`.
+    `values`: of shape (..., replications). `positive`: as in `over_replications`.
     """
     sample = np.asarray(values, np.float64)
     mean = sample.mean(axis=-1)

@@ -11,7 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.arrays import Floats
-from simnmt.results.device_accounts import BatchAccount, Log, StreamAccount, batch_columns, model_columns, stream_columns
+from simnmt.results.device_accounts import (
+    BatchAccount,
+    Log,
+    StreamAccount,
+    batch_columns,
+    loads_of,
+    model_columns,
+    stream_columns,
+)
 from simnmt.results.metrics import STANDARD_METRICS, Criteria, Metric, Objective, Sample, columns_of, objective_metric
 from simnmt.results.number_text import digits, duration
 from simnmt.results.places import Place, wholes
@@ -46,8 +54,9 @@ class Device:
     """True if its model is streamed from its disk."""
     loads: bool = False
     """True if it loads and evicts models."""
-    load_s: tuple[float, ...] = ()
-    """Seconds in which it loads the model of each part of a mix, or of the one workload; 0 for a model that stays in memory."""
+    load_s: tuple[tuple[float, float], ...] = ()
+    """Seconds in which it loads the model of each part of a mix, or of the one workload, and the second model of a pivot; 0 for
+    a model that stays in memory."""
 
 
 NO_LOADS: Floats = np.empty((0, 3))
@@ -95,7 +104,7 @@ def measure(
         discipline: what sets the pace of the requests.
         batched: work in batches. It loads a box by the seconds of full ones, since a box with little to do decodes small ones.
         streamed: account of the streamed model.
-        extra_work: the work of each box that answered no request, as of `FaultAccount`.
+        extra_work: the work of each box that answered no request, as in `FaultAccount`.
         extra_loads: target, box and seconds of each load of a model by a request that got no answer.
         criteria: what else is measured.
         start_s: when the first request of the log was issued, if requests before it are left out as warm-up; else 0.
@@ -131,7 +140,7 @@ def measure(
         numbers |= _quantiles(first_s, "first_token", criteria.metrics)
     loading = "model_load" in log
     if loading:
-        numbers["model_loads"] = float(log["model_load"].sum()) + len(extra_loads)
+        numbers["model_loads"] = float(loads_of(log["model_load"]).sum()) + len(extra_loads)
     for number, device in enumerate(devices):
         there, name, more_loads = target == number, device.name, extra_loads[extra_loads[:, 0] == number]
         numbers |= {f"{name}_share": int(sent[number]) / requests, f"{name}_load": None, f"{name}_busiest_load": None}
@@ -152,9 +161,10 @@ def measure(
                 work_s = (log["tgt_len"][there] + 1.0) * token_s
                 extra = extra * float(np.mean(token_s))  # in target tokens
             work_s = np.bincount(log["server"][there], work_s, minlength=device.servers) + extra
-            if loading and any(device.load_s):
+            if loading and np.any(device.load_s):
                 # A box is as busy as its disk if that has more to do than its workers.
-                load_s = np.asarray(device.load_s)[log["part"][there] if "part" in log else 0] * log["model_load"][there]
+                load_s = np.asarray(device.load_s)[log["part"][there] if "part" in log else 0]
+                load_s = (load_s * loads_of(log["model_load"][there])).sum(axis=1)
                 loading_s = np.bincount(log["server"][there], load_s, minlength=device.servers)
                 np.add.at(loading_s, more_loads[:, 1].astype(int), more_loads[:, 2])
                 work_s = np.maximum(work_s, device.workers * loading_s)

@@ -287,8 +287,13 @@ class ScenarioConfiguration(Configuration):
         """Return the profile that a device uses for a workload, as named in the file, or as a user brings it."""
         model, profile = self.model_of(device, workload_name), self.devices[device].profile
         if model is not None:
-            return model.profile
+            return model.profile  # type: ignore[return-value]
         return profile[workload_name] if isinstance(profile, dict) else profile  # type: ignore[return-value]
+
+    def models_of(self, device: str, workload_name: str) -> list[str]:
+        """Return the names of the models that execute the requests of a workload: two in turn if these pivot, else its own."""
+        model = self.model_of(device, workload_name)
+        return [workload_name] if model is None or model.pivot is None else model.pivot
 
     def model_of(self, device: str, workload_name: str) -> ModelConfiguration | None:
         """Return the model by which a device executes the requests of a workload; None for a device with a profile."""

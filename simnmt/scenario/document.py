@@ -237,9 +237,11 @@ PARTS_OF_SITES = ("networks", "devices", "policies")
 """Keys of a scenario whose parts, by name, a site replaces by its own or else inherits."""
 
 
-def _parts_at(content: Any, site: str, key: str) -> dict[str, Any]:
-    parts = child(child(child(content, "sites"), site), key)
-    return parts if isinstance(parts, dict) else {}
+def _mapping_at(content: Any, *path: str) -> dict[str, Any]:
+    """Return the mapping at a path; an empty one if something else, or nothing, is there."""
+    for part in path:
+        content = child(content, part)
+    return content if isinstance(content, dict) else {}
 
 
 def _locations(content: Any, override: Override) -> list[tuple[str, ...]]:
@@ -249,7 +251,7 @@ def _locations(content: Any, override: Override) -> list[tuple[str, ...]]:
     """
     if override.location[:1] != ("sites",) or len(override.location) < 3:
         return [override.location]
-    (_, site, *key), sites = override.location, child(content, "sites") or {}
+    (_, site, *key), sites = override.location, _mapping_at(content, "sites")
     if site in sites or (site != "*" and not sites):
         return [override.location]
     if site != "*":
@@ -257,12 +259,12 @@ def _locations(content: Any, override: Override) -> list[tuple[str, ...]]:
         raise ScenarioError(what, path=override.label, remedy=did_you_mean(site, sites))
     locations: list[tuple[str, ...]] = [("sites", name, *key) for name in sites]
     if len(key) > 2 and key[0] in PARTS_OF_SITES:
-        stated = {name: _parts_at(content, name, key[0]) for name in sites}
+        stated = {name: _mapping_at(content, "sites", name, key[0]) for name in sites}
         stated = {name: parts for name, parts in stated.items() if key[1] in parts}
         locations = [
             ("sites", name, *key) for name, parts in stated.items() if key[0] != "devices" or parts[key[1]] is not None
         ]
-        if key[1] in (child(content, key[0]) or {}) and len(stated) < len(sites):
+        if key[1] in _mapping_at(content, key[0]) and len(stated) < len(sites):
             locations.append(tuple(key))
     if not locations:
         what = f"no site has {format_location(tuple(key[:2]))}" if sites else "the scenario has no sites"
@@ -276,7 +278,7 @@ def _with_inherited_part(content: Any, location: tuple[str, ...], marks: dict[Lo
         return content
     _, site, *part = location[:4]
     inherited = child(child(content, part[0]), part[1])
-    if inherited is None or part[1] in _parts_at(content, site, part[0]):
+    if inherited is None or part[1] in _mapping_at(content, "sites", site, part[0]):
         return content
     content = _replaced(content, (), Override(location[:4], inherited, ""), marks)
     marks |= {("sites", site, *place): mark for place, mark in marks.items() if place[:2] == tuple(part)}

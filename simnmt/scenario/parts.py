@@ -110,11 +110,19 @@ Gigabytes = Annotated[float, Field(gt=0.0, le=1e6)]
 """Gigabytes of 10^9 bytes."""
 
 
+TwoNames = Annotated[list[Name], Field(min_length=2, max_length=2)]
+
+
 class ModelConfiguration(Configuration):
     """The model by which a device executes the requests of a workload, and what it costs to have it in memory."""
 
-    profile: Annotated[str, PROFILE_FILE, _COSTS]
+    profile: Annotated[str, PROFILE_FILE, _COSTS] | None = None
     """Device profile: `@name` of a shipped one or a path."""
+    pivot: TwoNames | None = None
+    """In place of a profile: two other models of the device, such as `[de-en, en-fr]`, which execute the request in turn on one
+    worker, both in memory at once."""
+    middle_per_src: Annotated[float, Field(gt=0.0, le=100.0)] = 1.0
+    """Tokens of the sentence between the two executions of `pivot` for each source token, on average."""
     memory_gb: Gigabytes | None = None
     """Memory that the model takes; left out: `resident_bytes` of the profile's block `model_memory`."""
     load_s: Annotated[float, Field(ge=0.0, le=1e6)] | None = None
@@ -123,15 +131,27 @@ class ModelConfiguration(Configuration):
     """Whether the workloads whose multilingual models have this profile share one model. Else each has its own, even if both
     cost the same."""
 
+    @model_validator(mode="after")
+    def _is_one_model_or_two(self) -> ModelConfiguration:
+        if self.pivot is None:
+            if self.profile is None:
+                raise misfit("profile", "missing key")
+            if "middle_per_src" in self.model_fields_set:
+                raise misfit("middle_per_src", "is for a model with pivot")
+        for key in ("profile", "memory_gb", "load_s", "multilingual") if self.pivot else ():
+            if key in self.model_fields_set:
+                raise misfit(key, "is given beside pivot, whose models have their own")
+        return self
 
-Model = Annotated[
-    ModelConfiguration,
-    BeforeValidator(
-        lambda model: model if isinstance(model, (dict, ModelConfiguration)) else {"profile": model},
-        json_schema_input_type=str | ModelConfiguration,
-    ),
-]
-"""A model; its profile alone stands for one without further keys."""
+
+def _whole_model(model: Any) -> Any:
+    if isinstance(model, list):
+        return {"pivot": model}
+    return model if isinstance(model, (dict, ModelConfiguration)) else {"profile": model}
+
+
+Model = Annotated[ModelConfiguration, BeforeValidator(_whole_model, json_schema_input_type=str | TwoNames | ModelConfiguration)]
+"""A model; its profile alone stands for one without further keys, and two names for a pivot."""
 
 
 DeviceName = Annotated[str, StringConstraints(max_length=30, pattern=r"^[a-z][a-z0-9_]*$")]
@@ -149,8 +169,8 @@ class DeviceConfiguration(Configuration):
     profile: ProfileConfiguration | None = None
     """Device profile: `@name` of a shipped one or a path; or one per workload. Either this or `models` is given."""
     models: Annotated[dict[Name, Model], Field(min_length=1)] | None = None
-    """The model of each workload in place of `profile`, by its profile or as `{profile: "@name", memory_gb: 1.2, load_s: 3}`.
-    A batch holds sentences of one model."""
+    """The model of each workload in place of `profile`: by its profile, as `{profile: "@name", memory_gb: 1.2, load_s: 3}`, or
+    as a pivot of two others, such as `[de-en, en-fr]`. A batch holds sentences of one model."""
     memory_gb: Gigabytes | None = None
     """Memory of each box for `models`; left out: all are in memory. Requests wait until their model is loaded."""
     evict: Evict = "lru"

@@ -117,8 +117,17 @@ def _devices(scenario: ScenarioConfiguration, whole: ScenarioConfiguration) -> I
         models = device.models or dict.fromkeys(workloads)
         for workload in [name for name in workloads if name not in models]:
             yield (*place, "models"), f"no model for workload {workload} (give devices.{name}.models.{workload})"
-        for workload in [name for name in models if name not in whole.workloads]:
+        pivots = {workload: model.pivot for workload, model in models.items() if model is not None and model.pivot is not None}
+        for workload in [name for name in models if name not in whole.workloads and name not in chain(*pivots.values())]:
             yield (*place, "models", workload), f"unknown workload ({did_you_mean(workload, whole.workloads)})"
+        for workload, pivot in pivots.items():
+            for model in [model for model in pivot if model not in models or model in pivots]:
+                known = [name for name in models if name not in pivots]
+                yield (*place, "models", workload), f"no model {model} with a profile ({did_you_mean(model, known)})"
+            if pivot[0] == pivot[1]:
+                yield (*place, "models", workload), f"both models are {pivot[0]}"
+            if device.batching is not None:
+                yield (*place, "models", workload), f"{name} batches, and pivots are executed one request after another"
         if name == first and device.balancer not in (None, "attached"):
             yield (*place, "balancer"), f"end nodes are attached to the boxes of {first}, the first device"
         if name == END_NODE and device.count is not None:

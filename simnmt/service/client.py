@@ -184,6 +184,32 @@ class TranslationClient(HttpClient):
             raise ServiceError(502, f"{self.url}/health is no object of JSON")
         return content, seconds
 
+    async def greet(self, pair: tuple[str, str], token_option: str, remedy: str) -> tuple[Mapping[str, Any], float]:
+        """Return what a service of two languages says of itself, and the seconds of a round trip over the open connection.
+
+        A foreign service, which lists its languages alone, says nothing. `remedy`: for one that does not answer. Raises
+        `InputError`, also for one that asks for a token which is not given by `token_option`, or lists other languages.
+        """
+        facts: Mapping[str, Any] = {}
+        try:
+            try:
+                facts, _ = await self.health()
+            except ServiceError as error:
+                if error.status not in (404, 405, 502):  # 502: nobody answers, which the languages show too
+                    raise
+            if facts.get("needs_token") and not self.has_token:
+                raise InputError(f"{self.url} asks for a token", remedy=f"give {token_option}")
+            try:
+                await self.check_languages(*pair)
+            except ServiceError:
+                if not facts:  # a service that answers `/health` need not list its languages
+                    raise
+            _, seconds = await self.get_body("/health" if facts else "/languages", HEALTH_S)
+        except ServiceError as error:
+            what = error.message if self.url in error.message else f"{self.url}: {error.message}"
+            raise InputError(what, remedy=error.remedy or remedy) from None
+        return facts, seconds
+
     async def check_languages(self, source: str, target: str, timeout_s: float = HEALTH_S) -> None:
         """Raise `InputError` if the service lists its languages without this pair, `ServiceError` if it does not list them.
 

@@ -185,13 +185,12 @@ class HttpService:
         scheme = "http" if self._access.tls_cert is None else "https"
         self.url = f"{scheme}://{Address(*self._runner.addresses[0][:2])}"
 
-    async def serve_until_stopped(self, drain: Callable[[], None] = lambda: None) -> None:
-        """Serve until SIGTERM or SIGINT, then drain; `drain` is called when that begins."""
+    async def serve_until_stopped(self) -> None:
+        """Serve until SIGTERM or SIGINT, then drain."""
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         await stop.wait()
-        drain()
         await self.stop()
 
     async def stop(self) -> None:

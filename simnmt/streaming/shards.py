@@ -107,7 +107,7 @@ def ascending(weights: NDArray[np.float32], outliers: NDArray[np.bool_]) -> NDAr
 def grouped(weights: NDArray[np.float32], order: NDArray[np.int64], bits: int) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
     """Return codes [weights], 0 for an outlier, and centroids [2 ** bits], 0 for an empty group (STI-04).
 
-    Groups have equal populations, the larger ones first. A centroid is the mean of its group. `order`: as of `ascending`.
+    Groups have equal populations, the larger ones first. A centroid is the mean of its group. `order`: as in `ascending`.
     """
     groups, count = 1 << bits, len(order)
     sizes = np.full(groups, count // groups)

@@ -31,7 +31,7 @@ from simnmt.workload.text_lines import TextLines
 def text_pairs(files: Sequence[Path], keys: tuple[str, str] | None, *, kept: bool = False) -> Iterator[tuple[str, str]]:
     """Yield (source, target) of each pair in two text files, in one file of two columns, or in JSON Lines under `keys`.
 
-    `kept`: as of `TextLines`. Raises `CorpusError` if the files cannot be read or do not pair.
+    `kept`: as in `TextLines`. Raises `CorpusError` if the files cannot be read or do not pair.
     """
     lines = [TextLines(file, kept=kept) for file in files]
     if len(files) == 2:

@@ -216,7 +216,7 @@ def write_table(path: str | os.PathLike[str], table: LengthTable) -> None:
 def read_table(path: str | os.PathLike[str]) -> LengthTable:
     """Read a table that `write_table` wrote; rows may have any order, and the header further comments.
 
-    Raises `CorpusError`, with the line, for another format, a missing key, and a row but three whole numbers from 1 on.
+    Raises `CorpusError`, with the line, for another format, a missing key, and a row that is not three whole numbers from 1 on.
     """
     lines = TextLines(path, kept=True)
     header = _read_header(lines)

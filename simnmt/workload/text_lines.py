@@ -142,3 +142,11 @@ class TextLines:
                 remedy = "write each row on a line of its own, e.g. with jq -c '.[]'"
             raise self.fault("no JSON object", remedy=remedy)
         return row
+
+
+def read_lines(path: Path) -> list[str]:
+    """Return all lines of a file. Raises `CorpusError` for a file of which each line is blank."""
+    lines = list(TextLines(path, kept=True))
+    if not any(map(str.strip, lines)):
+        raise CorpusError("no sentence", path=path, remedy="give text with one sentence a line")
+    return lines

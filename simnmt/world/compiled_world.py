@@ -335,6 +335,8 @@ class _Run:
             self._memory.address(np.array(column), np.int64) for column in (models.of_workload, models.size_bytes)
         )
         settings.load_s = self._memory.address(np.array(models.load_s))
+        if models.second_of_workload:
+            settings.second_of_workload = self._memory.address(np.array(models.second_of_workload), np.int64)
         if costs:
             settings.costs = self._memory.array(ctypes.c_void_p, costs)
         return self._memory.structure(settings)

@@ -181,7 +181,7 @@ class Decider:
         return sent_as
 
     def forget(self, target: int, request: int, sent_as: int) -> None:
-        """Forget a request whose answer will not be heard; arguments as of `announce`, whose result `sent_as` is."""
+        """Forget a request whose answer will not be heard; arguments as in `announce`, whose result `sent_as` is."""
         view, plan = self.views[target] if self.views else None, self.plans.get(target)
         if view is not None:
             view.lost(sent_as)

@@ -72,7 +72,7 @@ def decode_all(
 ) -> Decoded:
     """Let one box decode sentences that arrive at `arrival_s`, or are all there at 0 and wait for no others.
 
-    Lengths in tokens; `tgt_len`: steps of each sentence, 0 or more. `engine` and errors as of `simulate`.
+    Lengths in tokens; `tgt_len`: steps of each sentence, 0 or more. `engine` and errors as in `simulate`.
     """
     sources, nothing = np.asarray(src_len, np.int64), np.zeros(np.size(src_len))
     if arrival_s is None:

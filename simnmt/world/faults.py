@@ -150,9 +150,10 @@ class FaultyLinks:
         if execution is not None:
             self._work_of(target)[execution.box] += self._world.devices[target][0].work_of(execution)
             request, models = execution.request, getattr(self._world.kinds[target - 1], "models", None)
-            if models is not None and models.loads and self.trail["model_load"][request]:
-                model = models.of_workload[self._world.workload[request]]
-                self._loads.append((request, target, execution.box, models.load_s[model]))
+            if models is not None and models.loads:
+                for number, model in enumerate(models.by_workload()[self._world.workload[request]]):
+                    if self.trail["model_load"][request] >> number & 1:
+                        self._loads.append((request, target, execution.box, models.load_s[model]))
 
     def _work_of(self, target: int) -> Any:
         if not self._extra_work:

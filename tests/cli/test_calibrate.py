@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -112,30 +111,6 @@ def test_a_measured_profile_drives_a_scenario_and_its_replay_has_the_same_bytes(
         runs.append({file: (tiny / name / file).read_bytes() for file in ("summary.json", "summary.csv", "requests.parquet")})
     assert runs[0] == runs[1]
     assert b"kitchen laptop" in (tiny / "one" / "summary.json").read_bytes() + (tiny / "one" / "report.html").read_bytes()
-
-
-@pytest.mark.deep
-def test_a_signal_leaves_a_journal_that_the_same_command_goes_on_with(tiny: Path, start: Any, simnmt: Command) -> None:
-    """A real process, a real model, a real signal."""
-    whole = (*REAL[:6], "--max-tgt-len", "200", "--unit", "word", "--part", "execution", "--out", "box.json")
-    process = start(*whole)
-    journal = tiny / "box.json.journal.jsonl"
-    end = time.monotonic() + 60.0
-    while not (journal.is_file() and b" stretch " in journal.read_bytes()):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end
-        time.sleep(0.01)
-    os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=30)
-    assert (process.returncode, out) == (130, "")
-    assert "kept what was measured in box.json.journal.jsonl; the same command goes on from there\n" in err
-    assert err.endswith("simnmt: interrupted; nothing is left half-written\n")
-    assert not (tiny / "box.json").exists()
-    resumed = simnmt(*whole)
-    assert resumed.status == 0, resumed.err
-    assert "going on from box.json.journal.jsonl" in resumed.err
-    assert read_profile("box.json").execution.kind == "measured"
-    assert not journal.exists()
 
 
 def test_an_own_model_is_trained_calibrated_and_run_on_its_own_text(folder: Path, simnmt: Command) -> None:

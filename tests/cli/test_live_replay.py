@@ -93,6 +93,7 @@ def test_the_result_is_printed_written_and_judged(
     done = simnmt("validate", "@live-smoke", "--within", within, "--out", str(tmp_path / "out"))
     assert done.status == status
     assert "+2.0" in done.out and "+40.0" in done.out and validation.LEGEND in done.out
+    assert "site" not in done.out, "there is one"
     assert "do not judge the simulation" in done.err
     assert json.loads((tmp_path / "out" / "validation.json").read_text())["rows"][0]["errors"]["structural"]["mean_s"] > 0.019
     page = (tmp_path / "out" / "validation.html").read_text()

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import resource
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.command_line import COMMAND, Command, Tree, environment
+from tests.command_line import Command, Tree
 
 EXISTS = "exists already (choose another name, or replace it with --force)\n"
 
@@ -168,16 +167,6 @@ def test_standard_streams_that_cannot_be_are_refused(folder: Path, simnmt: Comma
     for arguments in ("run small.yaml --out -", "calibrate --model gru --out -"):
         assert simnmt(*arguments.split()).status == 2
     assert not Path("-").exists()
-
-
-def test_a_pipe_whose_reader_has_left_is_no_fault(folder: Path) -> None:
-    writer = [*COMMAND, "trace", "inspect", "office.csv", "--page", "-", "-q"]
-    with subprocess.Popen(writer, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()) as running:
-        assert running.stdout is not None and running.stderr is not None
-        running.stdout.read(10)
-        running.stdout.close()
-        err = running.stderr.read().decode()
-    assert running.returncode == 0 and "Traceback" not in err and "cannot be written" not in err
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,7 +16,7 @@ import simnmt as package
 from simnmt.base import shipped_files
 from simnmt.profile.profile_file import read_profile
 from tests.campaigns.harness import deep
-from tests.command_line import ROOT, Command, Tree
+from tests.command_line import ROOT, Command
 
 
 def imported(arguments: list[str], folder: Path) -> set[str]:
@@ -92,29 +91,6 @@ def test_version(simnmt: Command) -> None:
     assert simnmt("--version").out == f"simnmt {package.__version__}\n"
 
 
-@pytest.mark.deep
-@pytest.mark.parametrize("jobs", ["1", "2"])
-def test_a_bar_moves_on_a_terminal_and_leaves_standard_output_alone(folder: Path, start: Callable[..., Any], jobs: str) -> None:
-    ours, theirs = pty.openpty()
-    process = start("run", "small.yaml", "--json", "--replications", "3", "--jobs", jobs, stderr=theirs)
-    os.close(theirs)
-    shown = b""
-    while True:
-        try:
-            piece = os.read(ours, 4096)
-        except OSError:  # the other side is closed
-            break
-        if not piece:
-            break
-        shown += piece
-    os.close(ours)
-    out, _ = process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert b"runs" in shown
-    assert b"3/3" in shown
-    assert len(json.loads(out)["rows"]) == 5
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -147,15 +123,6 @@ def test_a_stream_that_was_never_open(folder: Path, process: Command, stream: in
     assert done.status == 0
     assert done.err == ""
     assert Path(made).exists()
-
-
-@pytest.mark.deep
-def test_an_argument_that_is_no_text(folder: Path, process: Command, tree: Tree) -> None:
-    before = tree(folder)
-    done = process("run", b"caf\xe9.yaml")
-    assert (done.status, done.out) == (2, "")
-    assert done.err == "simnmt: the argument caf\\udce9.yaml is not UTF-8 (rename the file, or go to its folder first)\n"
-    assert tree(folder) == before
 
 
 def test_a_fault_of_ours_keeps_its_traceback_and_no_memory_is_one_line(

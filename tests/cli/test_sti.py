@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from simnmt.calibrate import processor_use
-from simnmt.nmt.training import trainer
 from simnmt.profile.profile_file import read_profile
 from simnmt.streaming.encoder import EncoderWeights, padded
 from simnmt.streaming.encoder_folder import save_encoder
@@ -91,17 +90,6 @@ def test_a_model_is_sharded_and_described_again_by_inspect(here: Path, simnmt: C
     assert [row["bits"] for row in json.loads(few.out)["by_bits"]] == [2, 6]
 
 
-def test_a_damaged_store_is_one_line(here: Path, simnmt: Command) -> None:
-    simnmt("sti", "shard", "m", "--out", "new", "--bits", "2,32")
-    path = here / "new" / "shards.bin"
-    content = path.read_bytes()
-    for damaged, options in ((bytes([content[0] ^ 1]) + content[1:], ["--check"]), (content[:-64], [])):
-        path.write_bytes(damaged)
-        refused = simnmt("sti", "inspect", "new", *options)
-        assert refused.status == 2 and refused.err.startswith("simnmt: new/shards.bin: ")
-        assert_one_line(refused.err)
-
-
 def test_a_model_is_trained_and_the_same_command_finds_it_done(here: Path, simnmt: Command) -> None:
     command = ("sti", "train", "--task", "films.tsv", "--dev", "other.tsv", "--out", "model", "--epochs", "2", *SMALL)
     done = simnmt(*command)
@@ -112,20 +100,6 @@ def test_a_model_is_trained_and_the_same_command_finds_it_done(here: Path, simnm
     account = json.loads(simnmt(*command, "--json").out)
     assert account["training"]["epochs"] == 2 and account["judged"]["examples"] == 2
     assert account == json.loads((here / "model" / "training.json").read_text())
-
-
-def test_an_interrupt_says_what_is_kept(here: Path, simnmt: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    step = trainer.Learner.step
-
-    def interrupted(self: Any, rows: Any, number: int, share: float) -> float:
-        if number == 3:
-            raise KeyboardInterrupt
-        return step(self, rows, number, share)
-
-    monkeypatch.setattr(trainer, "SAVE_EVERY_S", -1.0)
-    monkeypatch.setattr(trainer.Learner, "step", interrupted)
-    stopped = simnmt("sti", "train", "--task", "films.tsv", "--out", "model", "--batch-tokens", "32", "--epochs", "2", *SMALL)
-    assert stopped.status == 130 and "the same command goes on from the last save" in stopped.err
 
 
 def test_a_store_and_a_task_make_a_profile_that_a_planner_can_read(here: Path, simnmt: Command) -> None:

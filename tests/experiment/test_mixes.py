@@ -298,6 +298,17 @@ def test_the_gap_analysis_of_a_mix_is_of_all_requests() -> None:
     assert next(row for row in gaps if row["removed"] == "everything")["change_percent"] < 0.0
 
 
+@pytest.mark.parametrize("hops", [{}, {"gateway": {"rtt": "@cp1"}}])
+def test_true_lengths_at_a_site_are_those_of_its_own_requests(hops: dict[str, Any]) -> None:
+    """With a link to the gateways, requests are decided on in another order than that of issue."""
+    keys = {"workloads": {"w": workload(9.0, end_nodes=2)}, "networks": {"n": {"rtt": "@cp1", "hops": hops}}}
+    unit = units_of(plan_of(scenario(**keys, sites={"here": {}, "there": {}})), None)[0]
+    drawn = draw(unit, learn_parts(unit))
+    for part in drawn.parts:
+        assert part.rows is not None and part.numbers is not None
+        np.testing.assert_array_equal(part.tgt_len[part.numbers], drawn.requests.tgt_len[part.rows])
+
+
 TOP_UP = {"profile": "@cpu1-gru", "batching": {"kind": "top_up", "size": 8, "refill": "free"}}
 MOMENTS = {"lengths": "@fr-en-news", "arrivals": np.cumsum(np.full(9_000, 0.2)), "end_nodes": 2}
 RATED = workload(4.0, end_nodes=2)

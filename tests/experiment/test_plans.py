@@ -91,6 +91,13 @@ def test_a_level_that_no_rate_keeps_has_no_capacity_but_the_value_that_misses_it
     assert list(capacities.best.outcome.values.values()) == [pytest.approx(10.0, rel=0.01)]
 
 
+def test_of_two_limits_of_one_metric_the_tighter_one_holds() -> None:
+    scenario = queue_of(1, "constant", requests=200)
+    for slo in (["mean_ms<=20", "mean_ms<=30"], ["mean_ms<=30", "mean_ms<=20"]):
+        assert simnmt.plan(scenario, slo, replications=1, precision=0.5).level == "mean_ms<=20"
+    assert simnmt.plan(scenario, ["goodput_rps>=2", "goodput_rps>=1"], replications=1, precision=0.5).level == "goodput_rps>=2"
+
+
 def test_a_goodput_that_low_rates_cannot_reach_is_kept_at_higher_ones() -> None:
     scenario = queue_of(1, "constant", requests=4_000)
     best = simnmt.plan(scenario, ["mean_ms<=40", "goodput_rps>=70"], replications=2, precision=0.1).best
@@ -204,6 +211,13 @@ def test_a_deployment_that_loses_requests_misses_a_latency_and_states_their_shar
     assert list(plan.nearest_miss.outcome.values.values()) == [inf]
     assert plan.document()["nearest_miss"]["values"] == {"p95_ms<=60000": None}
     json.dumps(plan.document(), allow_nan=False)
+
+
+def test_a_deployment_behind_a_link_that_is_always_down_is_the_nearest_miss() -> None:
+    networks = {"n": {"rtt": {"constant_ms": 20.0}, "outages": {"intervals_s": [[0.0, 1e6]]}}}
+    scenario = TIERS | {"networks": networks, "policies": {"cloud": {}}, "requests": 100, "replications": 1}
+    plan = simnmt.plan(scenario, "p95_ms<=300", rate=5.0, vary=["devices.cloud.count=1,2"])
+    assert plan.choice is None and plan.nearest_miss.outcome.lost_share == 1.0
 
 
 def test_the_probability_of_a_plan_counts_the_runs_in_which_a_box_is_down() -> None:

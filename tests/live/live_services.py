@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import multiprocessing
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,15 +13,16 @@ from typing import Any, TypeVar
 
 from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.inputs import read_inputs
-from simnmt.live.decider import live_unit
+from simnmt.live.decider import Decision, LiveDecider, live_unit
 from simnmt.live.engine import EngineSettings
 from simnmt.live.engine_process import EngineProcess
 from simnmt.live.gateway import GatewaySettings, LiveGateway
 from simnmt.live.model_engines import ModelEngines
 from simnmt.live.server import FrontSettings, LiveServer
+from simnmt.results.live_log import DeciderRecord, DecisionRecord, HeardRecord, LostRecord
 from simnmt.scenario.source import open_source
 from simnmt.service.client import Exchange, TranslationClient
-from simnmt.service.http_server import Access, Address, Limits, parse_address
+from simnmt.service.http_server import Access, parse_address
 from simnmt.service.load import cancel_others
 from simnmt.service.messages import ServiceError, TranslateRequest
 from tests.live.fake_engines import load_echo
@@ -74,18 +75,15 @@ class Services:
     def server(
         self, engine: EngineSettings | EngineProcess, front: FrontSettings = FRONT, log: Any = None, **others: Any
     ) -> LiveServer:
-        """A started server; `others`: its `access`, `limits` and `port`."""
+        """A started server; `others`: its `access` and `limits`."""
         process = engine if isinstance(engine, EngineProcess) else EngineProcess(engine, _FORKS)
-        access = replace(others.get("access", Access()), address=Address(port=others.get("port", 0)))
-        limits, keeps = others.get("limits", Limits()), process is engine
-        return self._start(LiveServer(process, front, access, limits, log=log, on_error=self.errors.append, keeps_engine=keeps))
+        front, keeps = replace(front, **others), process is engine
+        return self._start(LiveServer(process, front, log=log, on_error=self.errors.append, keeps_engine=keeps))
 
     def model_server(self, engines: ModelEngines, log: Any = None) -> LiveServer:
         """A started server of models that are named by their pairs."""
-        (source, target), *others = (model.split("-") for model in engines.models)
-        front = replace(FRONT, source=source, target=target, more_pairs=tuple(others))
-        access = Access(Address(port=0))
-        return self._start(LiveServer(engines, front, access, Limits(), log=log, on_error=self.errors.append))
+        front = replace(FRONT, pairs=[(source, target) for source, target in (model.split("-") for model in engines.models)])
+        return self._start(LiveServer(engines, front, log=log, on_error=self.errors.append))
 
     def gateway(self, settings: GatewaySettings, log: Any = None, engine: Any = None) -> LiveGateway:
         keeps = isinstance(engine, EngineProcess)
@@ -96,8 +94,8 @@ class Services:
         server = self.server(engine, access=Access(token=token))
         if kind == "server":
             return server
-        access, servers = Access(token=token), {"cloud": server.http.url}
-        settings = GatewaySettings(unit_of("@open-loop"), "cloud", servers, FRONT, access, token=token, any_model=True)
+        front, servers = replace(FRONT, access=Access(token=token)), {"cloud": server.http.url}
+        settings = GatewaySettings(unit_of("@open-loop"), "cloud", servers, front, token=token, any_model=True)
         return self.gateway(settings, None, engine)
 
     def _start(self, service: Any) -> Any:
@@ -162,3 +160,23 @@ def unit_of(scenario: Any, *overrides: str) -> Unit:
 def host_port(url: str) -> tuple[str, int]:
     address = parse_address(url.split("//")[1], "url")
     return address.host, address.port
+
+
+def replayed_targets(unit: Unit, policy: str, initial_s: Mapping[int, float], events: Iterable[DeciderRecord]) -> list[int]:
+    """The targets that a policy chooses for the logged requests, given what the gateway had measured before each."""
+    decider = LiveDecider(unit, policy, initial_s)
+    decisions: dict[int, Decision] = {}
+    targets = []
+    for event in events:
+        if isinstance(event, DecisionRecord):
+            decision = decider.decide(event.request, event.src_len, event.at_s, event.unreachable)
+            decisions[event.request] = decision
+            targets.append(decision.target)
+        elif isinstance(event, HeardRecord):
+            heard = decisions.pop(event.request)
+            decider.heard(heard, event.at_s, transfer_s=event.transfer_s, wait_s=event.wait_s, report=event.report)
+        elif isinstance(event, LostRecord):
+            decider.lost(decisions.pop(event.request))
+        else:
+            decider.shook_hands(event.target, event.rtt_s, event.at_s)
+    return targets

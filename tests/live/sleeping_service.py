@@ -7,12 +7,13 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import Mock
 
 from simnmt.live.engine import Result
 from simnmt.live.server import FrontSettings, LiveServer, Trip
-from simnmt.service.http_server import Access, Limits
+from simnmt.service.http_server import Limits
 from simnmt.service.load import new_precise_loop
 from simnmt.service.messages import ServiceError
 
@@ -26,7 +27,7 @@ class SleepingService(LiveServer):
         self, seconds: Callable[[int], float], front: FrontSettings, workers: int, facts: Mapping[str, Any], falls_back: bool
     ) -> None:
         """`seconds`: of the execution of the request with a number; may raise `ServiceError`."""
-        super().__init__(Mock(alive=True), front, Access(), Limits(drain_s=0.0))
+        super().__init__(Mock(alive=True), replace(front, limits=Limits(drain_s=0.0)))
         self._seconds, self._facts, self._falls_back, self._free = seconds, facts, falls_back, asyncio.Semaphore(workers)
         self.executed: dict[str, tuple[float, float]] = {}
         """Begin and end of each execution by the sender's number, by the monotonic clock."""

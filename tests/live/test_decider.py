@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 import simnmt
 from simnmt.base.errors import InputError
 from simnmt.experiment.cases import RunPlan, Unit
-from simnmt.live.decider import LiveDecider, live_unit, replayed_targets
+from simnmt.live.decider import LiveDecider, live_unit
 from simnmt.live.deployment import served_target
 from simnmt.policies.health import UNREACHABLE_S
 from simnmt.results.live_log import DeciderRecord, DecisionRecord, HandshakeRecord, HeardRecord, LostRecord
-from tests.live.live_services import plan_of, unit_of
+from tests.live.live_services import plan_of, replayed_targets, unit_of
 
 POLICIES = {
     "plain": "{kind: cnmt}",

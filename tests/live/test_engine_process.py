@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -86,27 +85,11 @@ def test_a_withdrawn_sentence_is_not_decoded_and_nothing_of_it_is_left(services:
     assert paced.waiting == 0
 
 
-def test_without_more_to_come_no_sentence_waits_for_company(services: Services) -> None:
-    async def work() -> None:
-        process = new_engine(load_paced, batching=Batching(4, longest_wait_s=float("inf")))
-        await process.ready()
-        line = process.line("a b")
-        waiting = asyncio.ensure_future(process.execute(line))
-        await asyncio.sleep(0.1)
-        assert not waiting.done()
-        process.hurry()
-        await waiting
-        await process.execute(line)  # nor does one that comes later
-        await process.close()
-
-    services.run(work())
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"loader": load_refused}, r"no such model \(name another\)"),
-        ({"cpus": (4000,)}, "cannot run on processors 4000"),
+        ({"cpus": (4000,)}, r"cannot run on processors \[4000\]"),
     ],
 )
 def test_what_cannot_be_loaded_is_refused(services: Services, settings: dict[str, Any], message: str) -> None:
@@ -114,23 +97,6 @@ def test_what_cannot_be_loaded_is_refused(services: Services, settings: dict[str
     with pytest.raises(NmtError, match=message):
         services.run(process.ready())
     services.run(process.close())
-
-
-def test_an_engine_of_a_front_with_more_than_a_thousand_connections_serves(services: Services) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
-    held = [os.open(os.devnull, os.O_RDONLY)]
-    try:
-        while held[-1] <= 1024:  # beyond what select() takes
-            held.append(os.dup(held[0]))
-        engine = new_engine()
-        services.run(engine.ready())
-        assert len(decode(services, engine, "a b")) == 1
-        services.run(engine.close())
-    finally:
-        for descriptor in held:
-            os.close(descriptor)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_process_that_hangs_is_killed_at_the_end(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -253,7 +253,7 @@ def test_gateways_of_two_languages_offload_to_one_server(services: Services, ser
     """Each asks for the hash of the model of its languages."""
     server, unit = serve(1, de=load_echo, fr=load_echo), unit_of("@open-loop")
     for source in ("de", "fr"):
-        front, engine = replace(FRONT, source=source), new_engine()
+        front, engine = replace(FRONT, pairs=[(source, "en")]), new_engine()
         settings = GatewaySettings(unit, "cloud", {"cloud": server.http.url}, front, any_model=True)
         gateway = services.gateway(settings, None, engine)
         [exchange] = services.translate(gateway.http.url, ask(source=source))

@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import socket
-import struct
 import threading
 import time
 from collections import Counter
@@ -27,7 +26,6 @@ from simnmt.results.live_log import read_live_log
 from simnmt.service.client import Exchange, TranslationClient
 from simnmt.service.http_server import Access, Address, Limits
 from simnmt.service.messages import ServiceError
-from tests.campaigns.harness import SCALE
 from tests.live.fake_engines import FATAL
 from tests.live.live_services import Services, ask, host_port, together
 
@@ -154,22 +152,6 @@ def test_a_language_left_to_the_service_is_stated(services: Services, front: Any
     for q, expected in (("a", language), (["a", "b"], [language] * 2)):
         assert speak(services, front, post({"q": q, "source": "auto", "target": "en"}))[1]["detectedLanguage"] == expected
     assert "detectedLanguage" not in speak(services, front, post(BODY, "Content-Encoding: identity"))[1]
-
-
-def test_connections_opened_reset_and_half_closed_leave_nothing(services: Services, served: LiveServer) -> None:
-    descriptors = len(list(Path("/proc/self/fd").iterdir()))  # those of tests before may close meanwhile
-    for number in range(300 if SCALE < 2.0 else 10_000):
-        with socket.create_connection(host_port(served.http.url)) as end:
-            if number % 3 == 0:
-                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            elif number % 3 == 1:
-                end.sendall(post(BODY))
-                end.shutdown(socket.SHUT_WR)
-        if number % 20 == 0:
-            services.wait(0.001)
-    services.wait(0.3)
-    assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors + 2
-    assert_serves(services, served)
 
 
 def test_a_full_queue_refuses_and_says_when_to_come_back(services: Services, faulty: EngineProcess) -> None:

@@ -64,7 +64,7 @@ def run_of(plan: RunPlan, policy: str, target: int, pace: float = 1.0) -> LiveRu
         queue_s=queue_s,
         execution_s=execution_s,
     )
-    return LiveRun(unit, policy, requests, log, (0.0, 0.0), (0.0, 0.0), (np.full(9, 0.01),) * 2, True)
+    return LiveRun(unit, policy, requests, log, (0.0, 0.0), (0.0, 0.0), (np.full(9, 0.01),) * 2)
 
 
 def structural_errors(run: LiveRun, *others: LiveRun) -> Floats:
@@ -106,7 +106,6 @@ def test_a_run_beside_other_load_or_with_lost_requests_is_void(plan: RunPlan) ->
     assert _reason_void(run, usual_s) == ""
     disturbed = replace(run, references_s=(np.full(9, 0.016), np.full(9, 0.01)))
     assert "gateway" in _reason_void(disturbed, usual_s)
-    assert _reason_void(replace(run, decides_again=False), usual_s)
     lost = replace(run, log=replace(run.log, status=np.where(np.arange(60) < 2, 504, 200)))
     assert "not answered" in _reason_void(lost, usual_s)
 

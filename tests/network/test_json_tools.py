@@ -108,11 +108,9 @@ def test_both_directions_of_iperf3_become_two_series(file: Path, key: str, with_
     assert [any("counted by the sender" in remark for remark in trace.remarks) for trace in (up, down)] == [True, False]
 
 
-def test_a_stream_of_iperf3_equals_its_report_and_its_copies_and_may_end_within_an_event(file: Path) -> None:
+def test_a_stream_of_iperf3_equals_its_report_and_may_end_within_an_event(file: Path) -> None:
     report = iperf3({"sum": part(0, 1e7)}, {"sum": part(1, 2e7)}, protocol="UDP")
     (whole,) = read(file, report)
-    (twice,) = read(file, report, report)
-    assert (twice.value.tolist(), len(twice.remarks)) == (whole.value.tolist(), 1 + len(whole.remarks)), "a copy counts once"
     events = [{"event": "start", "data": report["start"]}]
     events += [{"event": "interval", "data": interval} for interval in report["intervals"]]
     (streamed,) = read(file, *events)
@@ -122,15 +120,6 @@ def test_a_stream_of_iperf3_equals_its_report_and_its_copies_and_may_end_within_
     (cut,) = read_trace(file)
     assert cut.value.tolist() == whole.value.tolist()
     assert "entries skipped, since the file ends within them: 1" in cut.remarks
-
-
-def test_a_report_is_checked_against_its_own_end(file: Path) -> None:
-    run, trips = iperf3({"sum": part(0, 1e7)}, {"sum": part(1, 3e7)}), irtt(5.0, None, 6.0)
-    for rate, sent, received, doubts, vanished in ((2e7, 3, 2, 0, 0), (5e7, 3, 3, 1, 1), (2e7, 50, 2, 0, 1)):
-        run["end"] = {"sum_sent": {"bits_per_second": rate}}
-        trips["stats"] = {"packets_sent": sent, "packets_received": received}
-        (bandwidth,), (rtt,) = read(file, run), read(file, trips)
-        assert (len(bandwidth.remarks), len(rtt.remarks)) == (1 + doubts, vanished)
 
 
 @pytest.mark.parametrize("texts", [True, False])
@@ -148,7 +137,7 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
     "a number that is none": ([iperf3({"sum": part(0, float("nan"))})], "intervals[0].sum.bits_per_second"),
     "an interval without a sum": ([iperf3({"sum": part(0, 1e7)}, {"streams": []})], "intervals[1].sum"),
     "no interval": ([iperf3()], "iperf3"),
-    "two runs": ([iperf3({"sum": part(0, 1e7)}), iperf3({"sum": part(0, 2e7)})], "2 different runs"),
+    "two runs": ([iperf3({"sum": part(0, 1e7)}), iperf3({"sum": part(0, 2e7)})], "2 runs of iperf3"),
     "no round trip": ([irtt()], "round_trips"),
     "an answer without RTT": ([WITHOUT], "round_trips[1].delay.rtt"),
     "no known tool": ([{}], "no known tool"),
@@ -192,14 +181,11 @@ def ping(fw: int, result: list[Any] = REPLIES, **more: Any) -> dict[str, Any]:
     return NEW_IDENTITY | SUMMARY | {"fw": fw, "type": "ping", "proto": "ICMP", "result": result} | more
 
 
-OLD_PING = IDENTITY | SUMMARY | {"fw": 1, "addr": "192.0.2.9", "name": "goal.example", "size": 56}
-TEXTS = {"avg": "20.0", "min": "18.0", "max": "22.0", "rcvd": "3", "sent": "3"}
+OLD_PING = IDENTITY | SUMMARY | {"fw": 4400, "type": "ping", "addr": "192.0.2.9", "name": "goal.example", "size": 56}
 RICH_REPLIES = [{"rtt": 20.5, "ttl": 54}, {"rtt": 18.0, "srcaddr": "10.0.0.2"}, {"rtt": 22.0}]
 
 PINGS: dict[str, dict[str, Any]] = {
-    "0, texts and a summary alone": IDENTITY | TEXTS | {"fw": 0, "type": "ping", "dst_addr": "192.0.2.9"},
-    "1, a summary alone and no type": OLD_PING,
-    "4400": OLD_PING | {"fw": 4400, "type": "ping", "result": REPLIES, "ttl": 52},
+    "4400": OLD_PING | {"result": REPLIES, "ttl": 52},
     "4460": ping(4460),
     "4550, replies that say more": ping(4550, RICH_REPLIES, lts=36, step=360),
     "4610, duplicates and timeouts between": ping(4610, [{"x": "*"}, {"dup": 1, "rtt": 3.0}, *REPLIES]),
@@ -247,8 +233,7 @@ def test_every_firmware_form_gives_the_least_reply_of_the_destination_or_the_mea
     assert (trace.value.tolist(), trace.kind, trace.began_s) == ([0.018], "measured", 1.4e9)
     assert trace.source.startswith("RIPE Atlas probe 77, measurement 5001, ")
     assert trace.source.endswith("the least of each round's replies")
-    mean_s = (0.0205 + 0.018 + 0.022) / 3 if "result" in result else 0.020
-    assert read_results(file, result, reply="mean").value.tolist() == pytest.approx([mean_s])
+    assert read_results(file, result, reply="mean").value.tolist() == pytest.approx([(0.0205 + 0.018 + 0.022) / 3])
 
 
 NONE = {"avg": -1, "min": -1, "max": -1, "rcvd": 0}
@@ -259,7 +244,6 @@ FROM_ITSELF = {"hop": 1, "result": [reply(2998.0, "198.51.100.4", err="H")]}
 
 LOST: dict[str, tuple[dict[str, Any], str | None]] = {
     "a negative average": (OLD_PING | NONE, None),
-    "no average at all": (IDENTITY | {"fw": 1, "rcvd": 0, "sent": 3}, None),
     "no reply": (ping(4460, STARS, **NONE), None),
     "duplicates of what came too late": (ping(4610, TOO_LATE, **NONE), "duplicate replies left out: 2"),
     "an error": (ping(4610, [{"error": "sendto failed:\nno route"}], **NONE), "errors (sendto failed: no route): 1"),

@@ -118,7 +118,7 @@ def test_every_kind_of_recommendation_has_plain_sentences(parts: dict[str, Any])
 
 def test_a_live_replay_states_what_was_measured(result: Any) -> None:
     outcomes = {"done": 8, "fallback": 1, "timeout": 1}
-    live = LiveMeasurement("http://gateway", "2026-07-01", "2026-07-01", outcomes, {"p99": 0.1}, 3)
+    live = LiveMeasurement("http://gateway", "2026-07-01", "2026-07-01", outcomes, {"p99": 0.1})
     ends = {f"mean_latency_s_{end}": None for end in ("low", "high")}
     row = result.summary_rows[0] | ends | {"offloaded_share": 0.25}
     (words,) = verdicts(Run("live", 1, [row], live=live))

@@ -133,6 +133,15 @@ def test_an_input_that_changed_under_its_name_unpairs_the_workload_that_reads_it
         assert any(str(profile) in note for note in comparison.notes)
 
 
+def test_runs_of_which_one_alone_shares_its_devices_are_unpaired(make_scenario: MakeScenario) -> None:
+    rates = {"kind": "poisson", "rate_rps": 3.0}
+    workloads = {name: {"lengths": "@de-en-news", "arrivals": rates} for name in ("de-en", "fr-en")}
+    scenario = make_scenario(requests=100, workloads=workloads)
+    apart, shared = (simnmt.run(scenario, overrides=[f"share_devices={shares}"]) for shares in ("false", "true"))
+    for row in simnmt.compare(apart, shared).changes:
+        assert row["unpaired_because"] == ["another share_devices"]
+
+
 def test_runs_with_arrays_of_lengths_are_never_paired(make_scenario: MakeScenario) -> None:
     arrays = np.full((400, 2), 5), np.full((400, 2), 30)
     runs = [simnmt.run(make_scenario(requests=50, policies=POLICIES, workloads={"w": {"lengths": array}})) for array in arrays]
@@ -140,7 +149,7 @@ def test_runs_with_arrays_of_lengths_are_never_paired(make_scenario: MakeScenari
     assert {row["paired"] for row in simnmt.compare(*runs).changes} == {False}
 
 
-LIVE = LiveMeasurement("http://127.0.0.1", "", "", {}, {}, 1)
+LIVE = LiveMeasurement("http://127.0.0.1", "", "", {}, {})
 
 
 def test_a_live_run_counts_the_answered_requests_and_a_late_load_generator_is_doubted(small_run: simnmt.Run) -> None:

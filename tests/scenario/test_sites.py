@@ -155,6 +155,8 @@ def test_a_key_of_a_part_that_one_site_inherits_changes_a_copy_of_the_part(tmp_p
         ["sites.*.devices.gatway.profile=@cpu1-gru"],
         ["sites={}", "sites.*.devices.gateway.profile=@cpu1-gru"],
         ["sites.berlim.share=2"],  # and no further site of that name
+        ["sites=5", "sites.*.share=2"],
+        ["devices=5", "sites.*.devices.gatway.profile=@cpu1-gru"],
     ],
 )
 def test_a_star_that_meets_no_part_is_one_line_that_names_the_option(tmp_path: Path, overrides: list[str]) -> None:

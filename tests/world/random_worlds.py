@@ -144,14 +144,21 @@ WORKLOADS = 3
 
 
 @st.composite
-def models(draw: Draw) -> Models:
-    """As many models as workloads or fewer, with memory for one, some or all of them; loads may take no time."""
+def models(draw: Draw, pivots: bool = False) -> Models:
+    """As many models as workloads or fewer, with memory for one, some or all of them; loads may take no time.
+
+    `pivots`: requests of some workloads may need two models.
+    """
     of_workload = tuple(draw(st.integers(0, WORKLOADS - 1)) for _ in range(WORKLOADS))
     sizes = tuple(draw(st.integers(1, 3)) for _ in range(WORKLOADS))
     evict = draw(st.sampled_from(["lru", "lru", "lru", "never"]))
     needed = sum(sizes) if evict == "never" else max(sizes)
     load_s = tuple(draw(st.sampled_from([0.0, 0.125, 0.25, 1.0, 2.5, 0.3])) for _ in range(WORKLOADS))
-    return Models(of_workload, sizes, load_s, needed + draw(st.integers(0, 3)), evict)
+    second = ()
+    if pivots and draw(st.booleans()):
+        second = tuple(draw(st.sampled_from([-1, *{*range(WORKLOADS)} - {first}])) for first in of_workload)
+        needed = sum(sizes) if evict == "never" else sum(sorted(sizes)[-2:])
+    return Models(of_workload, sizes, load_s, needed + draw(st.integers(0, 3)), evict, second)
 
 
 @st.composite
@@ -195,7 +202,7 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
     of_kind: dict[str, st.SearchStrategy[Any]] = {
         "batches": st.builds(Batched, batchings(), costs(), varies),
         "streams": streamed_specs(),
-        "models": st.builds(Fifo, workers=st.integers(1, 2), models=models()),
+        "models": st.builds(Fifo, workers=st.integers(1, 2), models=models(pivots=True)),
     }
     if batches and "models" in kinds_of_boxes:
         of_kind["batches"] |= batches_of_models(varies)

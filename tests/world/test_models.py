@@ -59,6 +59,17 @@ def test_a_request_waits_for_the_load_of_its_model_and_others_do_not(
     assert trail.model_load.tolist() == [request == model.index(name) for request, name in enumerate(model)]
 
 
+def test_a_request_that_pivots_waits_for_both_of_its_models_and_keeps_them_in_memory() -> None:
+    """Workload 2 takes models 0 and 1, and there is memory for two of the three models."""
+    models = Models((0, 1, 0, 2), (1, 1, 1), (2.0, 3.0, 1.0), 2, second_of_workload=(-1, -1, 1, -1))
+    # 0 is loaded until 2 and 1 until 5. Model 2 evicts 0, which the last request that pivots releases at 7.
+    requests = asked([0.0, 0.5, 1.0, 5.5], [2, 1, 2, 3])
+    trail = run(requests, models)
+    np.testing.assert_array_equal(trail.arrival_s + trail.queue_s, [5.0, 6.0, 7.0, 9.0])
+    np.testing.assert_array_equal(trail.load_wait_s, [5.0, 4.5, 4.0, 3.5])
+    assert trail.model_load.tolist() == [3, 0, 0, 1]
+
+
 def test_boxes_that_keep_all_models_are_first_in_first_out_boxes() -> None:
     random = np.random.default_rng(3)
     requests = asked(np.sort(random.uniform(0.0, 300.0, 400)), random.integers(0, 2, 400))

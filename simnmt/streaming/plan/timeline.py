@@ -20,9 +20,9 @@ class Work:
     """Seconds of all computing of a model that is in memory."""
 
     comp_s: Sequence[float]
-    """Of each layer; of a decoder layer for its first step and for its computation once per request."""
+    """Seconds of each layer; of a decoder layer for its first step and for its computation once per request."""
     after_s: float = 0.0
-    """After the last layer: the head, and the later steps of a decoder."""
+    """Seconds after the last layer: the head, and the later steps of a decoder."""
     slowed: float = 1.0
     """Factor on all computing times while the disk reads."""
     before_s: float = 0.0
@@ -49,7 +49,7 @@ class Timeline:
     """Seconds that the processor waited for the loads of the layer."""
     after_s: float = 0.0
     before_s: float = 0.0
-    """Both as of `Work`; the latter slowed by reads."""
+    """Both as in `Work`; the latter slowed by reads."""
 
     @property
     def latency_s(self) -> float:

@@ -96,19 +96,29 @@ static int load_begin(ModelBox *self, double now_s) {
     return self->is_loading = 1;
 }
 
-/* Return the seconds of the loads before a request that entered now could begin; waits for memory are not foreseen. */
-static double load_left_s(const ModelBox *self, int64_t model, double now_s) {
-    int64_t place = held_at(self, model);
-    const ModelCopy *copy = place >= 0 ? self->held[place] : NULL;
-    double left_s = 0.0;
-    if (copy != NULL && copy->is_loaded) return 0.0;
-    for (int64_t number = 0; number < self->loads.count; number++) {
-        const ModelCopy *load = *loads_at(&self->loads, number);
-        double load_s = self->settings->load_s[load->model];
-        left_s += number || !self->is_loading ? load_s : smaller(load_s, self->load_ends_s - now_s);
-        if (load == copy) return left_s;
+/* Return how many of the loads end before a request of two models, the second below 0 for none, can begin. */
+static int64_t loads_until(const ModelBox *self, const int64_t models[2]) {
+    int64_t until = 0;
+    for (int number = 0; number < 2 && models[number] >= 0; number++) {
+        int64_t place = held_at(self, models[number]);
+        if (place < 0) return self->loads.count;
+        for (int64_t load = until; load < self->loads.count; load++)
+            if (*loads_at(&self->loads, load) == self->held[place]) until = load + 1;
     }
-    return left_s + self->settings->load_s[model];
+    return until;
+}
+
+/* Return the seconds of the loads before a request that entered now could begin; waits for memory are not foreseen. */
+static double load_left_s(const ModelBox *self, const int64_t models[2], double now_s) {
+    int64_t until = loads_until(self, models);
+    double left_s = 0.0;
+    for (int64_t number = 0; number < until; number++) {
+        double load_s = self->settings->load_s[(*loads_at(&self->loads, number))->model];
+        left_s += number || !self->is_loading ? load_s : smaller(load_s, self->load_ends_s - now_s);
+    }
+    for (int number = 0; number < 2 && models[number] >= 0; number++)
+        if (held_at(self, models[number]) < 0) left_s += self->settings->load_s[models[number]];
+    return left_s;
 }
 
 #endif

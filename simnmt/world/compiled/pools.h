@@ -162,7 +162,7 @@ static void batch_acts(World *world, Pool *pool, int64_t box, double now_s) {
     for (int64_t number = 0; number < batch->done.count; number++) {
         const Active *done = batch->done.items + number;
         RequestEvent *event = done->event;
-        if (pool->models != NULL) event->copy->requests -= 1;
+        if (pool->models != NULL) event->copies[0]->requests -= 1;
         world->settings.execution_s[done->request] = now_s - done->begin_s;
         world->settings.first_token_s[done->request] = done->first_s - event->arrival.entry_s;
         answer(world, event, done->begin_s, now_s, box, now_s, (int32_t)batch->left_active, (int32_t)batch->left_waiting);
@@ -174,12 +174,12 @@ static void batch_acts(World *world, Pool *pool, int64_t box, double now_s) {
 /* Let a request wait at a box that batches, and whose model is loaded. */
 static void wait_in_batch(World *world, Pool *pool, int64_t box, RequestEvent *event, double now_s) {
     const Arrival *arrival = &event->arrival;
-    Waiting sentence = {now_s, 0.0, arrival->factor, arrival->request, arrival->src_len, arrival->tgt_len, 0, arrival->model, event};
+    Waiting sentence = {now_s, 0.0, arrival->factor, arrival->request, arrival->src_len, arrival->tgt_len, 0, arrival->models[0], event};
     batch_box_arrive(world->memory, pool->batches + box, sentence);
     arm(world, pool, box);
 }
 
-/* Execute a request whose model is loaded from now on. */
+/* Execute a request whose models are loaded from now on. */
 static void execute_loaded(World *world, Pool *pool, int64_t box, RequestEvent *event, double now_s) {
     const Arrival *arrival = &event->arrival;
     world->settings.load_wait_s[arrival->request] = now_s - arrival->entry_s;
@@ -189,22 +189,32 @@ static void execute_loaded(World *world, Pool *pool, int64_t box, RequestEvent *
     }
     double start_s = fifo_serve(world->memory, pool->boxes + box, now_s, arrival->execution_s);
     double finish_s = start_s + arrival->execution_s;
-    event->copy->ended_s = larger(event->copy->ended_s, finish_s);
-    event->copy->requests -= 1;
+    for (int number = 0; number < 2 && event->copies[number] != NULL; number++) {
+        ModelCopy *copy = event->copies[number];
+        copy->ended_s = larger(copy->ended_s, finish_s);
+        copy->requests -= 1;
+    }
     answer(world, event, start_s, finish_s, box, start_s, 0, 0);
 }
 
 static void enter_models(World *world, Pool *pool, RequestEvent *event) {
     const Arrival *arrival = &event->arrival;
     int64_t box = chosen_box(world, pool, arrival, &pool->next, 0);
-    int is_hit;
-    ModelCopy *copy = event->copy = model_enter(world->memory, pool->models + box, arrival->model, &is_hit);
-    world->settings.model_load[arrival->request] = !is_hit;
+    ModelBox *models = pool->models + box;
+    event->copies[1] = NULL;
+    world->settings.model_load[arrival->request] = 0;
+    for (int number = 0; number < 2 && arrival->models[number] >= 0; number++) {
+        int is_hit;
+        event->copies[number] = model_enter(world->memory, models, arrival->models[number], &is_hit);
+        world->settings.model_load[arrival->request] |= (int8_t)(!is_hit << number);
+    }
     begin_load(world, pool, box, arrival->entry_s);
-    if (copy->is_loaded)
+    int64_t until = loads_until(models, arrival->models);
+    if (until) {
+        ModelCopy *last = *loads_at(&models->loads, until - 1);
+        APPEND(world->memory, last->waiting, event);
+    } else
         execute_loaded(world, pool, box, event, arrival->entry_s);
-    else
-        APPEND(world->memory, copy->waiting, event);
 }
 
 /* A model has been loaded: the requests that wait for it are ready in the order in which they entered. */
@@ -266,7 +276,7 @@ static double foreseen_wait_s(World *world, Pool *pool, const Arrival *arrival, 
         box = chosen_box(world, pool, &now, &next, 0);
         double wait_s = larger(0.0, work_left(world, pool, box, now_s, 0));
         if (pool->settings.kind == BATCH_POOL) wait_s *= pool->settings.full_step_s;
-        return pool->models == NULL ? wait_s : larger(wait_s, load_left_s(pool->models + box, arrival->model, now_s));
+        return pool->models == NULL ? wait_s : larger(wait_s, load_left_s(pool->models + box, arrival->models, now_s));
     }
     world->ahead.count = 0;
     if (pool->target) find_ahead(world, pool->target, arrival);

@@ -51,6 +51,7 @@ typedef struct {
 typedef struct {
     int64_t models, memory_bytes, keeps_all;
     const int64_t *of_workload, *size_bytes;
+    const int64_t *second_of_workload; /* below 0: requests of the workload do not pivot; NULL: none do */
     const double *load_s;
     const BatchCost *const *costs; /* of boxes that batch */
 } ModelSettings;

@@ -25,12 +25,15 @@ static inline void set_arrival(World *world, const Decider *decider, const Block
         arrival->factor = block->factor[target] == NULL ? 1.0 : block->factor[target][in_block];
         arrival->src_len = block->src_len[in_block];
         arrival->tgt_len = block->tgt_len[in_block];
-        arrival->model = 0;
+        arrival->models[0] = 0;
     } else if (kind == STREAM_POOL) {
         arrival->added = added_of(world, block, in_block, pool);
     }
     const ModelSettings *models = pool->settings.models;
-    if (models != NULL) arrival->model = models->of_workload[block->model == NULL ? 0 : block->model[in_block]];
+    if (models == NULL) return;
+    int64_t workload = block->model == NULL ? 0 : block->model[in_block];
+    arrival->models[0] = models->of_workload[workload];
+    arrival->models[1] = models->second_of_workload == NULL ? -1 : models->second_of_workload[workload];
 }
 
 /* Set `waits_s` to the seconds of a request beyond execution alone, by target. */

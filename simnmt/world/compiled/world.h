@@ -32,14 +32,15 @@ typedef struct {
 /* A request as it enters a pool. */
 typedef struct {
     double entry_s, execution_s, factor;
-    int64_t request, node, src_len, tgt_len, model; /* `node`: at a decider's own device, the number of its box */
+    int64_t request, node, src_len, tgt_len; /* `node`: at a decider's own device, the number of its box */
+    int64_t models[2]; /* the second of a request that pivots, else below 0 */
     const double *added;
 } Arrival;
 
 /* A request between its decision and the moment at which its decider has heard of its answer. */
 typedef struct RequestEvent {
     Arrival arrival;
-    ModelCopy *copy; /* of its model, at a box that loads models */
+    ModelCopy *copies[2]; /* of its models, at a box that loads them; NULL for no second one */
     double sent_s, downlink_s, transfer_s, wait_s, *added; /* `added`: room for the columns of the arrival */
     int64_t sent_as;
     Decider *decider;
