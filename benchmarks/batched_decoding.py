@@ -159,7 +159,7 @@ def ratios(runs: DataFrame) -> dict[str, float]:
     """Speed of top-up over that of the others: the median of the rounds' ratios."""
     names = set(runs["case"])
     pairs = [(ours, theirs) for ours in ("half-empty", "immediate") for theirs in ("mini", "maxi") if {ours, theirs} <= names]
-    return {f"{ours}_over_{theirs}": harness.ratio(runs, theirs, ours).value for ours, theirs in pairs}
+    return {f"{ours}_over_{theirs}": harness.ratio(runs, theirs, ours) for ours, theirs in pairs}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

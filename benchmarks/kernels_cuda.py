@@ -146,7 +146,7 @@ def measured(vocab: int, batch: int, beam: int, dtype: torch.dtype, rounds: int,
         fused_us=1e6 * float(np.median(times_s["fused"])) / replays,
         torch_us=1e6 * float(np.median(torch_s)) / replays,
         ratio=float(np.median(torch_s / times_s["fused"])),
-        roofline_share=harness.ratio(frame, "copy", "fused").value,
+        roofline_share=harness.ratio(frame, "copy", "fused"),
         beyond_cache=size_bytes > cache_bytes(device),
         error=error,
     )

@@ -24,7 +24,8 @@ _MODULES = {
     "simnmt.network.series": ("BandwidthSeries", "RttSeries"),
     "simnmt.policies.decision": ("DecisionView", "Knowledge", "PolicySettings"),
     "simnmt.profile.device_profile": ("DeviceProfile",),
-    "simnmt.report.notebook": ("Comparison", "Run"),
+    "simnmt.report.notebook": ("Run",),
+    "simnmt.results.comparison": ("Comparison",),
     "simnmt.workload.length_table": ("LengthTable",),
 }
 """The public names by module: stable by promise (docs/reference/python.md); everything else may change."""
@@ -42,7 +43,8 @@ if TYPE_CHECKING:
     from simnmt.network.series import BandwidthSeries, RttSeries
     from simnmt.policies.decision import DecisionView, Knowledge, PolicySettings
     from simnmt.profile.device_profile import DeviceProfile
-    from simnmt.report.notebook import Comparison, Run
+    from simnmt.report.notebook import Run
+    from simnmt.results.comparison import Comparison
     from simnmt.workload.length_table import LengthTable
 
 

@@ -22,10 +22,10 @@ from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.criteria import check_assertion, check_criteria, with_metrics
 from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.run import Progress, run_plan
-from simnmt.report.notebook import Comparison, Run, notebook_progress
-from simnmt.results import comparison
+from simnmt.report.notebook import Run, notebook_progress
 from simnmt.results import run as results
 from simnmt.results import run_directory as files
+from simnmt.results.comparison import Comparison, compare_runs
 from simnmt.results.metrics import Assertion
 from simnmt.results.requests import Engine
 from simnmt.scenario.document import Override, overrides_of_call, read_document
@@ -111,8 +111,7 @@ def compare(*runs: Run | str | os.PathLike[str]) -> Comparison:
         if not isinstance(run, (results.Run, str, os.PathLike)):
             what = f"compare: a {type(run).__name__} is no run"
             raise InputError(what, remedy="give results or run directories, one argument each")
-    loaded = [run if isinstance(run, results.Run) else load(run) for run in runs]
-    return Comparison(**vars(comparison.compare_runs(loaded)))
+    return compare_runs([run if isinstance(run, results.Run) else load(run) for run in runs])
 
 
 def check_jobs(jobs: int | None) -> None:

@@ -1,18 +1,14 @@
 """A pretended GPU: its tensors say `cuda:0`, are computed on the processor, and are refused where a GPU would refuse them.
 
 Code for a GPU goes wrong in few ways that a processor hides: a tensor that was left on the processor, an index on the wrong
-device, an array of numpy made from the GPU's memory. Inside `pretended_gpu()` these raise, results are those of the processor,
-and `PretendedGpu.waits` counts what makes the processor wait. Speed, rounding and CUDA's own kernels are not pretended.
+device, an array of numpy made from the GPU's memory. Inside `pretended_gpu()` these raise, and results are those of the
+processor. Speed, rounding and CUDA's own kernels are not pretended.
 """
 
 from __future__ import annotations
 
-import sys
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -20,20 +16,13 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-import simnmt
-
 GPU = torch.device("cuda:0")
 PROPERTIES = {"device": GPU, "is_cuda": True, "is_cpu": False}
-ANSWERS = {"item", "tolist", "nonzero", "equal", "unique", "bincount", "masked_select"}
-ANSWERS |= {f"__{name}__" for name in ("bool", "int", "float", "index", "contains")}
-"""Functions whose result, or its size, the processor needs before it goes on."""
 MOVES = {"to", "cpu"}
 INDEXING = {"__getitem__", "__setitem__"}
 PACKING = {"_pack_padded_sequence", "_pad_packed_sequence"}
 MIXING = {*MOVES, *PACKING, "copy_", "gru", "lstm", "__set__", "_has_compatible_shallow_copy_type"}
 """Functions that take tensors of both devices."""
-COPIES = {*MOVES, *INDEXING, "copy_", "tensor", "as_tensor"}
-"""Functions that copy from one device to the other if both take part; torch waits for every copy from ordinary memory."""
 NOWHERE = 2**62
 """Added to addresses, so that a compiled kernel of the processor cannot read there."""
 
@@ -59,11 +48,6 @@ class PretendedTensor(Tensor):
 class PretendedGpu(TorchFunctionMode):
     """Calls torch's functions for tensors of both devices."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.waits = Counter[str]()
-        """Waits of the processor for the GPU, by function and line of simnmt."""
-
     def __torch_function__(self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Call the function with the contents of the tensors, and put its results on the GPU if they belong there."""
         kwargs, name = kwargs or {}, function.__name__
@@ -86,10 +70,6 @@ class PretendedGpu(TorchFunctionMode):
         if name == "to":
             plain_args = tuple("cpu" if _is_gpu(argument) else argument for argument in plain_args)
         result = function(*plain_args, **plain_kwargs)
-        is_between_devices = is_from_gpu != is_to_gpu or bool(on_gpu and on_processor)
-        masks = [index for index in _tensors(plain_args[1:2]) if index.dtype in (torch.bool, torch.uint8)]
-        if name in ANSWERS or (name in COPIES and is_between_devices) or (name in INDEXING and masks):
-            self.waits[f"{name} in {_place()}"] += 1
         if name in MOVES and is_from_gpu != is_to_gpu:
             result = result.clone()
         if name == "data_ptr":
@@ -157,30 +137,8 @@ def _refuse(name: str, args: tuple[Any, ...], on_processor: list[Tensor]) -> Non
         raise RuntimeError(f"Expected all tensors to be on the same device, or lengths on the processor, in {name}")
 
 
-def _place() -> str:
-    """Return the line of simnmt that is being executed."""
-    room, frame = str(Path(simnmt.__file__).parent), sys._getframe(1)
-    while not frame.f_code.co_filename.startswith(room) and frame.f_back is not None:
-        frame = frame.f_back
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-
-
-class _Event:
-    """Stands in for `torch.cuda.Event`: the GPU has finished whatever it was given."""
-
-    def __init__(self, enable_timing: bool = False) -> None:
-        self._s = 0.0
-
-    def record(self) -> None:
-        self._s = time.perf_counter()
-
-    def elapsed_time(self, end: _Event) -> float:
-        """Return the milliseconds until `end`."""
-        return 1e3 * (end._s - self._s)
-
-
 @contextmanager
-def pretended_gpu() -> Iterator[PretendedGpu]:
+def pretended_gpu() -> Iterator[None]:
     """Let torch see one GPU until the block ends."""
     cuda = {
         "is_available": lambda: True,
@@ -190,10 +148,10 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
         "get_device_name": lambda device=None: "a pretended GPU",
         "device": nullcontext,
         "synchronize": lambda device=None: None,
-        "Event": _Event,
     }
     with ExitStack() as stack:
         for name, value in cuda.items():
             stack.enter_context(patch.object(torch.cuda, name, value))
         stack.enter_context(patch.object(torch.backends.cudnn, "is_acceptable", lambda tensor: False))
-        yield stack.enter_context(PretendedGpu())
+        stack.enter_context(PretendedGpu())
+        yield

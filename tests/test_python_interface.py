@@ -79,12 +79,6 @@ def test_a_comparison_pairs_runs_of_the_same_requests_and_names_what_differs(
     assert cloud["change_percent"] == pytest.approx(100.0 * (ratio - 1.0))
     assert "comparison of a, b" in repr(compared) and "<table" in compared._repr_html_()
     assert list(compared.rows["policy"]) == list(by_policy)
-    (trace,) = compared.figure(network="cp1").data
-    assert dict(zip(by_policy, trace.x, strict=True)) == {name: row["change_percent"] for name, row in by_policy.items()}
-    ends = {name: trace.x[place] + trace.error_x.array[place] for place, name in enumerate(by_policy)}
-    assert ends == {name: pytest.approx(row["high_percent"]) for name, row in by_policy.items()}
-    with pytest.raises(simnmt.InputError, match=r"the runs have in common: de-en on cp1"):
-        compared.figure(network="cp2")
     for too_few in ((), (first,)):
         with pytest.raises(simnmt.InputError):
             simnmt.compare(*too_few)

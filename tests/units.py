@@ -16,7 +16,6 @@ from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.units import Unit, UnitResult, run_unit
 from simnmt.results.requests import Trail
-from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.document import document_of
 from simnmt.scenario.validation import validate
 from simnmt.world.inputs import PolicySetup, World
@@ -34,7 +33,7 @@ class Run:
 
 def plan_of(scenario: dict[str, Any]) -> RunPlan:
     """A scenario with all read that it names; its devices, links and policies are not checked against each other."""
-    return read_inputs(validate(ScenarioConfiguration, document_of(scenario)), Path())
+    return read_inputs(validate(document_of(scenario)), Path())
 
 
 def unit_of(plan: RunPlan, replication: int = 0) -> Unit:

@@ -30,7 +30,7 @@ X86_64 = platform.machine().lower() in ("x86_64", "amd64")
 _ANY_X86_64 = ("-march=x86-64", "-mtune=generic") if X86_64 else ()
 BUILDS: Mapping[str, tuple[str, ...]] = {
     "native": ("-march=native", *(("-mtune=generic", "-mprefer-vector-width=512") if X86_64 else ())),
-    "avx2": (*_ANY_X86_64, "-mavx2", "-mfma", "-mf16c"),
+    "avx2": (*_ANY_X86_64, "-mavx2", "-mfma"),
     "portable": _ANY_X86_64,
 }
 """Flags by build: for the processor at hand; for processors with AVX2; for any processor of the family.
@@ -123,7 +123,7 @@ class Library:
         Returns None, with one warning, if none can be used.
         """
         for build in (asked,) if asked else self.builds:
-            if (build != "avx2" or {"avx2", "fma", "f16c"} <= cpu_features()) and self.current(build):
+            if (build != "avx2" or {"avx2", "fma"} <= cpu_features()) and self.current(build):
                 try:
                     cdll = ctypes.CDLL(str(self.path(build)))
                 except OSError:

@@ -12,15 +12,15 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
-def describe_error(error: BaseException, *, most: int = 200) -> str:
-    """Return a library's error about an input as one line of at most `most` characters.
+def describe_error(error: BaseException) -> str:
+    """Return a library's error about an input as one line of at most 200 characters.
 
     Leaves out torch's advice to load a file without `weights_only`, which would run code from the file.
     """
     text = " ".join(str(error).split())
     if "weights_only" in text or "Weights only load failed" in text:
         return "a pickled file that is damaged or holds more than tensors"
-    return text[:most] or type(error).__name__
+    return text[:200] or type(error).__name__
 
 
 STANDARD = "-"
@@ -49,11 +49,6 @@ class SimnmtError(Exception):
     """An error that a command reports in one line before it ends with `exit_status`."""
 
     exit_status = 1
-
-    @property
-    def lines(self) -> list[str]:
-        """The error as the command line prints it: one line for each fault."""
-        return [str(self)]
 
 
 class InputError(SimnmtError):

@@ -28,7 +28,7 @@ def format_list(names: Iterable[str], last: str = "and", *, most: int = MOST_LIS
     return f"{', '.join(texts[:-1])} {last} {texts[-1]}"
 
 
-def nearest(name: object, known: Iterable[str], *, likeness: float = SLIP) -> str | None:
+def nearest(name: object, known: Iterable[str]) -> str | None:
     """Return the known name that is most like `name`; None if none is near, or if `name` is no text.
 
     Ignores case, hyphens, blanks and camel case.
@@ -36,7 +36,7 @@ def nearest(name: object, known: Iterable[str], *, likeness: float = SLIP) -> st
     if not isinstance(name, str):
         return None
     folded = {_folded(other): other for other in known}
-    return next((folded[match] for match in get_close_matches(_folded(name), folded, n=1, cutoff=likeness)), None)
+    return next((folded[match] for match in get_close_matches(_folded(name), folded, n=1, cutoff=SLIP)), None)
 
 
 def _folded(name: str) -> str:

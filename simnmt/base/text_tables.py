@@ -14,9 +14,7 @@ _GAP = 2
 """Spaces between two columns."""
 
 
-def format_table(
-    header: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1, *, bold: Container[int] = (), indent: str = ""
-) -> str:
+def format_table(header: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1, *, bold: Container[int] = ()) -> str:
     """Return a table with a line of dashes below its heads; the first `texts` columns are aligned left, the others right.
 
     On a terminal, cells wrap at spaces where the table would be too wide. Words and numbers are never cut.
@@ -26,7 +24,6 @@ def format_table(
         rows: the cells of each row.
         texts: number of columns that hold texts.
         bold: numbers of the rows, from 0, that a terminal shows in bold.
-        indent: spaces before each line.
 
     Example:
         >>> print(format_table(["policy", "mean, ms"], [["edge", "210"], ["cloud", "95"]]))
@@ -44,7 +41,7 @@ def format_table(
     on_terminal = sys.stdout.isatty()
     styled = on_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     table = Table(box=None, show_header=False, padding=(0, _GAP, 0, 0), pad_edge=False)
-    width = shutil.get_terminal_size().columns - len(indent) if on_terminal else sys.maxsize
+    width = shutil.get_terminal_size().columns if on_terminal else sys.maxsize
     least, full = -_GAP, -_GAP
     rows = list(rows)
     for at, cells in enumerate(zip(header, *rows, strict=True)):
@@ -60,7 +57,7 @@ def format_table(
     fitted = max(least, min(full, width)) + _GAP
     console = Console(file=out, width=fitted, color_system="standard", force_terminal=styled, legacy_windows=False)
     console.print(table, crop=False)
-    return "\n".join(f"{indent}{line}".rstrip() for line in out.getvalue().splitlines())
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
 def shorten_on_terminal(text: str, most: int) -> str:

@@ -59,7 +59,7 @@ def hardware_findings(box: BoxDescription, others_cpus: float | None) -> Iterato
     """
     model = (box.cpu_model or box.machine) + (f" in {box.board}" if box.board else "")
     cores = f", {box.allowed_cores} cores" if box.allowed_cores else ""
-    yield Finding("can", "threads", f"{_counted(box.usable_cpus, 'thread')} at once: {model}{cores}")
+    yield Finding("can", "threads", f"threads at once: {box.usable_cpus}, {model}{cores}")
     if box.logical_cores and len(box.allowed_cpus) < box.logical_cores:
         yield Finding("warning", "threads", f"this process may use {len(box.allowed_cpus)} of {box.logical_cores} CPUs")
     if box.cpu_quota is not None:
@@ -90,7 +90,7 @@ def hardware_findings(box: BoxDescription, others_cpus: float | None) -> Iterato
     if others_cpus is None:
         yield Finding("warning", "load", "the use of the CPUs by other programs is not known", "see top")
     else:
-        used = f"others use {others_cpus:.2f} of {_counted(cpus, 'CPU')}"
+        used = f"others use {others_cpus:.2f} CPUs of {cpus}"
         remedy = f"wait until it is below {processor_use.QUIET_SHARE * cpus:.1f}: see top"
         busy = Finding("warning", "load", f"{used}: other programs will disturb the times", remedy)
         yield busy if processor_use.is_busy(others_cpus, box) else Finding("can", "load", f"{used}: quiet")
@@ -132,7 +132,3 @@ def energy_finding(device: str) -> Finding:
         return Finding("cannot", "energy", f"{device}: {obstacles}")
     meter.close()
     return Finding("can", "energy", f"{device}: {meter.source}, {meter.scope}")
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'s' if count != 1 else ''}"

@@ -178,7 +178,6 @@ class EndpointSettings:
             raise CalibrationError("--endpoint holds a password, which the profile would show", remedy=f"put it into ${TOKEN}")
 
     def connect(self) -> Endpoint:
-        """Return the client of the service."""
         connection = {"token": os.environ.get(TOKEN, "").strip(), "timeout_s": self.timeout_s, "ca_file": self.ca_file}
         return APIS[self.api](self.url, self.source, self.target, self.model, **connection)
 
@@ -352,7 +351,6 @@ class ServiceTimes:
         )
 
     def _doubts(self, collinear: bool) -> Iterator[str]:
-        """Yield the reasons to distrust the figures."""
         requests = self.requests
         answers, cut = len(requests), requests["is_cut"].sum()
         long = (requests["tgt_len"] > 3.0 * requests["src_len"] + 20).sum()

@@ -1,17 +1,14 @@
-"""Energy meters of processors (RAPL), GPUs (NVML) and Jetson modules (INA3221). Unreadable is None, never 0.
+"""Energy meters of processors (RAPL) and GPUs (NVML). Unreadable is None, never 0.
 
 RAPL: https://docs.kernel.org/power/powercap/powercap.html. NVML: https://docs.nvidia.com/deploy/nvml-api/, untested on a real
-GPU. INA3221: https://docs.kernel.org/hwmon/ina3221.html, untested on a real Jetson.
+GPU.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from simnmt.base.packages import install_command
@@ -19,8 +16,6 @@ from simnmt.calibrate import box
 
 STILL_S = 0.25
 """Seconds after which a counter counts as not moving: RAPL counts every millisecond, NVML every 20 to 100 ms."""
-SAMPLE_S = 0.02
-"""Seconds between two samples of a Jetson's power. The chip averages over a few to some tens of milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +26,11 @@ class EnergyMeter:
     """
 
     source: str
-    """rapl, ina3221 or nvml."""
+    """rapl or nvml."""
     scope: str
-    """Parts whose joules are counted, with the system's names of the counters or rails that are summed."""
+    """Parts whose joules are counted, with the system's names of the counters that are summed."""
     resolution_s: float
-    """Seconds between two updates or samples: measure at least a hundred times as long."""
+    """Seconds between two updates: measure at least a hundred times as long."""
     total_j: Callable[[], float]
     """Returns the joules since the meter was opened; may raise any exception."""
     close: Callable[[], object] = lambda: None
@@ -50,32 +45,26 @@ class EnergyMeter:
 
 
 def find_energy_meter(device: str) -> tuple[EnergyMeter | None, str]:
-    """Open the first counter of `device` ("cpu" or "cuda:N") that moves; without one, return what hinders each source.
-
-    On a Jetson both devices are on the module's rails, and get the same counter.
-    """
+    """Open the counter of `device` ("cpu" or "cuda:N"); without one that moves, return the obstacle."""
     kind, _, number = device.partition(":")
-    first = ("rapl", _open_rapl) if kind == "cpu" else ("nvml", partial(_open_nvml, int(number or 0)))
-    obstacles = []
-    for name, open_source in (first, ("ina3221", _open_ina3221)):
-        try:
-            meter = open_source()
-            time.sleep(STILL_S)
-            if meter.total_j() > 0.0:
-                return meter, ""
-            meter.close()
-            obstacles.append(f"{name}: the counter does not move, as on some virtual machines")
-        except PermissionError as error:  # noqa: PERF203
-            # RAPL can leak secrets: CVE-2020-8694. The permission lasts until the next boot.
-            obstacles.append(f"{name}: only root may read {error.filename} (sudo chmod a+r it)")
-        except ImportError:
-            obstacles.append(f"{name}: nvidia-ml-py is not installed ({install_command('nvidia')})")
-        except _NoCounterError as error:
-            if name != "ina3221":
-                obstacles.append(f"{name}: {error}")
-        except Exception as error:  # NVML has a class for each error; Pascal and earlier, and integrated GPUs, have no counter
-            obstacles.append(f"{name}: it cannot be read: {error}")
-    return None, "; ".join(obstacles)
+    name = "rapl" if kind == "cpu" else "nvml"
+    try:
+        meter = _open_rapl() if kind == "cpu" else _open_nvml(int(number or 0))
+        time.sleep(STILL_S)
+        if meter.total_j() > 0.0:
+            return meter, ""
+        meter.close()
+        obstacle = "the counter does not move, as on some virtual machines"
+    except PermissionError as error:
+        # RAPL can leak secrets: CVE-2020-8694. The permission lasts until the next boot.
+        obstacle = f"only root may read {error.filename} (sudo chmod a+r it)"
+    except ImportError:
+        obstacle = f"nvidia-ml-py is not installed ({install_command('nvidia')})"
+    except _NoCounterError as error:
+        obstacle = str(error)
+    except Exception as error:  # NVML has a class for each error; Pascal and earlier, and integrated GPUs, have no counter
+        obstacle = f"it cannot be read: {error}"
+    return None, f"{name}: {obstacle}"
 
 
 class _NoCounterError(Exception):
@@ -129,54 +118,3 @@ def _open_nvml(index: int) -> EnergyMeter:
         handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(index).uuid}")
     total_j = joules_since(lambda: 1_000 * int(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)))
     return EnergyMeter("nvml", "the GPU with its memory and circuits", 0.1, total_j, close=pynvml.nvmlShutdown)
-
-
-SUPPLIES = ("VDD_IN", "POM_5V_IN")
-"""Rails that feed all other rails: of Orin NX and Nano, Xavier NX, TX2, and of the first Nano."""
-FED = {"VDDQ_VDD2_1V8AO": "VIN_SYS_5V0"}
-"""Rails that another rail feeds (AGX Orin: Jetson Linux developer guide 36.4.3, software-based power consumption modeling)."""
-
-
-def _open_ina3221() -> EnergyMeter:
-    """Return the meter of the rails whose sum is the module's power, each joule counted once."""
-    rails = {}
-    for chip in box.ROOT.glob("sys/class/hwmon/hwmon*"):
-        for channel in (1, 2, 3) if box.system_text(chip / "name") == "ina3221" else ():  # those above are sums of these
-            if (name := box.system_text(chip / f"in{channel}_label")) and name != "NC":
-                rails[name] = (chip / f"in{channel}_input", chip / f"curr{channel}_input")
-    names = [name for name in SUPPLIES if name in rails] or [name for name in rails if FED.get(name) not in rails]
-    if not names:
-        raise _NoCounterError
-
-    def read_w() -> float:
-        """Return the power, of files in mV and mA."""
-        return sum(int(rails[name][0].read_text()) * int(rails[name][1].read_text()) / 1e6 for name in names)
-
-    power = _SampledPower(read_w)
-    return EnergyMeter("ina3221", f"the module ({', '.join(sorted(names))})", SAMPLE_S, power.total_j, power.close)
-
-
-class _SampledPower(threading.Thread):
-    """The joules of a power that is sampled every `SAMPLE_S`, and linear from each sample to the next."""
-
-    def __init__(self, read_w: Callable[[], float]) -> None:
-        super().__init__(name="simnmt-power", daemon=True)
-        self._read_w, self._ended, self._joules = read_w, threading.Event(), 0.0
-        self._last_s, self._last_w = time.perf_counter(), read_w()
-        self.start()
-
-    def run(self) -> None:
-        with suppress(OSError, ValueError):  # the thread ends, which `total_j` reports
-            while not self._ended.wait(SAMPLE_S):
-                now_s, now_w = time.perf_counter(), self._read_w()
-                self._joules += (now_s - self._last_s) * (self._last_w + now_w) / 2.0
-                self._last_s, self._last_w = now_s, now_w
-
-    def total_j(self) -> float:
-        if not self.is_alive():
-            raise OSError("the power could not be read")
-        return self._joules
-
-    def close(self) -> None:
-        self._ended.set()
-        self.join()

@@ -34,7 +34,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -146,7 +146,7 @@ def rounds(
 
     Example:
         >>> frame = rounds({"plain": lambda: sorted(range(9)), "reverse": lambda: sorted(range(9), reverse=True)}, n=5)
-        >>> bool(ratio(frame, "reverse", "plain").value > 0.0)
+        >>> ratio(frame, "reverse", "plain") > 0.0
         True
     """
     measuring = _Measuring(cases, reference, journal, name, clock, watch, listener)
@@ -323,7 +323,6 @@ class _Measuring:
         return {"seconds": seconds, **(result if isinstance(result, Mapping) else {})}
 
     def frame(self) -> pd.DataFrame:
-        """Return all rows."""
         rows = []
         for stretch, disturbed in zip(self._stretches, self._disturbed(), strict=True):
             look = {"attempt": stretch["attempt"], "stretch": stretch["number"], "reference_s": tuple(stretch["reference_s"])}
@@ -369,21 +368,11 @@ def by_round(frame: pd.DataFrame, *cases: Hashable, column: str = "seconds") -> 
     return {case: np.array([times[case][0] for times in calm or whole]) for case in wanted}
 
 
-class Ratio(NamedTuple):
-    """How many times as long one case takes as another: the median over the rounds, and their quartiles."""
-
-    value: float
-    low: float
-    high: float
-    rounds: int
-    """Rounds that count."""
-
-
-def ratio(frame: pd.DataFrame, a: Hashable, b: Hashable) -> Ratio:
-    """Return how many times as long `a` takes as `b`: of each round, so that one on a slow box changes it little."""
+def ratio(frame: pd.DataFrame, a: Hashable, b: Hashable) -> float:
+    """Return how many times as long `a` takes as `b`: the median over the rounds, so that a slow minute of the box changes it
+    little."""
     times = by_round(frame, a, b)
-    low, value, high = np.quantile(times[a] / times[b], (0.25, 0.5, 0.75)).tolist()
-    return Ratio(value, low, high, len(times[a]))
+    return float(np.median(times[a] / times[b]))
 
 
 def matrix_reference() -> Run:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from simnmt.base.files import MOST_TEXT_BYTES, check_regular
+from simnmt.base.files import MOST_TEXT_BYTES, read_bounded
 from simnmt.calibrate.settings import CalibrationError
-
-if sys.platform != "win32":
-    import fcntl
 
 VERSION = 2
 
@@ -29,45 +25,34 @@ class Journal:
     The first line is the header: settings and box, which must be the same for all measurements of one profile. A file of
     another version or with another header is refused: its numbers do not belong to this measurement. A truncated last line is
     dropped. Raises `CalibrationError` for a journal of another header unless `replaces`, for a file that is no journal, and for
-    one that cannot be written, or that another process writes.
+    one that cannot be written.
     """
 
     def __init__(self, path: str | os.PathLike[str], header: Mapping[str, Any], *, replaces: bool = False) -> None:
-        self.path = Path(path)
+        self.path, self.findings = Path(path), dict[str, Any]()
         self.remark = ""
         """What was removed of a journal of other settings; empty: nothing."""
         header = {"journal": VERSION, **json.loads(json.dumps(header))}
         try:
-            if self.path.exists():
-                check_regular(self.path, MOST_TEXT_BYTES)
-            # Unbuffered: bytes that did not fit on the disk must not be written again when the file is closed.
-            self._file = open(self.path, "r+b" if self.path.exists() else "x+b", buffering=0)  # noqa: SIM115, PTH123
-            if sys.platform != "win32":
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until the file is closed, or the process ends
-            lines = self._lines(header, replaces=replaces)
-        except BlockingIOError:
-            self._file.close()
-            what, remedy = "another calibration is writing this journal", "let it end, or choose another --out"
-            raise CalibrationError(what, path=self.path, remedy=remedy) from None
+            content = read_bounded(self.path, MOST_TEXT_BYTES) if self.path.exists() else b""
         except OSError as error:
-            raise self._unwritable(error, "choose another --out") from None
-        except CalibrationError:
-            self._file.close()
-            raise
-        if not lines:
-            self._write(header)
-
-    def _lines(self, header: dict[str, Any], *, replaces: bool) -> list[bytes]:
-        """Read the findings of the file, and cut off what does not count; return the lines that do."""
-        lines = [line for line in self._file.read().splitlines(keepends=True) if line.endswith(b"\n")]
+            raise self._unwritable(error) from None
+        lines = [line for line in content.splitlines(keepends=True) if line.endswith(b"\n")]
         if lines and (difference := self._difference(lines[0], header)):
             if not replaces:
                 remedy = "give what it was begun with, choose another --out, or remove the journal, as --force does"
                 raise CalibrationError(difference, path=self.path, remedy=remedy)
             lines, self.remark = [], f"{self.path}: the measurements there are removed, since {difference}"
-        self.findings = dict(self._finding(number, line) for number, line in enumerate(lines[1:], start=2))
-        self._file.seek(self._file.truncate(sum(map(len, lines))))
-        return lines
+        try:
+            for line in lines[1:]:
+                name, result = json.loads(line)
+                self.findings[name] = result
+        except (ValueError, TypeError):
+            raise self._no_journal(2 + len(self.findings)) from None
+        if lines:
+            os.truncate(self.path, sum(map(len, lines)))
+        else:
+            self._write(header, "wb")
 
     def finding(self, name: str, result: Any) -> None:
         """Keep a finding."""
@@ -75,14 +60,12 @@ class Journal:
         self.findings[name] = result
 
     def close(self) -> None:
-        """Close the file and keep it; remove it if nothing was measured."""
-        if not self._file.closed and not self.findings:
+        """Remove the file if nothing was measured."""
+        if not self.findings:
             self.remove()
-        self._file.close()
 
     def remove(self) -> None:
         """Remove the file: its measurements are in the profile."""
-        self._file.close()
         self.path.unlink(missing_ok=True)
 
     def _difference(self, line: bytes, header: dict[str, Any]) -> str:
@@ -100,28 +83,19 @@ class Journal:
                 return f"the journal has {key} {json.dumps(theirs.get(key))}, this measurement {json.dumps(ours.get(key))}"
         return ""
 
-    def _finding(self, number: int, line: bytes) -> tuple[str, Any]:
-        try:
-            name, result = json.loads(line)
-        except (ValueError, TypeError):
-            raise self._no_journal(number) from None
-        if not isinstance(name, str):
-            raise self._no_journal(number)
-        return name, result
-
     def _no_journal(self, line: int) -> CalibrationError:
         what, remedy = "not a journal of a measurement", "remove it, or choose another --out"
         return CalibrationError(what, path=self.path, line=line, remedy=remedy)
 
-    def _write(self, line: object) -> None:
-        rest = memoryview(json.dumps(line).encode() + b"\n")
+    def _write(self, line: object, mode: str = "ab") -> None:
         try:
-            while rest:
-                rest = rest[self._file.write(rest) :]
+            with self.path.open(mode) as file:
+                file.write(json.dumps(line).encode() + b"\n")
         except OSError as error:
-            raise self._unwritable(error, "make room and give the same command again") from None
+            raise self._unwritable(error) from None
 
-    def _unwritable(self, error: OSError, remedy: str) -> CalibrationError:
+    def _unwritable(self, error: OSError) -> CalibrationError:
+        remedy = "make room, or choose another --out"
         return CalibrationError(f"cannot be written: {error.strerror}", path=self.path, remedy=remedy)
 
 

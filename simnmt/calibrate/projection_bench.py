@@ -110,7 +110,6 @@ class LayerCost(Configuration):
         return step_s + self.search.seconds(rows, self.vocab if scatter else columns)
 
     def dense_s(self, rows: int) -> float:
-        """Return the seconds of one step with all columns."""
         return self.dense.seconds(rows, self.vocab) + self.search.seconds(rows, self.vocab)
 
     def break_even(self, rows: int, clusters: int, *, scatter: bool = False) -> float | None:
@@ -169,12 +168,10 @@ class StepTime(Configuration):
 
     @property
     def share(self) -> float:
-        """Active share of V."""
         return self.columns / self.vocab
 
     @property
     def error(self) -> float:
-        """Relative error of `predicted_s`."""
         return self.predicted_s / self.columns_s - 1.0
 
     @property

@@ -50,7 +50,6 @@ class RungAgreement:
 
     @property
     def share(self) -> float:
-        """Share of tokens that are the same."""
         return self.tokens_same / self.tokens
 
 

@@ -252,12 +252,10 @@ class SharpSpeeds:
         return (seconds[other] / seconds[decoder]).dropna().tolist()
 
     def ratio(self, decoder: str, other: str, *, search: bool = False) -> float:
-        """Return the median of `ratios`."""
         return float(np.median(self.ratios(decoder, other, search=search)))
 
 
 def rung_settings(beam: int, candidates: int | None, activations: Activation) -> dict[str, DecoderSettings]:
-    """Return the settings of our decoder by rung of the ladder (SHARP-11)."""
     return ladder(DecoderSettings(beam=beam, candidates=candidates, gemm="float32"), activations=activations)
 
 

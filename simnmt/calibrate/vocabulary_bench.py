@@ -69,7 +69,6 @@ class Step(NamedTuple):
 
 
 def random_layer(vocab: int, width: int, clusters: int, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Layer:
-    """Draw weights of the size of trained ones, and centroids."""
     generator = torch.Generator(device).manual_seed(0)
     weight = torch.randn(vocab, width, generator=generator, device=device).mul_(width**-0.5).to(dtype)
     bias = torch.randn(vocab, generator=generator, device=device)
@@ -124,7 +123,6 @@ def clock_of(device: torch.device) -> Callable[[], float]:
 
 
 def cache_bytes(device: torch.device) -> int:
-    """Return the size of the last cache of the processor or GPU."""
     return last_cache_bytes() if device.type == "cpu" else int(torch.cuda.get_device_properties(device).L2_cache_size)
 
 
@@ -281,6 +279,6 @@ def _measure(layer: Layer, setting: Setting, rows: int, points: dict[str, list[S
             stages_s={name: median_s[share, name] for name, _, _ in stages_of(layer, step, logits)},
             dense_s=median_s[fastest],
             columns_s=median_s[share, "columns"],
-            ratio=ratio(frame, fastest, (share, "columns")).value,
-            scattered_ratio=ratio(frame, fastest, (share, "scattered")).value,
+            ratio=ratio(frame, fastest, (share, "columns")),
+            scattered_ratio=ratio(frame, fastest, (share, "scattered")),
         )

@@ -22,7 +22,7 @@ from simnmt.nmt.output_layer import Output
 from simnmt.nmt.search import Search
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary, SubsetAccount, load_vocabulary
-from simnmt.profile.decoder_block import ActiveShare, DecoderVariant
+from simnmt.profile.decoder_block import DecoderVariant
 from simnmt.workload.text_lines import TextLines
 
 LEAST_STEPS = 8
@@ -103,21 +103,14 @@ class TextDecoding:
         account, steps = run.subset, run.active == full.batch
         audited = self._decode(kind, full, audit=True).subset
         assert account is not None and audited is not None
-        columns, choose_s, multiply_s, search_s = np.array([step[2:3] + step[4:] for step in account.steps])[steps].T
+        columns, choose_s, multiply_s, search_s = np.array([step[2:3] + step[4:] for step in account.steps])[steps].mean(axis=0)
         product_s = choose_s + multiply_s
-        step_s = max(run.step_s[steps].mean(), (product_s + search_s).mean())
+        step_s = max(run.step_s[steps].mean(), product_s + search_s)
         scale = full.step_s / whole.step_s[whole.active == full.batch].mean()
-        layer_s, share = scale * (product_s + search_s), account.share[steps]
-        slope_s = float(np.polyfit(share, layer_s, 1)[0]) if np.ptp(share) > 0.0 else 0.0
-        active = ActiveShare.of(
-            columns.astype(int).tolist(),
-            self.model.vocab,
-            by_sentence=list(account.sentence_share.values()) if full.batch == 1 else None,
-            s_per_share=slope_s if slope_s > 0.0 else None,
-        )
         same = [ours.tokens == theirs.tokens for ours, theirs in zip(run.hypotheses, whole.hypotheses, strict=True)]
-        fidelity = {"likeliest_active": 1.0 - audited.miss_rate, "identical": float(np.mean(same)), "active": active}
-        stages_s = scale * step_s - layer_s.mean(), scale * product_s.mean(), scale * search_s.mean()
+        fidelity = {"likeliest_active": 1.0 - audited.miss_rate, "identical": float(np.mean(same))}
+        fidelity["active_share"] = float(columns) / self.model.vocab
+        stages_s = scale * (step_s - product_s - search_s), scale * product_s, scale * search_s
         settings = [full.settings.model_copy(update={"vocabulary": kind, "fused": fused}) for fused in (False, True)]
         return [
             DecoderVariant.of(decoder, full.batch, *map(float, stages_s)).model_copy(update=fidelity) for decoder in settings

@@ -197,7 +197,7 @@ def _run() -> int:
             status = _parser(verb)(prog_name="simnmt", standalone_mode=False)
         sys.stdout.flush()
     except SimnmtError as error:
-        return _complain("\n".join(error.lines), 1 if _is_of_full_disk(error) else error.exit_status)
+        return _complain(str(error), 1 if _is_of_full_disk(error) else error.exit_status)
     except Interrupted as stopped:
         return _interrupted(stopped.number)
     except MemoryError:

@@ -72,5 +72,5 @@ def _timed(kernel: Kernel, n: int, threads: int) -> Iterator[dict[str, Any]]:
         )
         us = 1e6 * float(np.median(by_round(frame)[ours]))
         for baseline in baselines:
-            speed_up = ratio(frame, baseline, ours).value
+            speed_up = ratio(frame, baseline, ours)
             yield {"kernel": kernel.name, "case": case.text, "baseline": baseline, "us": us, "ratio": speed_up}

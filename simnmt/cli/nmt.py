@@ -7,15 +7,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from simnmt.cli.options import Device, Force, Keys, Threads, argument, check_output, flag, json_keys, option, refuse_given
 from simnmt.cli.terminal import Bar, note, progress_bar, warn
-
-if TYPE_CHECKING:
-    from simnmt.nmt.sharp_translator import SharpTextTranslator
 
 app = typer.Typer(help="Small translation models of our own: for measuring deployment, not for winning at translation.")
 
@@ -132,24 +129,23 @@ def translate(
     if out is not None and is_standard(out):
         out = None
     check_output(out, force, file)
-    translator: Translator | SharpTextTranslator
     search = {name: context.params[name] for name in SEARCH}
     if len(model) > 1 or sharp is not None:
-        from simnmt.nmt.sharp_translator import SharpTextTranslator as Sharp
+        from simnmt.nmt.sharp_translator import load_sharp
 
         refuse_given(context, BATCHED, "the sharp decoder translates one sentence at a time; leave it out")
         if device != "cpu" or threads not in (None, 1):
             raise typer.BadParameter("the sharp decoder runs on one thread of the CPU", param_hint="--device, --threads")
-        translator = Sharp.load(model, technique=sharp or "exact", candidates=vocabulary, **search)
-        clipping = translator.translator.clipping()
+        translator, stream = load_sharp(model, technique=sharp or "exact", candidates=vocabulary, **search)
+        clipping = translator.clipping()
         if clipping is not None and (message := clipping.warning()) is not None:
             warn(message)
     else:
         batches = parse_batching(batching, batch, threshold=threshold, collect=collect)
         search |= {"device": device, "threads": threads, "vocabulary": vocabulary}
-        translator = Translator.load(model[0], batching=batches, languages=Languages(src_lang, tgt_lang), **search)
+        stream = Translator.load(model[0], batching=batches, languages=Languages(src_lang, tgt_lang), **search).stream
     with written_whole(out) if out else nullcontext() as partial:
         target: Any = partial.open("w", encoding="utf-8") if partial else nullcontext(sys.stdout)
         with target as sink:
-            for translation in report_problems(translator.stream(TextLines(file or Path("-"))), note):
+            for translation in report_problems(stream(TextLines(file or Path("-"))), note):
                 sink.write((translation.as_json() if as_json else translation.text) + "\n")

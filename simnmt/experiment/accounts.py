@@ -37,7 +37,7 @@ LEFT_OUT_TIMES, LEFT_OUT_S = "_left_out_times", "_left_out_s"
 def box_powers(scenario: ScenarioConfiguration, case: Case) -> dict[str, BoxPower | None]:
     """Return the power of a box of each device: the scenario's, else the profile's; None if it is unknown."""
     return {
-        name: BoxPower.of(part.power, target.profile.energy_cost)
+        name: BoxPower.of(part.power, target.profile.energy)
         for (name, part), target in zip(scenario.devices.items(), case.targets, strict=True)
     }
 

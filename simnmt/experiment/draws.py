@@ -9,9 +9,8 @@ devices it meets. The requests of all workloads are then merged by the moment at
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 from simnmt.base import random_streams
 from simnmt.experiment.accounts import request_costs
-from simnmt.experiment.cases import Case, Unit
+from simnmt.experiment.cases import Unit
 from simnmt.experiment.routes import Line, clock_pace_s, half_overheads_s, lines_of
 from simnmt.network.link import MovingRoute, Overhead
 from simnmt.policies.decision import Knowledge, Resource
@@ -33,23 +32,12 @@ from simnmt.workload.length_regression import LengthFit, LengthRegression, fit_l
 from simnmt.workload.length_table import LengthTable
 from simnmt.world.inputs import Clients
 
-ACTIVE_SHARE_STREAM = "active share"
-"""Name of the draws of active shares. A sentence has one active share of the vocabulary, so one draw serves all devices."""
 NO_DEVICE_S = 1e9
 """Seconds of an execution at a site without a device of its own: longer than every other way to an answer."""
 Seconds = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 Columns = dict[str, Array]
 """Columns of some requests by name."""
-
-
-def more_s_per_tgt_token(case: Case, uniform: Callable[[], Seconds]) -> list[Seconds | None]:
-    """Return, for each target, the seconds of requests above the mean per target token; None if requests do not differ.
-
-    `uniform()` draws a number in [0, 1) for each request; it is called only if some device needs them.
-    """
-    drawn = uniform() if any(target.varies for target in case.targets) else np.empty(0)
-    return [target.decoder.more_s_per_tgt_token(drawn) if target.decoder and target.varies else None for target in case.targets]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +99,7 @@ def _fit_plane(unit: Unit, number: int, pairs: LengthTable) -> PlaneFit | None:
     name = f"calibration {target.device}"
     src_len, tgt_len = pairs.sample(*unit.stream(f"{name} lengths"), inferences)
     noise = random_streams.standard_normal(*unit.stream(name), inferences)
-    shares = partial(random_streams.uniform, *unit.stream(f"{name} {ACTIVE_SHARE_STREAM}"), inferences)
-    more_s = more_s_per_tgt_token(unit.case, shares)[number]
-    return fit_plane(src_len, tgt_len, target.in_memory_s(src_len, tgt_len, noise, more_s))
+    return fit_plane(src_len, tgt_len, target.in_memory_s(src_len, tgt_len, noise))
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,8 +255,8 @@ Laws = list[tuple[str, Overhead]]
 def _blocks(parts: Sequence[Unit], learnt: Learnt, laws: Laws, moments_s: Seconds) -> Iterator[tuple[slice, Columns]]:
     """Yield each block of requests with its drawn numbers: whatever the site of a request is, it has the same ones.
 
-    These are `node_share` (a uniform number, which draws the end node), lengths, noises of execution, shares of the active
-    vocabulary if some device needs them, and overheads by law.
+    These are `node_share` (a uniform number, which draws the end node), lengths, noises of execution, and overheads
+    by law.
     """
     part, arrivals, size = parts[0], parts[0].case.arrivals, parts[0].scenario.requests
     ranks = arrivals.size_ranks(size, RandomStream(*part.stream("arrivals")))
@@ -278,7 +264,6 @@ def _blocks(parts: Sequence[Unit], learnt: Learnt, laws: Laws, moments_s: Second
     share_of: Seconds | None = None
     if engagement is not None:  # all turns of one come from the same end node
         share_of = random_streams.uniform(*part.stream("nodes"), int(engagement.max(initial=-1)) + 1)[engagement]
-    varies = any(target.varies for one in parts for target in one.case.targets)
     for block, rows in random_streams.blocks(size):
         count = rows.stop - rows.start
 
@@ -289,8 +274,6 @@ def _blocks(parts: Sequence[Unit], learnt: Learnt, laws: Laws, moments_s: Second
         src_len, tgt_len = learnt.evaluated_pairs.at_quantiles(uniform)
         node_share = stream("nodes").random(count) if share_of is None else share_of[rows]
         columns: Columns = {"moment_s": moments_s[rows], "node_share": node_share, "src_len": src_len, "tgt_len": tgt_len}
-        if varies:
-            columns[ACTIVE_SHARE_STREAM] = stream(ACTIVE_SHARE_STREAM).random(count)
         for target in part.case.targets:
             columns[f"noise {target.device}"] = stream(f"execution {target.device}").standard_normal(count)
         for number, (device, law) in enumerate(laws):
@@ -327,7 +310,6 @@ def _sorted_by_line(node_share: Seconds, lines: Sequence[Line]) -> tuple[Numbers
 def _on_line(part: Unit, line: Line, laws: Laws, drawn: Columns) -> Columns:
     """Return the columns of some requests that come over a line, from their drawn numbers; names end with the target."""
     targets, src_len, tgt_len = part.case.targets, drawn["src_len"], drawn["tgt_len"]
-    more_s = more_s_per_tgt_token(part.case, lambda: drawn[ACTIVE_SHARE_STREAM])
     overheads = [(device, settings.overhead) for device, settings in part.scenario.devices.items()]
     halves_s = half_overheads_s(
         [None if law is None else drawn[f"overhead {laws.index((name, law))}"] for name, law in overheads]
@@ -344,7 +326,7 @@ def _on_line(part: Unit, line: Line, laws: Laws, drawn: Columns) -> Columns:
     }
     for number, target in enumerate(targets):
         columns[f"execution_s {number}"] = (
-            target.execution_s(src_len, tgt_len, drawn[f"noise {target.device}"], more_s[number])
+            target.execution_s(src_len, tgt_len, drawn[f"noise {target.device}"])
             if number or part.has_own_device
             else np.full(len(node), NO_DEVICE_S)
         )

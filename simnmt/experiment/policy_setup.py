@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from simnmt.base import random_streams
 from simnmt.base.arrays import Floats
 from simnmt.experiment.cases import Unit
-from simnmt.experiment.draws import ACTIVE_SHARE_STREAM, Drawn, DrawnPart, Learnt, more_s_per_tgt_token
+from simnmt.experiment.draws import Drawn, DrawnPart, Learnt
 from simnmt.experiment.routes import Line
 from simnmt.experiment.targets import Decoding, Target
 from simnmt.policies import BacklogView, BatchView, CNmt, Decide, Fixed, LeastTotal, PlanView, Policy, TransferEstimate
@@ -192,7 +192,6 @@ class _TrueTimes:
 
     target: Target
     noise: Floats
-    more_s: Floats | None
 
     @property
     def factor(self) -> Floats:
@@ -200,7 +199,7 @@ class _TrueTimes:
         return self.target.profile.residual.factor(self.noise)
 
     def seconds(self, src_len: NDArray[np.int64], tgt_len: Floats) -> Floats:
-        return self.target.execution_s(src_len, tgt_len, self.noise, self.more_s)
+        return self.target.execution_s(src_len, tgt_len, self.noise)
 
 
 def _informed(unit: Unit, drawn: DrawnPart | None, policy: CNmt, truths: Truths) -> Callable[[Block], CNmt]:
@@ -213,8 +212,6 @@ def _informed(unit: Unit, drawn: DrawnPart | None, policy: CNmt, truths: Truths)
     assert drawn is not None, "only drawn requests have truths"
     true_len, numbers, size = drawn.tgt_len, drawn.numbers, unit.scenario.requests
     noises = [random_streams.standard_normal(*unit.stream(f"execution {device}"), size) for device in unit.scenario.devices]
-    shares = partial(random_streams.uniform, *unit.stream(ACTIVE_SHARE_STREAM), size)
-    targets = list(zip(unit.case.targets, noises, more_s_per_tgt_token(unit.case, shares), strict=True))
 
     def informed(block: Block) -> CNmt:
         rows: slice | NDArray[np.int64] = slice(block.first, block.first + len(block))
@@ -225,7 +222,7 @@ def _informed(unit: Unit, drawn: DrawnPart | None, policy: CNmt, truths: Truths)
             tgt_len = true_len[rows].astype(np.float64)
             of_block = replace(of_block, predict=lambda src_len: tgt_len, percentiles=None)
         if "times" in truths:
-            times = [_TrueTimes(target, noise[rows], None if more is None else more[rows]) for target, noise, more in targets]
+            times = [_TrueTimes(target, noise[rows]) for target, noise in zip(unit.case.targets, noises, strict=True)]
             of_block = replace(of_block, planes=times)
         return of_block
 

@@ -106,34 +106,26 @@ class Target:
         return None if self.streaming is None else self.streaming.streamed
 
     @property
-    def varies(self) -> bool:
-        """True if requests differ by their share of the active vocabulary.
-
-        On a device that batches they do not: a step takes the mean over all sentences that share it (XP-01).
-        """
-        return self.decoder is not None and self.decoder.varies and self.decoding is None
-
-    @property
     def kind(self) -> str:
         """How the numbers are known by which it executes; those of the block `sti` if its model is streamed."""
         return self.profile.execution.kind if self.streaming is None else self.streaming.planned.kind
 
-    def in_memory_s(self, src_len: Tokens, tgt_len: ExpectedTokens, noise: Floats, more_s: Floats | None = None) -> Floats:
+    def in_memory_s(self, src_len: Tokens, tgt_len: ExpectedTokens, noise: Floats) -> Floats:
         """Return the seconds of requests alone, with nothing to be read from a disk (`DeviceProfile.execution_s`).
 
         A streamed model takes the computing time of its plan, since the profile's plane is that of the whole model. `noise`:
-        standard normal numbers, from which the residual follows; `more_s`: seconds above the mean for each target token.
+        standard normal numbers, from which the residual follows.
         """
         if self.cost is not None:
             return self.cost.seconds(src_len, tgt_len)
         if self.streamed is None:
-            return self.profile.execution_s(src_len, tgt_len, noise, more_s)
+            return self.profile.execution_s(src_len, tgt_len, noise)
         return self.streamed.compute.in_memory_s(src_len, tgt_len) * self.profile.residual.factor(noise)
 
-    def execution_s(self, src_len: Tokens, tgt_len: ExpectedTokens, noise: Floats, more_s: Floats | None = None) -> Floats:
+    def execution_s(self, src_len: Tokens, tgt_len: ExpectedTokens, noise: Floats) -> Floats:
         """Return the seconds that the device charges: `in_memory_s`, or the steps of the request alone if it batches."""
         if self.decoding is None:
-            return self.in_memory_s(src_len, tgt_len, noise, more_s)
+            return self.in_memory_s(src_len, tgt_len, noise)
         alone_s = self.decoding.cost.solo_s(src_len, np.rint(tgt_len) if tgt_len.dtype.kind == "f" else tgt_len)
         return alone_s * self.profile.residual.factor(noise) if self.decoding.varies else alone_s
 

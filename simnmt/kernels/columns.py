@@ -15,7 +15,7 @@ from torch import Tensor
 
 from simnmt.kernels.native_library import KernelError, native
 from simnmt.kernels.output_layer import fused_argmax
-from simnmt.kernels.output_reference import ANY_SIZE, REAL_TYPES, check_beside, check_columns, check_tensor, refuse_column
+from simnmt.kernels.output_reference import ANY_SIZE, REAL_TYPES, check_beside, check_tensor
 
 
 class ColumnSets:
@@ -99,16 +99,12 @@ def _owned(tensor: Tensor) -> Tensor:
     return tensor if fills_storage else tensor.clone()
 
 
-_WIDENED = 256
-"""Points of half precision that are converted to float32 together: as many as a cache holds."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Centroids:
     """r points of the width of a hidden state, with prepared norms and mean."""
 
     points: Tensor
-    """[r, d]: float32, or float16 or bfloat16, which take half the memory and are converted in parts (FVP-18)."""
+    """float32 [r, d]."""
     half_norms: Tensor
     """float32 [r]: minus half of the squared norm of each point less `mean`. The nearest point has the largest product with a
     hidden state less `mean`, plus this value (FVP-05, halved and negated, which rounds nothing)."""
@@ -118,11 +114,11 @@ class Centroids:
 
     @classmethod
     def of(cls, points: Tensor) -> Centroids:
-        """Prepare points [r, d] of type float32, float16 or bfloat16 on any device; they keep their type.
+        """Prepare points, float32 [r, d] on any device.
 
         Raises `KernelError` for another tensor, and for NaN or infinity.
         """
-        check_tensor("points", points, REAL_TYPES, (ANY_SIZE, ANY_SIZE))
+        check_tensor("points", points, (torch.float32,), (ANY_SIZE, ANY_SIZE))
         if not points.numel():
             raise KernelError(f"points of shape {list(points.shape)}: one of one number is the least")
         points = _owned(points.detach())
@@ -155,15 +151,11 @@ class Centroids:
         check_tensor("hidden", hidden, REAL_TYPES, (ANY_SIZE, width))
         check_beside("hidden", hidden, self.points)
         hidden = hidden.detach().float() - self.mean
-        if self.points.dtype != torch.float32:  # a product in half precision is rounded, and another point could seem nearest
-            parts = (self.points[first : first + _WIDENED].float() for first in range(0, count, _WIDENED))
-            return torch.cat([hidden @ part.T for part in parts], dim=1)
         kernels = native() if hidden.is_cpu else None
         if kernels is None:
             return hidden @ self.points.T
         out = torch.empty((hidden.shape[0], count))
-        at = hidden.data_ptr()
-        kernels.simnmt_row_wise(self.points.data_ptr(), count, width, None, count, at, hidden.shape[0], out.data_ptr())
+        kernels.simnmt_row_wise(self.points.data_ptr(), width, None, count, hidden.data_ptr(), len(hidden), out.data_ptr())
         return out
 
     @property
@@ -208,14 +200,14 @@ def gathered_products(weight: Tensor, hidden: Tensor, columns: Tensor, *, out: T
     Args:
         weight: [V, d], float32, float16 or bfloat16.
         hidden: [rows, d], of the same types.
-        columns: int32 [n], ascending, within V.
+        columns: int32 [n], ascending, within V, as `ColumnSets` checks them once.
         out: receives the result.
 
     Raises:
-        KernelError: for other tensors and for a column outside the vocabulary.
+        KernelError: for other tensors.
     """
     weight_at = check_tensor("weight", weight, REAL_TYPES, (ANY_SIZE, ANY_SIZE))
-    vocab, width = weight.shape
+    width = weight.shape[1]
     hidden_at = check_tensor("hidden", hidden, REAL_TYPES, (ANY_SIZE, width))
     columns_at = check_tensor("columns", columns, (torch.int32,), (ANY_SIZE,))
     check_beside("hidden", hidden, weight)
@@ -224,25 +216,21 @@ def gathered_products(weight: Tensor, hidden: Tensor, columns: Tensor, *, out: T
     out = _output(out, rows, count, hidden)
     kernels = _native_for(weight, hidden)
     if kernels is None:
-        check_columns(columns, vocab)
         kind = weight.dtype if weight.is_cuda else torch.float32  # a GPU sums halves in float32
         return out.copy_(hidden.detach().to(kind) @ weight.detach().index_select(0, columns).to(kind).T)
-    arguments = weight_at, vocab, width, columns_at, count, hidden_at, rows
+    arguments = weight_at, width, columns_at, count, hidden_at, rows
     if rows < GATHERED_FROM_ROWS:
-        unsound = kernels.simnmt_row_wise(*arguments, out.data_ptr())
+        kernels.simnmt_row_wise(*arguments, out.data_ptr())
     else:
         scratch = torch.empty(kernels.simnmt_gathered_scratch(width, rows))
-        unsound = kernels.simnmt_gathered(*arguments, scratch.data_ptr(), out.data_ptr())
-    if unsound >= 0:
-        raise refuse_column(columns, unsound, vocab)
+        kernels.simnmt_gathered(*arguments, scratch.data_ptr(), out.data_ptr())
     return out
 
 
 def scatter(products: Tensor, columns: Tensor, vocab: int, bias: Tensor | None = None, out: Tensor | None = None) -> Tensor:
     """Return `products` [rows, n] plus the `bias` [V] of their `columns`, and -inf elsewhere, float32 [rows, V] (FVP-07).
 
-    `columns`: int32 [n], ascending, within V; `out` receives the result. Raises `KernelError` for other tensors and
-    for a column outside the vocabulary.
+    `columns`: int32 [n], ascending, within V; `out` receives the result. Raises `KernelError` for other tensors.
     """
     columns_at = check_tensor("columns", columns, (torch.int32,), (ANY_SIZE,))
     products_at = check_tensor("products", products, (torch.float32,), (ANY_SIZE, len(columns)))
@@ -255,10 +243,7 @@ def scatter(products: Tensor, columns: Tensor, vocab: int, bias: Tensor | None =
     out = _output(out, rows, vocab, products)
     kernels = _native_for(products)
     if kernels is not None:
-        unsound = kernels.simnmt_scatter(products_at, rows, columns_at, len(columns), vocab, bias_at, out.data_ptr())
-        if unsound >= 0:
-            raise refuse_column(columns, unsound, vocab)
+        kernels.simnmt_scatter(products_at, rows, columns_at, len(columns), vocab, bias_at, out.data_ptr())
         return out
-    check_columns(columns, vocab)
     placed = products.detach() if bias is None else products.detach() + bias.detach()[columns]
     return out.fill_(-torch.inf).index_copy_(1, columns.long(), placed)

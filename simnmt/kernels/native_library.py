@@ -61,12 +61,17 @@ def huge_pages(elements: int, dtype: type[np.generic]) -> NDArray[Any]:
     """
     size = elements * np.dtype(dtype).itemsize
     if _ADVICE is None or size < HUGE_PAGE // 2:
-        return _aligned(np.empty(size + CACHE_LINE, np.uint8), CACHE_LINE, size).view(dtype)
+        return aligned_bytes(size).view(dtype)
     # Private memory, because shared memory has small pages; the part before the first multiple is never touched.
     mapped = mmap.mmap(-1, -(-size // HUGE_PAGE) * HUGE_PAGE + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(OSError):  # an operating system without huge pages
         mapped.madvise(_ADVICE)
     return _aligned(np.frombuffer(mapped, np.uint8), HUGE_PAGE, size).view(dtype)
+
+
+def aligned_bytes(size: int) -> NDArray[np.uint8]:
+    """Return uninitialised bytes that begin at a multiple of `CACHE_LINE`."""
+    return _aligned(np.empty(size + CACHE_LINE, np.uint8), CACHE_LINE, size)
 
 
 def _aligned(memory: NDArray[np.uint8], multiple: int, size: int) -> NDArray[np.uint8]:

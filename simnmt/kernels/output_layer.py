@@ -20,8 +20,8 @@ ROWS_OF_A_THREAD = 4
 """With fewer rows than this for each thread the columns are divided instead: few rows divide unevenly."""
 MOST_LISTED = 64
 """Most best columns that the kernels search for; beyond that torch is faster, because each new column moves those below it."""
-KINDS = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
-"""Numbers of the types of products in `simnmt_best`."""
+KINDS = {torch.float32: 0, torch.bfloat16: 1}
+"""Numbers of the types of products in `simnmt_best`; float16, which no CPU engine multiplies in, is converted before."""
 
 
 def fused_best(products: Tensor, bias: Tensor | None, count: int, *, threads: int = 1) -> Best:
@@ -103,6 +103,7 @@ def _search(
     columns; None for those not needed.
     """
     rows, width = products.shape
+    products = products.float() if products.dtype == torch.float16 else products
     given = KINDS[products.dtype], products.data_ptr(), products.stride(0), None if bias is None else bias.data_ptr()
     results_at = [None if tensor is None else tensor.data_ptr() for tensor in results]
     threads = row_parts * column_parts

@@ -38,22 +38,6 @@ def check_beside(name: str, tensor: Tensor, other: Tensor) -> None:
         raise KernelError(f"{name} on {tensor.device}, but the other tensors on {other.device}")
 
 
-def check_columns(columns: Tensor, vocab: int) -> None:
-    """Raise `KernelError` for columns on the CPU that are not ascending or not within the vocabulary.
-
-    On CUDA the indexing by torch checks them.
-    """
-    if columns.is_cpu and columns.numel():
-        invalid = (columns < 0) | (columns >= vocab)
-        invalid[1:] |= columns[1:] <= columns[:-1]
-        if bool(invalid.any()):
-            raise refuse_column(columns, int(invalid.nonzero()[0]), vocab)
-
-
-def refuse_column(columns: Tensor, place: int, vocab: int) -> KernelError:
-    return KernelError(f"column {int(columns[place])} is not among the {vocab} of the vocabulary, or not ascending")
-
-
 class Best(NamedTuple):
     """The best columns of each row of products plus bias. Among equal values, the lowest column comes first."""
 

@@ -142,8 +142,7 @@ class SharpDecoder(_Packed):
         sharp.check_words(words, self.weights.vocab)
         best, log_probs = np.empty(len(words), np.int64), np.empty(len(words), np.float32)
         call = _call([self], [source_states], beam=1, steps=len(words))
-        call.words = call.places = words.ctypes.data
-        call.best, call.log_probs = best.ctypes.data, log_probs.ctypes.data
+        call.words, call.best, call.log_probs = words.ctypes.data, best.ctypes.data, log_probs.ctypes.data
         self.kernels.simnmt_sharp_forced(ctypes.byref(call))
         return ForcedSteps(best, log_probs)
 

@@ -145,8 +145,6 @@ class Family:
     """The token of unknown words, which no configuration names."""
     usual_start: str = "pad_token_id"
     """Key of the token that starts the decoder where the configuration names none."""
-    tokenizer_files: tuple[str, ...] = ("tokenizer.json or sentencepiece.bpe.model",)
-    """Files without which its tokeniser cannot be read."""
 
 
 FAMILIES = {
@@ -157,7 +155,6 @@ FAMILIES = {
         scales_embedding=True,
         multilingual=False,
         unk_token=1,
-        tokenizer_files=("source.spm", "target.spm", "vocab.json"),
     ),
     "m2m100": Family("m2m_100", norm_first=True, positions=lambda module: module.weights[module.padding_idx + 1 :]),
     "mbart": Family(

@@ -31,15 +31,11 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], note: Mapping[str, 
         partial.chmod(usual)  # the library's new file is readable only by its owner
 
 
-class TensorFileError(ValueError):
-    """A file that is not a safetensors file, or is damaged."""
-
-
 def read_tensors(path: str | os.PathLike[str], *, copies: bool = False) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Read the tensors of a file, and the notes in its header.
 
     `copies`: tensors in memory of their own; otherwise they may share the file's mapped memory. Raises `OSError` for a file
-    that is missing, unreadable, a device or a pipe, and `TensorFileError`.
+    that is missing, unreadable, a device or a pipe, and `ValueError` for another or a damaged file.
     """
     check_regular(path, MOST_TENSOR_BYTES)
     try:
@@ -49,7 +45,7 @@ def read_tensors(path: str | os.PathLike[str], *, copies: bool = False) -> tuple
     except OSError as error:
         raise OSError(error.errno, error.strerror or "cannot be read", os.fspath(path)) from None
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
-        raise TensorFileError(str(error)) from None
+        raise ValueError(str(error)) from None
     return ({name: tensor.clone() for name, tensor in tensors.items()} if copies else tensors), notes
 
 

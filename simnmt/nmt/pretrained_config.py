@@ -60,9 +60,6 @@ FOLDER_REMEDY = f"name a folder of {_FAMILY_NAMES} as transformers saves it, wit
 def read_pretrained_architecture(folder: str | os.PathLike[str]) -> TransformerArchitecture:
     """Return the architecture of a Hugging Face folder. Raises `NmtError`, and `InputError` for a pointer of Git LFS."""
     check_model_folder(Path(folder))
-    if any(Path(folder).glob("*_vocabulary.*")):
-        what = "holds a model that was converted for CTranslate2"
-        raise NmtError(what, path=folder, remedy="give the original folder of Hugging Face: simnmt converts it itself")
     from transformers import AutoConfig
 
     try:

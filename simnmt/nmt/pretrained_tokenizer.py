@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from simnmt.base.errors import describe_error
 from simnmt.base.files import check_model_folder
 from simnmt.base.suggestions import did_you_mean
-from simnmt.nmt.architecture import FAMILIES, Architecture
+from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.pretrained_config import model_path, quiet_transformers, read_pretrained_architecture
+from simnmt.nmt.source_lines import BLANK
 from simnmt.nmt.subwords import UNKNOWN, until_end
 
 if TYPE_CHECKING:  # a service's front converts texts without torch
@@ -111,7 +112,7 @@ def open_tokenizer(folder: Path, architecture: Architecture, languages: Language
     Raises `NmtError` for a damaged folder, and for languages that are missing, unknown or of no use to the model.
     """
     path = Path(model_path(str(folder))).absolute()
-    hf, unk = _tokenizer_in(path, FAMILIES[architecture.kind].tokenizer_files), architecture.unk_token
+    hf, unk = _tokenizer_in(path), architecture.unk_token
     if architecture.multilingual:
         codes = _codes(hf)
         example = next((code for code in ("deu_Latn", "de_DE", "de") if code in codes), next(iter(codes), "de"))
@@ -138,15 +139,15 @@ def open_tokenizer(folder: Path, architecture: Architecture, languages: Language
     if tokenizer.size > architecture.tgt_vocab:
         what = f"no usable tokeniser: {tokenizer.size:,} tokens, but a model of {architecture.tgt_vocab:,}"
         raise NmtError(what, path=path, remedy=_FOLDER)
+    if not any(piece.strip(BLANK) for token in range(tokenizer.size) for piece in tokenizer.pieces([token])):
+        raise NmtError("no usable tokeniser: it has no token but marks", path=path, remedy=_FOLDER)
     return tokenizer
 
 
-def _tokenizer_in(path: Path, files: Sequence[str]) -> Any:
+def _tokenizer_in(path: Path) -> Any:
     from transformers import AutoTokenizer
 
     check_model_folder(path)
-    if missing := [names for names in files if not any((path / name).is_file() for name in names.split(" or "))]:
-        raise NmtError(f"no usable tokeniser: {' and '.join(missing)} missing", path=path, remedy=_FOLDER)
     try:
         with quiet_transformers(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it recommends further packages

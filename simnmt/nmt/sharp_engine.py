@@ -118,10 +118,10 @@ class SharpEngine:
         model = self._model
         if model is None:
             raise NmtError("this engine is closed", remedy="load it again")
-        kept = self._translators.pop(settings, None)
-        while kept is None and len(self._translators) >= KEPT:  # frees packed weights before new ones are made
-            del self._translators[next(iter(self._translators))]
-        self._translators[settings] = kept or within_memory("cpu", lambda: SharpTranslator([model], settings))
+        if settings not in self._translators:
+            while len(self._translators) >= KEPT:  # frees packed weights before new ones are made
+                del self._translators[next(iter(self._translators))]
+            self._translators[settings] = within_memory("cpu", lambda: SharpTranslator([model], settings))
         return self._translators[settings]
 
     def _candidates(self, settings: DecoderSettings) -> Ints | None:

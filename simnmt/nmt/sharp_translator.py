@@ -5,8 +5,7 @@ The module converts the weights of trained models to the arrays of the kernels, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -24,8 +23,8 @@ from simnmt.kernels.sharp_reference import ReferenceMember, reference_decode, re
 from simnmt.nmt.attentional_model import AttentionalModel, DenseBlock, RecurrentLayer
 from simnmt.nmt.errors import NmtError, within_memory
 from simnmt.nmt.sentence_decoder import MOST_TARGET_TOKENS, DecodeRequest, Hypothesis, WholeBatchDecoder
-from simnmt.nmt.source_lines import LONGEST_SOURCE, LineCoder
-from simnmt.nmt.translation import TextTranslator, check_search, load_folder
+from simnmt.nmt.source_lines import LONGEST_SOURCE, LineCoder, Translation
+from simnmt.nmt.translation import check_search, load_folder, translate_lines
 from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
 from simnmt.profile.decoder_settings import DecoderSettings
 
@@ -177,53 +176,38 @@ TECHNIQUES: Mapping[str, DecoderSettings] = {
 """`exact`: the techniques of the paper that change no output; `fast`: all techniques, of which two add noise (SHARP-10)."""
 
 
-@dataclass(frozen=True, slots=True)
-class SharpTextTranslator(TextTranslator):
-    """Attentional models with their subwords, which translate one line after another on one thread."""
+def load_sharp(
+    folders: Sequence[Path],
+    *,
+    technique: str = "exact",
+    beam: int = 1,
+    fused: bool = False,
+    max_len: int | None = None,
+    candidates: Path | None = None,
+) -> tuple[SharpTranslator, Callable[[Iterable[str]], Iterator[Translation]]]:
+    """Load folders that `simnmt nmt train` wrote; several are an ensemble. Return it, and a function that translates lines.
 
-    translator: SharpTranslator
-    lines: LineCoder
-    lists: CandidateLists | None = None
-
-    @classmethod
-    def load(
-        cls,
-        folders: Sequence[Path],
-        *,
-        technique: str = "exact",
-        beam: int = 1,
-        fused: bool = False,
-        max_len: int | None = None,
-        candidates: Path | None = None,
-    ) -> SharpTextTranslator:
-        """Load folders that `simnmt nmt train` wrote; several are an ensemble.
-
-        `technique`: one of `TECHNIQUES`; `candidates`: a bundle of candidate lists that `simnmt vocab build` made of the model.
-        Raises `NmtError` for options out of range, for a folder without an attentional model, and for models that do not share
-        their subwords.
-        """
-        if technique not in TECHNIQUES:
-            raise NmtError(f"no sharp decoder {technique}", remedy=f"take {' or '.join(TECHNIQUES)}")
-        if candidates is not None and len(folders) > 1:
-            raise NmtError("candidate lists are of one model, not of an ensemble", remedy="leave --vocabulary out")
-        models: list[AttentionalModel] = []
-        _, source, target = members = load_folder(folders[0])
-        for number, folder in enumerate(folders):
-            loaded, *sides = load_folder(folder) if number else members
-            if not isinstance(loaded.model, AttentionalModel):
-                what = f"the sharp decoder runs no {loaded.architecture.kind} model"
-                raise NmtError(what, path=folder, remedy="give models that were trained with --model sharp")
-            models.append(loaded.model)
-            if [side.model for side in sides] != [source.model, target.model]:
-                what = f"its subwords are not those of {folders[0]}"
-                raise NmtError(what, path=folder, remedy="train an ensemble on one text, with other seeds")
-        lists = None if candidates is None else CandidateLists.load(candidates, models[0])
-        settings = TECHNIQUES[technique].model_copy(update={"beam": beam, "fused": fused})
-        translator = SharpTranslator(models, settings, max_len=2 * LONGEST_SOURCE + 10 if max_len is None else max_len)
-        return cls(translator, LineCoder(source, target, models[0].unk_token, max_len=max_len), lists)
-
-    def coder(self) -> LineCoder:
-        return self.lines
-
-    def decoder(self) -> WholeBatchDecoder:
-        return self.translator.sentence_decoder(mini(1), lambda source: candidates_of(self.lists, source))
+    `technique`: one of `TECHNIQUES`; `candidates`: a bundle of candidate lists that `simnmt vocab build` made of the model.
+    Raises `NmtError` for options out of range, for a folder without an attentional model, and for models that do not share
+    their subwords.
+    """
+    if technique not in TECHNIQUES:
+        raise NmtError(f"no sharp decoder {technique}", remedy=f"take {' or '.join(TECHNIQUES)}")
+    if candidates is not None and len(folders) > 1:
+        raise NmtError("candidate lists are of one model, not of an ensemble", remedy="leave --vocabulary out")
+    models: list[AttentionalModel] = []
+    _, source, target = members = load_folder(folders[0])
+    for number, folder in enumerate(folders):
+        loaded, *sides = load_folder(folder) if number else members
+        if not isinstance(loaded.model, AttentionalModel):
+            what = f"the sharp decoder runs no {loaded.architecture.kind} model"
+            raise NmtError(what, path=folder, remedy="give models that were trained with --model sharp")
+        models.append(loaded.model)
+        if [side.model for side in sides] != [source.model, target.model]:
+            what = f"its subwords are not those of {folders[0]}"
+            raise NmtError(what, path=folder, remedy="train an ensemble on one text, with other seeds")
+    lists = None if candidates is None else CandidateLists.load(candidates, models[0])
+    settings = TECHNIQUES[technique].model_copy(update={"beam": beam, "fused": fused})
+    translator = SharpTranslator(models, settings, max_len=2 * LONGEST_SOURCE + 10 if max_len is None else max_len)
+    coder, listed = LineCoder(source, target, models[0].unk_token, max_len=max_len), partial(candidates_of, lists)
+    return translator, lambda lines: translate_lines(lines, coder, translator.sentence_decoder(mini(1), listed))

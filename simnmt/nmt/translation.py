@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from itertools import islice
@@ -54,58 +53,42 @@ def parse_batching(kind: str = "maxi", size: int = 64, *, threshold: str | None 
     return batching
 
 
-class TextTranslator(ABC):
-    """A decoder with its tokenisers, which translates lines in their order."""
+def translate_lines(lines: Iterable[str], coder: LineCoder, decoder: SentenceDecoder) -> Iterator[Translation]:
+    """Yield a translation per line, in order; read a batch, or a collection, whenever the batcher has too few lines.
 
-    @abstractmethod
-    def coder(self) -> LineCoder:
-        """Return the conversion of lines to source tokens, and of target tokens to text."""
-
-    @abstractmethod
-    def decoder(self) -> SentenceDecoder:
-        """Return an empty decoder."""
-
-    def stream(self, lines: Iterable[str]) -> Iterator[Translation]:
-        """Yield a translation per line, in order; read a batch, or a collection, whenever the batcher has too few lines.
-
-        Raises `OutOfMemory` for a batch that does not fit.
-        """
-        lines, coder, decoder = iter(lines), self.coder(), self.decoder()
-        batching = decoder.batcher.batching
-        wanted = batching.collected or batching.size
-        in_work, done = dict[int, SourceLine](), dict[int, Translation]()
-        read = written = 0
-        waits = ended = False
-        while decoder.busy or not ended:
-            few = decoder.active <= batching.threshold and decoder.batcher.waiting < batching.size
-            if not ended and (few or waits):
-                new_lines = coder.lines(list(islice(lines, wanted)))
-                for number, line in enumerate(new_lines, read):
-                    if line.ids:
-                        in_work[number] = line
-                        decoder.arrive(number, DecodeRequest(line.ids, max_len=line.most))
-                    else:
-                        done[number] = Translation()
-                read += len(new_lines)
-                if ended := len(new_lines) < wanted:
-                    decoder.batcher.close()
-            is_idle = not decoder.active
-            move, finished = decoder.act()
-            waits = move is None and is_idle
-            for number, hypothesis in finished:
-                line = in_work.pop(number)
-                done[number] = coder.translation(line, hypothesis)
-            while written in done:
-                yield done.pop(written)
-                written += 1
-
-    def translate(self, lines: Sequence[str]) -> list[Translation]:
-        """Return a translation per line, in order."""
-        return list(self.stream(lines))
+    `decoder`: an empty one. Raises `OutOfMemory` for a batch that does not fit.
+    """
+    lines, batching = iter(lines), decoder.batcher.batching
+    wanted = batching.collected or batching.size
+    in_work, done = dict[int, SourceLine](), dict[int, Translation]()
+    read = written = 0
+    waits = ended = False
+    while decoder.busy or not ended:
+        few = decoder.active <= batching.threshold and decoder.batcher.waiting < batching.size
+        if not ended and (few or waits):
+            new_lines = coder.lines(list(islice(lines, wanted)))
+            for number, line in enumerate(new_lines, read):
+                if line.ids:
+                    in_work[number] = line
+                    decoder.arrive(number, DecodeRequest(line.ids, max_len=line.most))
+                else:
+                    done[number] = Translation()
+            read += len(new_lines)
+            if ended := len(new_lines) < wanted:
+                decoder.batcher.close()
+        is_idle = not decoder.active
+        move, finished = decoder.act()
+        waits = move is None and is_idle
+        for number, hypothesis in finished:
+            line = in_work.pop(number)
+            done[number] = coder.translation(line, hypothesis)
+        while written in done:
+            yield done.pop(written)
+            written += 1
 
 
 @dataclass(slots=True)
-class Translator(TextTranslator):
+class Translator:
     """A model with its subwords, ready to translate; the model must be in evaluation mode.
 
     Raises `NmtError` for options out of range or that contradict each other.
@@ -176,15 +159,20 @@ class Translator(TextTranslator):
 
     def encode(self, lines: Iterable[str]) -> list[list[int]]:
         """Return the tokens of each line, the end mark last, cut to what the model takes; none for an empty line."""
-        return [line.ids for line in self.coder().lines(list(lines))]
+        return [line.ids for line in self._coder().lines(list(lines))]
 
-    def coder(self) -> LineCoder:
+    def stream(self, lines: Iterable[str]) -> Iterator[Translation]:
+        """Yield a translation per line; see `translate_lines`."""
+        search, output = Search(self.beam, scored=True), Output(self.fused, self.vocabulary)
+        return translate_lines(lines, self._coder(), Decoder(self.model, self.batching or parse_batching(), search, output))
+
+    def translate(self, lines: Sequence[str]) -> list[Translation]:
+        """Return a translation per line, in order."""
+        return list(self.stream(lines))
+
+    def _coder(self) -> LineCoder:
         model = self.model
         return LineCoder(self.source, self.target, model.unk_token, model.max_positions, self.max_len)
-
-    def decoder(self) -> Decoder:
-        output = Output(self.fused, self.vocabulary)
-        return Decoder(self.model, self.batching or parse_batching(), Search(self.beam, scored=True), output)
 
 
 def check_search(beam: int, max_len: int | None, vocab: int) -> None:

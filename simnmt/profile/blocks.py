@@ -6,12 +6,11 @@ quantity of a block is a field here, and no other file of this room changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from typing_extensions import Self
 
@@ -313,55 +312,13 @@ class BeamOverrun(CostBlock):
 
 
 class EnergyBlock(CostBlock):
-    """Electric power and energy of executions; a quantity that could not be read is null, never 0."""
+    """Electric power of the box."""
 
     source: Annotated[str, Shown("from {}")]
-    """Counter that was read: `nvml`, `rapl`, `ina3221`."""
-    idle_w: Annotated[Positive | None, Shown("{:.4g} W idle")] = None
-    active_w: Annotated[Positive | None, Shown("{:.4g} W active")] = None
-    j_per_src_token: Annotated[NotNegative | None, Shown("{:.4g} J x source")] = None
-    j_per_tgt_token: Annotated[NotNegative | None, Shown("{:.4g} J x target")] = None
-    j_fixed: Annotated[Annotated[float, Field(ge=-1e9, le=1e9)] | None, Shown("{:+.4g} J")] = None
-    heldout_error: Annotated[NotNegative | None, HELDOUT] = None
-
-    @model_validator(mode="after")
-    def _whole(self) -> EnergyBlock:
-        if self.plane is not None:
-            _takes_time(self.plane)
-        elif (self.j_per_src_token, self.j_per_tgt_token, self.j_fixed) != (None, None, None):
-            raise ValueError("j_per_src_token, j_per_tgt_token and j_fixed go together")
-        return self
-
-    @property
-    def plane(self) -> Plane | None:
-        """The energy over both lengths, in joules instead of seconds; None if it was not measured per cell."""
-        if self.j_per_src_token is None or self.j_per_tgt_token is None or self.j_fixed is None:
-            return None
-        return Plane(self.j_per_src_token, self.j_per_tgt_token, self.j_fixed)
-
-    def with_plane(self, change: Callable[[Plane], Plane]) -> EnergyBlock:
-        """Return the block with its plane changed; itself without one."""
-        if self.plane is None:
-            return self
-        plane = change(self.plane)
-        coefficients = {"j_per_src_token": plane.s_per_src_token, "j_per_tgt_token": plane.s_per_tgt_token}
-        return self.model_copy(update={**coefficients, "j_fixed": plane.s_fixed})
-
-    def joules(self, src_len: ArrayLike, tgt_len: ArrayLike, execution_s: ArrayLike) -> Floats | None:
-        """Return the joules of each execution; broadcasts over its arguments; None if nothing is known.
-
-        The plane in joules if energy was measured per cell, else the active power times the execution time.
-        """
-        if (plane := self.plane) is not None:
-            return plane.seconds(src_len, tgt_len)
-        return None if self.active_w is None else self.active_w * np.asarray(execution_s, np.float64)
-
-
-class ModelLoad(Block):
-    """One load of a model in a fresh process."""
-
-    load_s: Duration
-    resident_bytes: Bytes
+    """Counter that was read: `nvml`, `rapl`."""
+    idle_w: Annotated[Positive, Shown("{:.4g} W idle")]
+    active_w: Annotated[Positive, Shown("{:.4g} W active")]
+    """While the model executes, the power at rest included; mean over executions of several lengths."""
 
 
 class MemoryBlock(CostBlock):
@@ -371,4 +328,3 @@ class MemoryBlock(CostBlock):
     """Memory that a process keeps for the model after a first translation, without that of the engine: median of the loads."""
     load_s: Annotated[Duration, Shown("loaded in {:.3g} s")]
     """Seconds until the first translation, in a process that has loaded the engine's libraries: median of the loads."""
-    samples: tuple[ModelLoad, ...] = ()

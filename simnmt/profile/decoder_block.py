@@ -1,71 +1,14 @@
-"""Measured decoder variants of a profile: decode steps by stage, active share of the vocabulary, equal translations (SHARP-10).
-
-The active share of the vocabulary is a distribution over steps and sentences (FVP-11).
-"""
+"""Measured decoder variants of a profile: decode steps by stage, active vocabulary, and equal translations (SHARP-10)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated
 
-import numpy as np
 from pydantic import Field, model_validator
 
-from simnmt.base.arrays import Floats
 from simnmt.profile.blocks import NOTE, Block, Count, Duration, Kind, Length, Share, Shown
 from simnmt.profile.decoder_settings import DecoderSettings
-
-LEVELS = (0.0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1.0)
-"""Levels of the stored quantiles, least and most included."""
-Shares = Annotated[tuple[Share, ...], Field(min_length=len(LEVELS), max_length=len(LEVELS))]
-
-
-class ActiveShare(Block):
-    """Distribution of the active share of the output layer's columns, at one batch size, on real text (FVP-11)."""
-
-    vocab: Annotated[int, Field(ge=2)]
-    steps: Annotated[int, Field(ge=1)]
-    mean: Share
-    """Mean over steps of the share that a step multiplies, the union of all its rows (FVP-06)."""
-    by_step: Shares
-    """Quantiles over steps, one for each of `LEVELS`."""
-    by_sentence: Shares | None = None
-    """Quantiles, over sentences decoded alone, of a sentence's mean share; null if sentences share steps."""
-    s_per_share: Annotated[float, Field(ge=0.0, le=1e3)] | None = None
-    """Slope of the seconds of a step over its active share."""
-
-    @classmethod
-    def of(
-        cls, columns: Sequence[int], vocab: int, *, by_sentence: Sequence[float] | None = None, s_per_share: float | None = None
-    ) -> ActiveShare:
-        """Return the distribution of the active columns of each step; `by_sentence`: mean shares of sentences decoded alone."""
-
-        def quantiles(shares: Sequence[float] | Floats) -> tuple[float, ...]:
-            return tuple(np.quantile(np.asarray(shares, np.float64), LEVELS).tolist())
-
-        return cls(
-            vocab=vocab,
-            steps=len(columns),
-            mean=float(np.mean(columns)) / vocab,
-            by_step=quantiles(np.asarray(columns) / vocab),
-            by_sentence=None if by_sentence is None else quantiles(by_sentence),
-            s_per_share=s_per_share,
-        )
-
-    def more_s(self, uniform: Floats) -> Floats:
-        """Draw the seconds of a step of single sentences above the mean, by inverse transform of uniform draws in [0, 1).
-
-        A step's time is linear in the active share, which is uniform between quantiles. The expectation is 0. All 0 if single
-        sentences were not measured.
-        """
-        if self.by_sentence is None or self.s_per_share is None:
-            return np.zeros_like(uniform)
-        quantiles = np.array(self.by_sentence)
-        expected = float(np.diff(LEVELS) @ (quantiles[1:] + quantiles[:-1]) / 2.0)
-        return np.asarray(self.s_per_share * (np.interp(uniform, LEVELS, quantiles) - expected))
-
-    def __str__(self) -> str:
-        return f"{100 * self.mean:.3g} % of {self.vocab:,} tokens active"
 
 
 def memory_account(vocab: int, width: int, clusters: int, columns: int, bytes_per_number: int = 2) -> dict[str, int]:
@@ -106,7 +49,9 @@ class DecoderVariant(Block):
     FVP-08); decoding goes on with the chosen token after a miss."""
     identical: Share | None = None
     """Share of sentences with the same translation as the exact decoder's (FVP-08)."""
-    active: ActiveShare | None = None
+    active_share: Share | None = None
+    """Share of the vocabulary that a step multiplies for all its rows together (FVP-06), mean over a text (FVP-11);
+    null: all of it."""
 
     @classmethod
     def of(cls, settings: DecoderSettings, batch: int, *stages_s: float) -> DecoderVariant:
@@ -116,7 +61,6 @@ class DecoderVariant(Block):
 
     @property
     def step_s(self) -> float:
-        """Seconds of the whole step."""
         return self.body_s + self.product_s + self.search_s
 
     @property
@@ -163,5 +107,7 @@ class DecoderBlock(Block):
                 body, product, search = (100 * share for share in variant.shares)
                 shares = f"body {body:.0f} %, product {product:.0f} %, bias, softmax and search {search:.0f} %"
                 times = f"{1e3 * variant.step_s:.4g} ms, {variant.step_s / base[batch].step_s:.3g} times the base's"
-                parts.append(f"batch {batch}: {times} ({shares})" + (f", {variant.active}" if variant.active else ""))
+                share = variant.active_share
+                active = "" if share is None else f", {100 * share:.3g} % of the vocabulary active"
+                parts.append(f"batch {batch}: {times} ({shares}){active}")
             yield f"{label} {settings.describe()}", "; ".join(parts)

@@ -70,7 +70,7 @@ class DeviceProfile(Configuration):
     """Costs beside those of the model by name (CNMT-12)."""
     sti: Annotated[StiBlock | None, Shown("sti")] = None
     energy: Annotated[EnergyBlock | None, Shown("energy")] = None
-    """Power and energy; null if no counter could be read."""
+    """Power; null if no counter could be read."""
     model_memory: Annotated[MemoryBlock | None, Shown("model memory")] = None
 
     @property
@@ -134,30 +134,14 @@ class DeviceProfile(Configuration):
         """Cost of streaming the model in shards. Raises `ProfileError` if the profile has none."""
         return self.sti.cost() if self.sti is not None else self._lacks("sti", "costs of streaming its model", "sti profile")
 
-    @property
-    def energy_cost(self) -> EnergyBlock | None:
-        """Energy of executions; None if no counter could be read.
-
-        The joules of a target token include a beam's steps beyond its best output, as the plane's slope does.
-        """
-        return self.energy and self.energy.with_plane(lambda plane: plane.times(1.0, self._steps_per_token))
-
-    def execution_s(
-        self, src_len: Lengths, tgt_len: Lengths, standard_normal: Floats, more_s_per_tgt_token: Floats | None = None
-    ) -> Floats:
-        """Return the execution times, the plane times a residual factor; all arrays of shape (requests,), seconds.
-
-        `more_s_per_tgt_token`: seconds per target token of each request above the plane's slope; may be below 0.
-        """
-        plane_s = self.plane.seconds(src_len, tgt_len)
-        if more_s_per_tgt_token is not None:
-            plane_s = np.maximum(plane_s + more_s_per_tgt_token * tgt_len, 0.0)
-        return plane_s * self.residual.factor(standard_normal)
+    def execution_s(self, src_len: Lengths, tgt_len: Lengths, standard_normal: Floats) -> Floats:
+        """Return the execution times, the plane times a residual factor; all arrays of shape (requests,), seconds."""
+        return self.plane.seconds(src_len, tgt_len) * self.residual.factor(standard_normal)
 
     def counted_in(self, unit: LengthUnit, src: float = 1.0, tgt: float = 1.0) -> DeviceProfile:
         """Return the profile for lengths in a unit, one token of which is `src` or `tgt` tokens of this unit on average.
 
-        An end-of-sentence token stays one token; its cost moves between the slopes and the fixed parts of time and energy where
+        An end-of-sentence token stays one token; its cost moves between the slopes and the fixed part where
         lengths no longer count it. For other tokens, measured numbers become inferred, and costs of steps, encoders and
         streaming, which are of whole tokens of this unit, are left out. Raises `ProfileError` if a profile of the same tokens
         has costs of steps, which count every token.
@@ -184,7 +168,6 @@ class DeviceProfile(Configuration):
             "length_unit": unit,
             "valid_range": ValidRange(src_len=src_range, tgt_len=tgt_range),
             "execution": execution.model_copy(update={"plane": execution.plane.recounted((src, tgt), fixed), "samples": ()}),
-            "energy": self.energy and self.energy.with_plane(lambda plane: plane.recounted((src, tgt), fixed)),
         }
         return self.model_copy(update=changed)
 

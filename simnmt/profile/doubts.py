@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from simnmt.base import shipped_files
 from simnmt.base.configuration import end_tokens
 from simnmt.base.suggestions import format_list
-from simnmt.profile.blocks import MemoryBlock
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.origin import Conditions, EngineBlock
+from simnmt.profile.origin import Conditions
 from simnmt.profile.streaming_block import StiBlock
 
 if sys.version_info >= (3, 11):
@@ -37,7 +36,6 @@ LENGTHS = "@de-en-news"
 ERRING = {
     "step": "times of decoding steps at other batch sizes",
     "encoder": "times of encoding at other batch sizes",
-    "energy": "joules of requests of other lengths",
     "gap": "gaps between two steps at other batch sizes",
 }
 """What errs if the held-out error of a cost model is large."""
@@ -65,9 +63,8 @@ def profile_doubts(profile: DeviceProfile, cost_models: Sequence[str] = COST_MOD
     `beam`: beam of the search, if a variant of the profile's decoder is chosen; None for the profile's beam.
     """
     parts = [_of_sessions(profile), _of_execution(profile), _of_batches(profile), _of_header(profile, beam)]
-    parts += [_of_loads(profile.model_memory, profile.engine), _of_streaming(profile.sti)]
     doubts = []
-    for name, value, facts in itertools.chain(*parts):
+    for name, value, facts in itertools.chain(*parts, _of_streaming(profile.sti)):
         rule = _rules()[name]
         if value > rule.get("above", 0.0):
             facts = {"percent": 100 * value} | facts
@@ -89,7 +86,7 @@ def heldout_errors(profile: DeviceProfile) -> dict[str, float | None]:
     """
     fit, gap = profile.execution.fit, profile.overheads.get("step_gap_s")
     errors = {"execution": fit.heldout_error, "execution_of_means": fit.heldout_error_of_means}
-    parts = {name: getattr(profile, name) for name in ("step", "encoder", "energy")}
+    parts = {name: getattr(profile, name) for name in ("step", "encoder")}
     parts |= {"gap": gap, "sti": profile.sti and profile.sti.compute}
     return errors | {name: part and part.heldout_error for name, part in parts.items()}
 
@@ -100,9 +97,7 @@ def _of_sessions(profile: DeviceProfile) -> Iterator[Value]:
         message = busy_message(state.others_cpus, f"measuring {measuring}")
         yield "busy", state.busy or False, {"models": models, "message": message}
         named = [name for name in (cell.split()[0] for cell in state.disturbed) if name in models]
-        # If a profile names no cells, the count is of all cells of the session.
-        count = len(named) if state.disturbed else state.disturbed_cells or 0
-        disturbed = list(dict.fromkeys(named)) or [name for name in models if name in ("execution", "step", "encoder")]
+        count, disturbed = len(named), list(dict.fromkeys(named))
         cells = f"{count} cell{'s' * (count > 1)} of {', '.join(disturbed)}"
         moved = "" if state.drift is None else f": the reference cell moved by up to {100 * state.drift:.0f} %"
         yield "disturbed_cells", count, {"models": disturbed, "cells": cells, "moved": moved}
@@ -164,6 +159,7 @@ def _of_header(profile: DeviceProfile, beam: int | None) -> Iterator[Value]:
         yield "round_trip_included", trip_s == 0.0, {"why": longer if echo_s else ""}
         yield "long_round_trip", trip_s / endpoint.mean_s, {"trip": 1e3 * trip_s, "mean": 1e3 * endpoint.mean_s}
         yield from (("recorded", 1.0, {"message": message}) for message in endpoint.doubts)
+    yield "drawn_weights", profile.model_memory is not None and engine is not None and engine.weights == "random", {}
 
 
 def _of_streaming(block: StiBlock | None) -> Iterator[Value]:
@@ -176,17 +172,6 @@ def _of_streaming(block: StiBlock | None) -> Iterator[Value]:
     if ranks is not None and ranks.full_accuracy is not None and ranks.majority is not None:
         message = chance_level_message(ranks.full_accuracy, ranks.majority, ranks.examples, ranks.task)
         yield "chance_level", message is not None, {"message": message}
-
-
-def _of_loads(block: MemoryBlock | None, engine: EngineBlock | None) -> Iterator[Value]:
-    if block is None:
-        return
-    yield "drawn_weights", engine is not None and engine.weights == "random", {}
-    loads_s, sizes = [load.load_s for load in block.samples], [load.resident_bytes for load in block.samples]
-    columns: list[tuple[str, Sequence[float]]] = [("load times", loads_s), ("resident sizes", sizes)]
-    for what, values in columns:
-        greatest = max(values, default=0)
-        yield "loads_differ", 1.0 - min(values) / greatest if greatest else 0.0, {"what": what, "count": len(values)}
 
 
 def chance_level_message(accuracy: float, majority: float, examples: int, task: str) -> str | None:

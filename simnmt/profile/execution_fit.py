@@ -165,19 +165,19 @@ def _error_on(planes: Iterable[tuple[Mask, Plane]], cells: Cells, cell_of: NDArr
     return float(joined.mean()) if joined.size else None
 
 
-def fit_relative_plane(cells: Cells, quantile: float = 0.0, fitted: Mask | None = None) -> tuple[Plane, float | None]:
-    """Fit a plane to each cell's `quantile` (0: its minimum) by weighted least squares (weights 1/time).
+def heldout_error_of_shape(cells: Cells, quantile: float = 0.0, fitted: Mask | None = None) -> float | None:
+    """Return the mean absolute relative error of planes on a `quantile` (0: the minimum) of cells that are not fitted.
 
-    No slope is negative; the offset is free. `fitted`: mask of the inferences of cells to fit; the others judge (six cells of a
-    larger grid). Without it, each cell is left out once; of more than 60 cells, a tenth at a time. Return the mean absolute
-    relative error on left-out cells too, None with fewer than four cells.
+    `fitted`: mask of the inferences of cells to fit; the others judge (six cells of a larger grid). Without it, each cell is
+    left out once; of more than 60 cells, a tenth at a time. None with fewer than four cells.
     """
-    time, on = cells.quantile(quantile), np.ones(len(cells), np.bool_) if fitted is None else cells.counted(fitted) > 0.0
+    time = cells.quantile(quantile)
     planes = [(left_out, _relative_plane(cells, time, ~left_out)) for left_out in _folds(cells, fitted)]
-    return _relative_plane(cells, time, on), _error_on(planes, cells, np.arange(len(cells)), time)
+    return _error_on(planes, cells, np.arange(len(cells)), time)
 
 
 def _relative_plane(cells: Cells, time: Floats, on: Mask) -> Plane:
+    """Fit a plane by weighted least squares (weights 1/time) to the cells that a mask holds; no slope is negative."""
     design = np.column_stack([cells.src, cells.tgt, np.ones_like(time)])[on] / time[on, None]
     return Plane(*bounded_least_squares(design, np.ones(len(design)), (True, True, False)).tolist())
 
@@ -268,14 +268,14 @@ def fit_execution(
     by the level the shape gives the mean, so that draws of the mean-one residual resemble the undisturbed measurements.
 
     Columns of shape (inferences,), tokens and seconds. `mode`: "every_repeat" is the plane of the means of all inferences,
-    disturbed ones included, with the quantiles of their residual. `fitted`: as for `fit_relative_plane`. `stretch`: number of
-    the stretch of measuring of each inference, from which `level_error` follows. Raises `ValueError` for times that are not
-    positive.
+    disturbed ones included, with the quantiles of their residual. `fitted`: as for `heldout_error_of_shape`. `stretch`:
+    number of the stretch of measuring of each inference, from which `level_error` follows. Raises `ValueError` for times that
+    are not positive.
     """
     cells, every, quantile, shape_error = Cells(src_len, tgt_len, time_s), mode == "every_repeat", LEAST, None
     (src, tgt, time), all_on = cells.columns, np.ones(cells.time.size, np.bool_)
     if not every:
-        least, median = (fit_relative_plane(cells, at, fitted)[1] for at in (LEAST, MEDIAN))
+        least, median = (heldout_error_of_shape(cells, at, fitted) for at in (LEAST, MEDIAN))
         medians_fit = least is not None and median is not None and least > GOOD_ENOUGH and median < CLEARLY * least
         quantile, shape_error = (MEDIAN, median) if medians_fit else (LEAST, least)
     means = fit_plane_of_means(cells, mode, quantile, fitted)

@@ -56,7 +56,6 @@ class ValidRange(Block):
     tgt_len: Range
 
     def lines(self, label: str) -> Iterator[tuple[str, str]]:
-        """Return one line with both ranges."""
         yield label, "source {} to {}, target {} to {}".format(*self.src_len, *self.tgt_len)
 
 

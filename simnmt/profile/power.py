@@ -43,10 +43,10 @@ class BoxPower:
 
     @classmethod
     def of(cls, given: PowerConfiguration | None, measured: EnergyBlock | None) -> BoxPower | None:
-        """Return the power that a scenario gives, else that of a profile; None if one of its two numbers is unknown."""
+        """Return the power that a scenario gives, else that of a profile; None without both."""
         if given is not None:
             return cls(given.idle_w, given.busy_w, "given")
-        if measured is None or measured.idle_w is None or measured.active_w is None:
+        if measured is None:
             return None
         return cls(measured.idle_w, max(measured.active_w, measured.idle_w), measured.kind)
 

@@ -7,15 +7,14 @@ both must not be added: on a box whose speed varies, a variant would save too mu
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.base.arrays import Floats
 from simnmt.profile.blocks import GAP_NAMES, Kind, ProfileError, StepBlock, overheads_times
-from simnmt.profile.decoder_block import ActiveShare, DecoderBlock, DecoderVariant
+from simnmt.profile.decoder_block import DecoderBlock, DecoderVariant
 from simnmt.profile.decoder_settings import FREQUENT_WORDS, DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
 
@@ -37,8 +36,6 @@ class DecoderChoice:
     """Steps of the base at the same batch sizes."""
     rounding: str | None = None
     """Compute type of the products if it is the engine's and rounds; None: float32, or a type of the decoder."""
-    pace: float = 1.0
-    """Seconds of a target token by the profile's plane over the seconds of the measured step at batch 1."""
 
     @property
     def how(self) -> Literal["base", "measured"]:
@@ -60,21 +57,6 @@ class DecoderChoice:
     def ratios(self) -> dict[int, float]:
         """Seconds of a step over those of the base's step, by batch size."""
         return {step.batch: step.step_s / base.step_s for step, base in zip(self.steps, self.base_steps, strict=True)}
-
-    @property
-    def active(self) -> dict[int, ActiveShare]:
-        """Active shares of a restricted vocabulary, by batch size."""
-        return {step.batch: step.active for step in self.steps if step.active is not None}
-
-    @property
-    def varies(self) -> bool:
-        """True if the step times of single sentences vary with their active shares of the vocabulary."""
-        alone = self.active.get(1)
-        return bool(alone and alone.by_sentence and alone.s_per_share)
-
-    def more_s_per_tgt_token(self, uniform: Floats) -> Floats:
-        """Draw the seconds per target token of single sentences above the mean, at the profile's pace; 0 unless they vary."""
-        return self.pace * self.active[1].more_s(uniform) if self.varies else np.zeros_like(uniform)
 
     @property
     def fidelity(self) -> str:
@@ -107,7 +89,7 @@ class DecoderChoice:
             "rounding": self.rounding,
             **self.shares,
             "step_over_base": {str(batch): ratio for batch, ratio in self.ratios.items()},
-            "active_share": {str(batch): share.mean for batch, share in self.active.items()},
+            "active_share": {str(step.batch): step.active_share for step in self.steps if step.active_share is not None},
         }
 
 
@@ -195,10 +177,7 @@ def with_decoder(profile: DeviceProfile, settings: DecoderSettings) -> tuple[Dev
             remedy=f"give beam: {block.base.beam}, or beam: {settings.beam} if that is meant",
         )
     choice = choose(profile, settings)
-    moved = profile if choice.how == "base" else _moved(profile, choice)
-    if 1 not in choice.ratios:
-        return moved, choice
-    return moved, replace(choice, pace=moved.plane.s_per_tgt_token / choice.steps[0].step_s)
+    return profile if choice.how == "base" else _moved(profile, choice), choice
 
 
 def _moved(profile: DeviceProfile, choice: DecoderChoice) -> DeviceProfile:
@@ -213,9 +192,6 @@ def _moved(profile: DeviceProfile, choice: DecoderChoice) -> DeviceProfile:
         changed["overheads"] = overheads_times(profile.overheads, 0.0, GAP_NAMES)
     if choice.settings.beam != choice.base.beam:
         changed["beam_overrun"] = None  # unknown for another beam
-    if profile.energy is not None:
-        # At the same power, energy is proportional to time.
-        changed["energy"] = profile.energy.with_plane(lambda plane: plane.times(1.0, ratio))
     return profile.model_copy(update=changed)
 
 

@@ -1,4 +1,4 @@
-"""What a notebook shows: runs and comparisons with their verdicts and figures, and the progress of a run."""
+"""What a notebook shows: runs with their verdicts and figures, and their progress."""
 
 from __future__ import annotations
 
@@ -10,14 +10,10 @@ from typing import TYPE_CHECKING, Any
 from simnmt.base.errors import InputError
 from simnmt.base.packages import named_if_missing
 from simnmt.experiment.run import Progress
-from simnmt.results import comparison
 from simnmt.results import run as results
-from simnmt.results.places import CellName
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
-
-    from simnmt.report.charts import Chart
 
 
 class Run(results.Run):
@@ -64,6 +60,9 @@ class Run(results.Run):
             >>> result = simnmt.run("@quickstart", requests=1000)  # doctest: +SKIP
             >>> result.figure("latency", network="cp2", y="beyond").show()  # doctest: +SKIP
         """
+        from plotly.graph_objects import Figure
+
+        from simnmt.report.charts import light_palette
         from simnmt.report.page import NOT_RECORDED, run_panels
 
         cells = [cell for cell in self.drawn_cells if cell.name.matches(workload, network)]
@@ -80,40 +79,7 @@ class Run(results.Run):
                 known = "; ".join(f"{control} = {', '.join(values)}" for control, values in choices.items()) or "none"
                 raise InputError(f"figure {name}: no choice {key} = {value!r}", remedy=f"the choices are: {known}")
         shown = {control.name: control.shown for control in panels[name].controls} | options
-        return _plotly_figure(panels[name].draw(*shown.values()))
-
-
-class Comparison(comparison.Comparison):
-    """Finished runs beside the first of them, with the figure of the changes for a notebook.
-
-    Example:
-        >>> simnmt.compare("near", "far").figure(network="cp1").show()  # doctest: +SKIP
-    """
-
-    @named_if_missing()
-    def figure(self, *, workload: str | None = None, network: str | None = None) -> Figure:
-        """Return the change of the mean latency by policy, percent, with 95 % intervals, as a plotly figure.
-
-        `workload`, `network`: the place shown; None: the first one that fits. Raises `InputError` for a place that the runs do
-        not have in common.
-        """
-        from simnmt.report.study_pages import change_chart
-
-        rows = [row for row in self.changes if CellName.of(row).matches(workload, network)]
-        if not rows:
-            known = ", ".join(dict.fromkeys(str(CellName.of(row)) for row in self.changes)) or "nothing"
-            what = "figure: no changes on that workload and network"
-            raise InputError(what, remedy=f"the runs have in common: {known}")
-        shown = [row for row in rows if CellName.of(row) == CellName.of(rows[0])]
-        return _plotly_figure(change_chart(shown, self.names[1:]))
-
-
-def _plotly_figure(chart: Chart) -> Figure:
-    from plotly.graph_objects import Figure
-
-    from simnmt.report.charts import light_palette
-
-    return Figure(chart.figure(light_palette()))
+        return Figure(panels[name].draw(*shown.values()).figure(light_palette()))
 
 
 def notebook_progress() -> Progress | None:

@@ -82,9 +82,6 @@ def _policies_facts(result: Run) -> Row:
         "misrouted": bool(judged),
         "unknown": bool(unknown),
         "streamed": any(cell.planned and not cell.batches for cell in unknown),
-        "batched": any(cell.batches or not (cell.planned or cell.loads) for cell in unknown),
-        "loads": any(cell.loads for cell in unknown),
-        "live": result.live is not None,
     }
 
 

@@ -121,22 +121,16 @@ def change_panel(comparison: Comparison) -> Panel:
         "changes",
         "Change of the mean latency",
         f"Change of the mean latency of each policy against {comparison.names[0]}, percent, with 95 % intervals",
-        lambda at: change_chart([*cells.values()][int(at)], comparison.names[1:]),
+        lambda at: _change_chart([*cells.values()][int(at)], comparison.names[1:]),
         [control],
         caption="Left of zero a run is faster. Whiskers are 95 % intervals over replications.",
         across=True,
     )
 
 
-def change_chart(rows: Sequence[Row], runs: Sequence[str] = ()) -> Chart:
-    """Draw a row for each policy, with a point and its whiskers for each run.
-
-    Args:
-        rows: the changes in one cell, of `Comparison`.
-        runs: names of all runs after the first, whose order gives the colours; empty: those of `rows`.
-    """
+def _change_chart(rows: Sequence[Row], runs: Sequence[str]) -> Chart:
+    """Draw a row for each policy of one cell; the order of `runs`, all after the first, gives the colours."""
     policies = list(dict.fromkeys(row["policy"] for row in rows))
-    runs = runs or list(dict.fromkeys(row["run"] for row in rows))
     marks = []
     for place, name in enumerate(runs):
         of_run = [row for row in rows if row["run"] == name]
@@ -145,10 +139,8 @@ def change_chart(rows: Sequence[Row], runs: Sequence[str] = ()) -> Chart:
         look: dict[str, Any] = {"symbol": SYMBOLS[place % len(SYMBOLS)], "size": 9.0, "level": True, "hover": "%{x:+.3~g} %"}
         marks.append(Mark("points", x, y, short(name, 40), series_colour(place), low=low, high=high, **look))
     ticks = {float(place): short(policy, 20) for place, policy in enumerate(policies)}
-    baseline = short(rows[0]["baseline"], 40) if rows else "the first run"
-    change_axis = Axis(f"change of the mean latency against {baseline}, %", zero_line=True)
-    message = "" if rows else NOTHING
-    return Chart(marks, change_axis, Axis(ticks=ticks, span=(len(policies) - 0.5, -0.5)), message=message)
+    change_axis = Axis(f"change of the mean latency against {short(rows[0]['baseline'], 40)}, %", zero_line=True)
+    return Chart(marks, change_axis, Axis(ticks=ticks, span=(len(policies) - 0.5, -0.5)))
 
 
 def _is_number(value: Any) -> bool:

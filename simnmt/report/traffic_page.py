@@ -1,11 +1,11 @@
-"""The traffic of a log of requests: facts and tables for the terminal and the page, and the figures of the page."""
+"""The traffic of a log of requests: facts and tables for the terminal and the page, and the figure of the page."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from simnmt.network.traces.summary import time_unit
-from simnmt.report.charts import Axis, Chart, Control, Mark, Panel, numbers, quantile_shares, quantiles
+from simnmt.report.charts import Axis, Chart, Mark, Panel, numbers
 from simnmt.report.page_template import Section, render_page
 from simnmt.report.table import Column, Table
 from simnmt.results.number_text import digits, duration, percent
@@ -75,8 +75,8 @@ def traffic_tables(traffic: Traffic) -> list[Table]:
     return [table for table in tables if table.rows]
 
 
-def traffic_panels(traffic: Traffic) -> list[Panel]:
-    """Return the figures for which the log has numbers."""
+def rate_panel(traffic: Traffic) -> Panel:
+    """Return the figure of the rate over time."""
 
     def rate() -> Chart:
         process, recording = traffic.process, traffic.recording
@@ -100,22 +100,11 @@ def traffic_panels(traffic: Traffic) -> list[Panel]:
         time = Axis(f"time from {recording.moment(0.0)} on, {unit}")
         return Chart(marks, time, Axis("requests/s", from_zero=True))
 
-    def shares(name: str = next(iter(traffic.lengths_of), "")) -> Chart:
-        values = traffic.lengths_of[name]
-        grid = quantile_shares(values.size)
-        hover = "%{y:.2%} up to %{x:,.5~g}"
-        curve = Mark("line", numbers(quantiles(values, grid)), np.round(grid, 7).tolist(), colour="accent", hover=hover)
-        return Chart([curve], Axis(name), Axis("share of requests", span=(0.0, 1.01), tick_format=".0%"))
-
-    panels = [Panel("rate", "Rate over time", "Requests/s over time, with the busiest windows", rate, across=True)]
-    if names := [(name, name) for name in traffic.lengths_of]:
-        controls = [Control("length", "Length", names)] if len(names) > 1 else []
-        panels.append(Panel("lengths", "Lengths", "Share of requests up to a length", shares, controls))
-    return panels
+    return Panel("rate", "Rate over time", "Requests/s over time, with the busiest windows", rate, across=True)
 
 
 def render_traffic(traffic: Traffic) -> str:
     """Return the page as text; the same log gives the same text, and every name that came with the input is escaped."""
-    facts, panels, tables = traffic_facts(traffic), traffic_panels(traffic), traffic_tables(traffic)
+    facts, panels, tables = traffic_facts(traffic), [rate_panel(traffic)], traffic_tables(traffic)
     section = Section(f"{len(traffic.process.tick):,} requests", "traffic", facts=facts, panels=panels, tables=tables)
     return render_page("simnmt traffic", traffic.name, [section])

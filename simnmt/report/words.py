@@ -108,15 +108,8 @@ def gap_words(gaps: Sequence[Row], rows: Sequence[Row] = ()) -> list[str]:
     if not gaps:
         return []
     best = next(row for row in gaps if row["removed"] == "everything")
-    sources = [row for row in gaps if row["removed"] not in ("nothing", "everything")]
-    return words(
-        "gaps",
-        best=best,
-        outcome=gap_outcome(best),
-        unstable=next((row.get("unstable") for row in rows if row["policy"] == best["policy"]), None),
-        slower=any(gap_outcome(row) == "slower" for row in sources),
-        overlapping=sum(row["change_percent"] for row in sources) < 1.2 * best["change_percent"] < 0.0,
-    )
+    unstable = next((row.get("unstable") for row in rows if row["policy"] == best["policy"]), None)
+    return words("gaps", best=best, outcome=gap_outcome(best), unstable=unstable)
 
 
 def gap_outcome(row: Row) -> str:

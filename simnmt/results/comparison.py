@@ -27,7 +27,11 @@ NOTHING = "no workload, network and policy in common"
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Runs beside the first of them."""
+    """Runs beside the first of them.
+
+    Example:
+        >>> simnmt.compare("near", "far").rows[["policy", "change_percent", "effect"]]  # doctest: +SKIP
+    """
 
     names: list[str]
     """Names of the runs; of runs with the same name, those of their directories."""

@@ -126,13 +126,6 @@ class BatchAccount:
         columns = {"steps": self.steps.tolist(), "step_s": self.step_s.tolist()}
         return asdict(self) | columns | {"tokens": self.tokens, "busy_s": self.busy_s}
 
-    @classmethod
-    def of_json(cls, record: Mapping[str, Any]) -> BatchAccount:
-        """Return the account of a record of summary.json."""
-        counts = {field.name: record[field.name] for field in fields(cls)}
-        arrays = {"steps": np.asarray(record["steps"], np.int64), "step_s": np.asarray(record["step_s"], np.float64)}
-        return cls(**counts | arrays)
-
 
 def batch_columns(
     device: str, servers: int, account: BatchAccount | None, makespan_s: float, queue_s: Array, first_s: Array

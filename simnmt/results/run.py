@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 REQUESTS = "requests.parquet"
 """File of a run directory with every request of replication 0."""
-MOST_DRAWN = 2_000_000
-"""Most requests of a policy that the figures show; of more, an even sample."""
 MOST_LATENESS_MS = 5.0
 """Lateness of the load generator at p99 above which latencies are doubtful."""
 
@@ -60,7 +58,7 @@ class LiveMeasurement:
 class Cell:
     """The results of one simulated world: a workload on a network in replication 0, under every policy.
 
-    Of a run directory `logs` and `batches` are known; the rest has its defaults.
+    Of a run directory `logs` are known; the rest has its defaults.
     """
 
     site: str
@@ -105,11 +103,6 @@ class Cell:
     def inputs(self) -> tuple[Cell, ...]:
         """The cells whose lengths, series and profiles are those of all requests: `sources`, or the cell itself."""
         return self.sources or (self,)
-
-    @property
-    def loads(self) -> bool:
-        """True if a device loads models."""
-        return any(device.loads for device in self.devices)
 
     @property
     def shown_kinds(self) -> tuple[str, ...]:
@@ -229,8 +222,8 @@ class Run:
 
     @property
     def drawn_cells(self) -> list[Cell]:
-        """The cells for figures: with the requests alone that every policy answered, and of many an even sample."""
-        return [replace(cell, logs=drawn_logs(cell.logs, MOST_DRAWN)) for cell in self.cells]
+        """The cells for figures: with the requests alone that every policy answered."""
+        return [replace(cell, logs=drawn_logs(cell.logs)) for cell in self.cells]
 
     @property
     def whole_rows(self) -> list[Row]:

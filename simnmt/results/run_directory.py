@@ -21,7 +21,6 @@ import numpy as np
 from simnmt.base import files
 from simnmt.base.errors import InputError
 from simnmt.results.columns import Array
-from simnmt.results.device_accounts import BatchAccount
 from simnmt.results.places import ALL, Place, wholes
 from simnmt.results.requests import Columns, RequestLog
 from simnmt.results.run import REQUESTS, Cell, LiveMeasurement, Run, placed_logs
@@ -73,7 +72,7 @@ def whole(target: Path, *, replace: bool = False) -> Iterator[Path]:
     check_free(target, replace=replace)
     place = Path(os.path.realpath(target))  # a link to an empty folder cannot be renamed over
     old = files.free_name(place.parent)
-    with _written(target, old), files.made_folder(place.parent), files.partial_folder(place.parent) as partial:
+    with _written(target), files.made_folder(place.parent), files.partial_folder(place.parent) as partial:
         yield partial
         try:
             if place.is_dir() and (replace or os.name == "nt"):
@@ -86,15 +85,14 @@ def whole(target: Path, *, replace: bool = False) -> Iterator[Path]:
 
 
 @contextmanager
-def _written(target: Path, old: Path | None = None) -> Iterator[None]:
-    """Raise `RunDirectoryError` in place of an `OSError`; `old`: where a run that was to be replaced may lie now."""
+def _written(target: Path) -> Iterator[None]:
+    """Raise `RunDirectoryError` in place of an `OSError`."""
     try:
         yield
     except OSError as error:
         room = "free some space, " if error.errno in files.NO_ROOM else ""
-        left = f"the old run is now {old}" if old is not None and old.is_dir() else "nothing was left behind"
         what = f"cannot write the run: {error.strerror or error}"
-        raise RunDirectoryError(what, path=target, remedy=f"{room}{_ELSEWHERE}; {left}") from error
+        raise RunDirectoryError(what, path=target, remedy=f"{room}{_ELSEWHERE}; nothing was left behind") from error
 
 
 def check_free(target: Path, *, replace: bool | None = None) -> None:
@@ -239,7 +237,7 @@ def load_run(directory: Path, scenario: Row) -> Run:
     manifest = read_manifest(directory)
     with _read(directory / SUMMARY):
         summary = json.loads(files.read_bounded(directory / SUMMARY, files.MOST_DOCUMENT_BYTES))
-        lists = ("rows", "comparisons", "fits", "recommendations", "gaps", "notes", "batches")
+        lists = ("rows", "comparisons", "fits", "recommendations", "gaps", "notes")
         if not (summary["rows"] and isinstance(summary["name"], str) and all(isinstance(summary[key], list) for key in lists)):
             raise TypeError
         workloads = [cell.workload for cell in wholes(summary["rows"])]
@@ -252,7 +250,7 @@ def load_run(directory: Path, scenario: Row) -> Run:
         return Run(
             summary_rows=summary["rows"],
             **{key: summary[key] for key in copied},
-            cells=_stored_cells(directory, devices, summary),
+            cells=_stored_cells(directory, devices, summary["rows"]),
             replicated=replicated,
             live=LiveMeasurement(**summary["live"]) if "live" in summary else None,
             scenario=scenario,
@@ -268,16 +266,12 @@ def _device(load_s: Sequence[Sequence[float]] = (), **device: Any) -> Device:
     return Device(load_s=tuple((first, second) for first, second in load_s), **device)
 
 
-def _stored_cells(directory: Path, devices: Mapping[str, tuple[Device, ...]], summary: Row) -> list[Cell]:
-    accounts = {(Place.of(record), record["device"]): BatchAccount.of_json(record) for record in summary["batches"]}
-    cells = []
-    for cell, rows in wholes(summary["rows"]).items():
-        of_cell = devices[cell.workload]
-        logs = {row["policy"]: stored_log(directory / REQUESTS, Place.of(row)) for row in rows}
-        batches = {name: tuple(accounts.get((Place(*cell, name), device.name)) for device in of_cell) for name in logs}
-        batched = {name: of_devices for name, of_devices in batches.items() if any(of_devices)}
-        cells.append(Cell(*cell, of_cell, logs, batched))
-    return cells
+def _stored_cells(directory: Path, devices: Mapping[str, tuple[Device, ...]], rows: Iterable[Row]) -> list[Cell]:
+    path = directory / REQUESTS
+    return [
+        Cell(*cell, devices[cell.workload], {row["policy"]: stored_log(path, Place.of(row)) for row in of_cell})
+        for cell, of_cell in wholes(rows).items()
+    ]
 
 
 def _row_groups(path: Path, place: Place) -> tuple[Any, list[int]]:

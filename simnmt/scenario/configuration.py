@@ -6,18 +6,15 @@ Each room owns the configuration of what it builds; `parts` has what belongs to 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from math import ceil
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from simnmt.base.configuration import Configuration, misfit
-from simnmt.base.laws import DrawnNumber
-from simnmt.base.random_streams import stream
 from simnmt.base.suggestions import did_you_mean
 from simnmt.devices.failures import LateAnswers
-from simnmt.network.configuration import Key, LinkConfiguration, NetworkConfiguration, links_of, with_drawn_means
+from simnmt.network.configuration import LinkConfiguration, NetworkConfiguration, links_of
 from simnmt.policies.baselines import FixedPolicy
 from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.profile.custom import CustomDevice
@@ -70,22 +67,6 @@ class ProfileUncertainty(Configuration):
         return self
 
 
-def _with_parts_of_sites(key: str, known: dict[str, Any], sites: Mapping[str, Site]) -> dict[str, Any]:
-    """Return the parts of a scenario under a key, with those that all sites have and it has not, as the first site has them."""
-    added: dict[str, Any] = {}
-    stated = [(site, name) for site, part in sites.items() for name in getattr(part, key) if name not in known]
-    for site, name in stated:
-        lacking = next((other for other in sites if name not in getattr(sites[other], key)), None)
-        if lacking is not None:
-            null = ", null for none" if key == "devices" else ""
-            remedy = did_you_mean(name, known, f"give sites.{lacking}.{key}.{name}{null}")
-            raise misfit(("sites", site, key, name), f"neither the scenario nor site {lacking} has this name ({remedy})")
-        added[name] = added.get(name) or getattr(sites[site], key)[name]
-    if not known and not any(added.values()):
-        raise misfit(key, "missing key (it stands here, or at every site)" if sites else "must have at least one")
-    return {**{name: part or _stand_in(known) for name, part in added.items()}, **known}
-
-
 def _stand_in(behind: Mapping[str, DeviceConfiguration]) -> DeviceConfiguration:
     """Return what stands for the first device where there is none: a box with the profiles of the device behind."""
     device = next(iter(behind.values()))
@@ -118,11 +99,11 @@ class ScenarioConfiguration(Configuration):
     """Requests at the beginning of each replication that count in no number of the summary."""
     workloads: Annotated[dict[Name, ServedWorkload], Field(min_length=1)]
     """What is translated: lengths, arrivals and end nodes, by name."""
-    networks: dict[Name, NetworkConfiguration]
-    """Links between the devices, by name. They may stand at the sites alone."""
-    devices: Annotated[dict[DeviceName, DeviceConfiguration], Field(max_length=100)]
+    networks: Annotated[dict[Name, NetworkConfiguration], Field(min_length=1)]
+    """Links between the devices, by name."""
+    devices: Annotated[dict[DeviceName, DeviceConfiguration], Field(min_length=1, max_length=100)]
     """Where requests are translated, nearest first. The first device decides: the end nodes' own if it is named `end_node`,
-    else the gateway to which end nodes are attached. It may stand at the sites alone."""
+    else the gateway to which end nodes are attached. Each site has one."""
     sites: dict[Name, Site] = Field(default={})
     """Places from which requests come, each with its own line and its own first device; they share the devices behind. Left
     out: one place."""
@@ -145,28 +126,26 @@ class ScenarioConfiguration(Configuration):
     costs as much as an oracle for each policy. Otherwise misroutes are unknown with such a device, as they always are where
     requests queue at one that batches. Plain queues are always foreseen, for a sample of the requests."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _needs_no_part_that_sites_have(cls, content: Any) -> Any:
-        return {"networks": {}, "devices": {}, **content} if isinstance(content, dict) and content.get("sites") else content
-
     @model_validator(mode="after")
     def _has_parts_of_sites(self) -> ScenarioConfiguration:
-        """Return the scenario with the networks and the first device that stand at the sites alone."""
-        networks = _with_parts_of_sites("networks", self.networks, self.sites)
-        devices = _with_parts_of_sites("devices", self.devices, self.sites)
-        first, *behind = devices
-        if not behind and self.devices and sum(site.count for site in self.sites.values() if not site.devices) > 1:
-            what = f"does each site have its own {first}, or do all share it? (write it at each site, or gateway: null there)"
-            raise misfit(("devices", first), what)
-        for name, device in [(name, device) for name, site in self.sites.items() for device in site.devices]:
-            if device != first:
-                what = f"the sites share this device; each may only have another {first}, the first device"
-                raise misfit(("sites", name, "devices", device), what)
-            if self.sites[name].devices[device] is None and not behind:
-                what = "no device is left to which requests of this site could go"
-                raise misfit(("sites", name, "devices", device), what)
-        return self.model_copy(update={"networks": networks, "devices": devices}) if self.sites else self
+        first, *behind = self.devices
+        if not behind and sum(site.count for site in self.sites.values() if not site.devices) > 1:
+            what = f"does each site have its own {first}, or do all share it?"
+            remedy = "write it at each site, or a first device before it that is null at each site"
+            raise misfit(("devices", first), f"{what} ({remedy})")
+        for site, part in self.sites.items():
+            for name in part.networks:
+                if name not in self.networks:
+                    remedy = did_you_mean(name, self.networks)
+                    raise misfit(("sites", site, "networks", name), f"the scenario has no network of this name ({remedy})")
+            for device, own in part.devices.items():
+                if device != first:
+                    what = f"the sites share the devices behind {first}; each may only have another {first}"
+                    raise misfit(("sites", site, "devices", device), what)
+                if own is None and not behind:
+                    what = "no device is left to which requests of this site could go"
+                    raise misfit(("sites", site, "devices", device), what)
+        return self
 
     @model_validator(mode="after")
     def _leaves_requests(self) -> ScenarioConfiguration:
@@ -186,15 +165,13 @@ class ScenarioConfiguration(Configuration):
         # Without pydantic's warning that an extension is no member of a union of shipped kinds.
         return self.model_dump(mode="json", warnings=False)
 
-    def at(self, site: str, copy: int = 1) -> ScenarioConfiguration:
+    def at(self, site: str) -> ScenarioConfiguration:
         """Return the scenario as a site sees it: its workloads with its end nodes, its networks, first device and policies.
 
         Policies of a site without a first device send everything to the device behind. In place of the first device there is
         then a stand-in with the profile of that one (`own_device` is None).
-
-        `copy`: its number of `count`, from 1, by which it draws the laws of `rtt_mean_ms`.
         """
-        part, draw = self.sites[site], partial(self._drawn_mean_ms, site, copy)
+        part = self.sites[site]
         end_nodes = {} if part.end_nodes is None else {"end_nodes": part.end_nodes}
         policies, device = {**self.policies, **part.policies}, self.own_device(site)
         if device is None:
@@ -204,9 +181,7 @@ class ScenarioConfiguration(Configuration):
         return self.model_copy(
             update={
                 "workloads": {name: self.workloads[name].model_copy(update=end_nodes) for name in self.workloads_at(site)},
-                "networks": {
-                    name: with_drawn_means(network, draw) for name, network in {**self.networks, **part.networks}.items()
-                },
+                "networks": {**self.networks, **part.networks},
                 "devices": {**self.devices, next(iter(self.devices)): device},
                 "policies": policies,
                 "sites": {},
@@ -228,21 +203,6 @@ class ScenarioConfiguration(Configuration):
         """Return the names of the workloads that are requested at a site, in the scenario's order."""
         names = self.sites[site].workloads
         return [name for name in self.workloads if names is None or name in names]
-
-    def _drawn_mean_ms(self, site: str, copy: int, link: Key, law: DrawnNumber) -> float:
-        # By the link, and not by the network: a far site is far on every network that the scenario compares.
-        return law.draw(stream(self.seed, copy, "/".join(map(str, ("rtt_mean_ms", site, *link)))))
-
-    @property
-    def drawn_means_ms(self) -> dict[tuple[str, str, Key], list[float]]:
-        """What the sites of one name draw by the laws of `rtt_mean_ms`, by site, network and link."""
-        return {
-            (name, network, link): [self._drawn_mean_ms(name, copy, link, law) for copy in range(1, site.count + 1)]
-            for name, site in self.sites.items()
-            for network, line in {**self.networks, **site.networks}.items()
-            for link, part in links_of(line)
-            if isinstance(law := part.rtt_mean_ms, DrawnNumber)
-        }
 
     def nodes_of(self, workload: str) -> int:
         """Return the end nodes of a workload, at all sites."""

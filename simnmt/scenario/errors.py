@@ -5,27 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from simnmt.base.errors import InputError, printable
 
 
 class ScenarioError(InputError):
-    """A scenario that cannot be run: a fault of its file, of an option that overrides a key, or of data in memory."""
+    """A scenario that cannot be run: a fault of its file, of an option that overrides a key, or of data in memory.
 
-    def __init__(self, what: str, **place: Any) -> None:
-        """`place`: as of an `InputError`; the `path` may be an option as the user wrote it, such as `--set seed=2`."""
-        self.others: list[str] = []
-        """Further faults of the same scenario, one a line."""
-        super().__init__(what, **place)
-
-    @property
-    def lines(self) -> list[str]:
-        """This fault and the further ones."""
-        return [super().__str__(), *self.others]
-
-    def __str__(self) -> str:
-        return "\n".join(self.lines)
+    The `path` may be an option as the user wrote it, such as `--set seed=2`.
+    """
 
 
 Location = tuple[str | int, ...]

@@ -132,7 +132,7 @@ def _check_source(
 
 def _checked_scenario(document: Document, base: Path, allow_code: bool) -> ScenarioConfiguration:
     folders = list(dict.fromkeys((str(base.absolute()), str(Path.cwd()))))
-    scenario = validate(ScenarioConfiguration, document, code=UserCode(folders, allow_code))
+    scenario = validate(document, code=UserCode(folders, allow_code))
     check_topology(scenario, document)
     for location, extension in extensions_in(scenario):
         extension.place = document.error((*location, "kind") if extension.code else location, "")

@@ -72,10 +72,6 @@ def schema_text() -> str:
     schema["title"] = "Scenario"
     for part in (schema, schema["$defs"]["SiteConfiguration"]):
         _accept_policies_by_name(part["properties"]["policies"], schema["$defs"])
-    parts = ("networks", "devices")  # which may stand at the sites alone
-    schema["required"] = [key for key in schema["required"] if key not in parts]
-    without_sites = {"required": parts, "properties": {key: {"minProperties": 1} for key in parts}}
-    schema["anyOf"] = [without_sites, {"required": ["sites"]}]
     return json.dumps(schema, indent=1) + "\n"
 
 

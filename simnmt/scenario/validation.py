@@ -1,4 +1,4 @@
-"""Check a document against a pydantic model, and turn each fault into one line with its place."""
+"""Check a document against the schema, and turn its first fault into one line with its place."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import re
 import types
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core.core_schema import ErrorType
@@ -15,37 +15,29 @@ from pydantic_core.core_schema import ErrorType
 from simnmt.base.configuration import literal_kind, message_of
 from simnmt.base.extension import UserCode
 from simnmt.base.suggestions import did_you_mean, format_list
+from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.document import Document, child
 from simnmt.scenario.errors import Location, ScenarioError, describe_value
 
-ModelT = TypeVar("ModelT", bound=BaseModel)
-
-MAX_FAULTS = 10
-"""Most faults that are shown, one a line."""
 _BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 _WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", list: "a list", dict: "a mapping"}
 
 
-def validate(model: type[ModelT], document: Document, code: UserCode | None = None) -> ModelT:
-    """Return the model's instance that the document describes.
+def validate(document: Document, code: UserCode | None = None) -> ScenarioConfiguration:
+    """Return the scenario that the document describes.
 
-    `code`: code of users that may be loaded; None: no code. Raises `ScenarioError`: the first fault in the document's order,
-    the others in its `others`.
+    `code`: code of users that may be loaded; None: no code. Raises `ScenarioError`, the first fault in the document's order.
     """
     code = code or UserCode()
     try:
-        return model.model_validate(document.content, context=code)
+        return ScenarioConfiguration.model_validate(document.content, context=code)
     except ValidationError as error:
         faults = [(_location(document.content, fault), fault) for fault in error.errors(include_url=False)]
     unknown = {location[:-1] for location, fault in faults if fault["type"] == "extra_forbidden"}
     # A misspelt key is not reported as a missing one, too.
     faults = [(location, fault) for location, fault in faults if fault["type"] != "missing" or location[:-1] not in unknown]
-    faults.sort(key=lambda item: document.position(item[0], key=True) or (math.inf, math.inf))
-    first, *others = (_error(model, document, *fault, code) for fault in faults[:MAX_FAULTS])
-    first.others = list(dict.fromkeys(line for other in others if (line := str(other)) != str(first)))
-    if len(faults) > MAX_FAULTS:
-        first.others.append(f"... and {len(faults) - MAX_FAULTS} more")
-    raise first
+    location, fault = min(faults, key=lambda item: document.position(item[0], key=True) or (math.inf, math.inf))
+    raise _error(document, location, fault, code)
 
 
 def _location(value: Any, fault: Mapping[str, Any]) -> Location:
@@ -76,9 +68,9 @@ def _fields(form: Any) -> dict[str, Any]:
     return {field.alias or name: field.annotation for name, field in form.model_fields.items()}
 
 
-def _forms_at(model: type[BaseModel], document: Document, location: Location, code: UserCode) -> list[Any]:
+def _forms_at(document: Document, location: Location, code: UserCode) -> list[Any]:
     """Return the types that a value may have; of models with a kind, those of the value's kind."""
-    forms: list[Any] = [model]
+    forms: list[Any] = [ScenarioConfiguration]
     for depth, part in enumerate(location, start=1):
         below = []
         for form in forms:
@@ -92,23 +84,21 @@ def _forms_at(model: type[BaseModel], document: Document, location: Location, co
     return forms
 
 
-def _error(
-    model: type[BaseModel], document: Document, location: Location, fault: Mapping[str, Any], code: UserCode
-) -> ScenarioError:
+def _error(document: Document, location: Location, fault: Mapping[str, Any], code: UserCode) -> ScenarioError:
     kind, value, context = fault["type"], fault["input"], fault.get("ctx", {})
     written = document.mark(location)[0].text
     got = written if written and not isinstance(value, str) and value is not None else describe_value(value)
     choices = re.findall(r"'([^']*)'", context.get("expected") or context.get("expected_tags") or "")
     if kind == "extra_forbidden":
         given = document.value(location[:-1]).keys()
-        forms = [_fields(form) for form in _forms_at(model, document, location[:-1], code)]
+        forms = [_fields(form) for form in _forms_at(document, location[:-1], code)]
         forms = [keys for keys in forms if keys and location[-1] not in keys]
         most = max((len(given & keys) for keys in forms), default=0)
         nearest = dict.fromkeys(key for keys in forms if len(given & keys) == most for key in keys)
         known = f"known: {format_list(nearest, ',', most=len(nearest)) or 'none'}"
         return document.error(location, "unknown key", remedy=did_you_mean(location[-1], nearest, known), key=True)
     if kind == "union_tag_not_found" and context["discriminator"] == "'kind'":
-        kinds = [literal_kind(form) for form in _forms_at(model, document, location, code) if _fields(form)]
+        kinds = [literal_kind(form) for form in _forms_at(document, location, code) if _fields(form)]
         remedy: str | None = _meant_name(document, location) or f"one of {format_list(filter(None, kinds), ',')}"
         return document.error((*location, "kind"), "missing key", remedy=remedy)
     if kind == "missing":
@@ -118,12 +108,9 @@ def _error(
         remedy = did_you_mean(context["tag"], choices, "") or None
         return document.error(location, f"must be one of {format_list(choices, ',')}, got {got}", remedy=remedy)
     if kind == "union_tag_not_found" or kind.endswith(("_type", "_parsing", "int_from_float")):
-        words = [_word(form) for form in _forms_at(model, document, location, code)]
-        # A list in place of a network is the first attempt at several places with a line each.
-        is_of_places = isinstance(value, list) and ("networks" in location[-2:] or location == ("sites",))
-        remedy = "a place with its own line is one of sites: {NAME: {networks: ...}}" if is_of_places else None
+        words = [_word(form) for form in _forms_at(document, location, code)]
         expected = " or ".join(dict.fromkeys(words)) or "another value"
-        return document.error(location, f"expected {expected}, got {got}", remedy=remedy)
+        return document.error(location, f"expected {expected}, got {got}")
     is_of_validator = kind not in get_args(ErrorType) or kind in ("value_error", "assertion_error")
     message = " ".join(message_of(fault).replace(" after validation", "").split())
     message = re.sub("^(Input|Dictionary|List|String) should ", "must ", message)

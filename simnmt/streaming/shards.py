@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from simnmt.kernels.native_library import at_once
+from simnmt.kernels.native_library import CACHE_LINE, aligned_bytes, at_once
 from simnmt.kernels.unpack import PackedWeights, unpack
 from simnmt.profile.streaming_cost import ShardGeometry
 from simnmt.streaming.errors import StoreError
@@ -26,8 +26,6 @@ SEGMENTS = ("q", "k", "v", "o", "ffn_in", "ffn_out")
 """Matrices of a layer, and segments of a shard, in this order everywhere. A segment has rows of width d: the rows of Wq, Wk
 and Wv of its head, the transposed columns of Wo, the rows of the first feed-forward matrix for its neurons, and the transposed
 columns of the second."""
-ALIGNMENT = 64
-"""Alignment of fields and buffers in bytes, the width of the widest vector register."""
 FULL = 32
 """Bits of a weight in full precision."""
 
@@ -158,7 +156,7 @@ def _field_sizes(weights: int, bits: int, outliers: int) -> NDArray[np.int64]:
 
 def record_size(weights: int, bits: int, outliers: int) -> int:
     """Return the bytes of a record, a multiple of 64."""
-    return int((-(-_field_sizes(weights, bits, outliers) // ALIGNMENT) * ALIGNMENT).sum())
+    return int((-(-_field_sizes(weights, bits, outliers) // CACHE_LINE) * CACHE_LINE).sum())
 
 
 def size_of(packed: PackedWeights) -> int:
@@ -174,7 +172,7 @@ def encode(packed: PackedWeights) -> bytes:
         packed.outlier_at.astype("<i4"),
         packed.outlier_values.astype("<f4"),
     )
-    return b"".join(array.tobytes() + bytes(-array.nbytes % ALIGNMENT) for array in arrays)
+    return b"".join(array.tobytes() + bytes(-array.nbytes % CACHE_LINE) for array in arrays)
 
 
 def decode(record: NDArray[np.uint8], weights: int, bits: int, outliers: int) -> PackedWeights:
@@ -183,16 +181,9 @@ def decode(record: NDArray[np.uint8], weights: int, bits: int, outliers: int) ->
     fields, begin = [], 0
     for size in sizes:
         fields.append(record[begin : begin + size])
-        begin += -(-size // ALIGNMENT) * ALIGNMENT
+        begin += -(-size // CACHE_LINE) * CACHE_LINE
     codes, centroids, at, values = fields
     return PackedWeights(bits, weights, codes, centroids.view("<f4"), at.view("<i4"), values.view("<f4"))
-
-
-def aligned_bytes(count: int) -> NDArray[np.uint8]:
-    """Return `count` uninitialised bytes that begin at a multiple of `ALIGNMENT`."""
-    raw = np.empty(count + ALIGNMENT, np.uint8)
-    begin = -raw.ctypes.data % ALIGNMENT
-    return raw[begin : begin + count]
 
 
 class LayerBuffer:

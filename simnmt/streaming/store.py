@@ -23,13 +23,14 @@ from torch import Tensor
 
 from simnmt.base.errors import describe_error
 from simnmt.base.files import MOST_MODEL_BYTES, MOST_TENSOR_BYTES, partial_folder, read_bounded
+from simnmt.kernels.native_library import aligned_bytes
 from simnmt.kernels.unpack import PackedWeights
-from simnmt.nmt.checkpoint import TensorFileError, read_tensors, write_tensors
+from simnmt.nmt.checkpoint import read_tensors, write_tensors
 from simnmt.profile.streaming_cost import BITS
 from simnmt.streaming import page_cache
 from simnmt.streaming.encoder import EncoderConfiguration, EncoderWeights
 from simnmt.streaming.errors import StoreError
-from simnmt.streaming.shards import FULL, GaussianFit, aligned_bytes, decode, layer_shards, quantise, record_size, segment_rows
+from simnmt.streaming.shards import FULL, GaussianFit, decode, layer_shards, quantise, record_size, segment_rows
 from simnmt.streaming.texts import PIECES_FILE, TOKENIZER_FILE, HuggingFaceTokenizer, Pieces
 
 VERSION = 4
@@ -167,10 +168,7 @@ class ShardStore:
         """Return the verified tensors that stay in memory, float32: embeddings, norms, biases and the classifier."""
         path = self.path / RESIDENT
         self._check_file(path, self.index.resident_sha256, MOST_TENSOR_BYTES)
-        try:
-            return read_tensors(path)[0]
-        except TensorFileError:  # the digest detects accidents, not forged files
-            raise StoreError("not a safetensors file", path=path, remedy=AGAIN) from None
+        return read_tensors(path)[0]
 
     def beside(self) -> dict[str, bytes]:
         """Return the files stored beside the shards by name, such as a tokenizer. Raises `StoreError` for a damaged file."""

@@ -32,7 +32,7 @@ def test_an_error_of_an_input_is_one_line_with_its_place(kind: type[InputError])
     error = kind("a key\nwith\x1b[1m a fault", path="folder/s.yaml", line=3, column=5, remedy="write\ranother")
     assert (error.exit_status, error.path, error.line, error.column) == (2, "folder/s.yaml", 3, 5)
     assert str(error).startswith("folder/s.yaml:3:5: ")
-    assert_one_line("".join(f"simnmt: {line}\n" for line in error.lines))
+    assert_one_line(f"simnmt: {error}\n")
 
 
 def test_an_address_given_as_a_path_keeps_both_slashes_in_the_message() -> None:

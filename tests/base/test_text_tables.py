@@ -62,7 +62,7 @@ def test_the_row_to_note_is_bold_on_a_terminal_alone(monkeypatch: pytest.MonkeyP
 
 
 def test_cells_are_no_markup_and_bold_passes_to_the_terminal_alone() -> None:
-    assert format_table(["a", "b"], [["[bold]x[/]", ":smile:"]], 2, indent="  ").splitlines()[2] == "  [bold]x[/]  :smile:"
+    assert format_table(["a", "b"], [["[bold]x[/]", ":smile:"]], 2).splitlines()[2] == "[bold]x[/]  :smile:"
     assert without_controls("\x1b[1mbest\x1b[0m \x1b[1mopen") == "\x1b[1mbest\x1b[0m \\x1b[1mopen"
     assert without_controls("\x1b[1ma\x07\x1b[0m\x1b[31m") == "\x1b[1ma\\x07\x1b[0m\\x1b[31m"
 

@@ -179,13 +179,11 @@ def energy_of(monkeypatch: pytest.MonkeyPatch, engine: Burning, total_j: Callabl
     return costs
 
 
-def test_power_at_rest_and_at_work_and_joules_by_length(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_power_at_rest_and_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Burning()
     block = energy_of(monkeypatch, engine, lambda: engine.joules).blocks["energy"]
     assert block.idle_w == pytest.approx(10.0)
     assert block.active_w == pytest.approx(50.0)
-    assert block.j_per_tgt_token == pytest.approx(50.0 * 0.008, rel=0.06)
-    assert block.heldout_error < 0.1
     assert engine.now_s < 30.0, "a coarse counter makes no quick calibration slow"
 
 
@@ -244,7 +242,7 @@ def test_a_model_takes_the_memory_of_its_weights(tmp_path: Path, monkeypatch: py
         measure(costs, None)
     block = costs.blocks["model_memory"]
     assert 0.9 < block.resident_bytes / sum(weight.nbytes for weight in model.parameters()) < 2.5
-    assert block.kind == "measured" and len(block.samples) == 1 and 0.0 < block.load_s < 10.0
+    assert block.kind == "measured" and 0.0 < block.load_s < 10.0
 
 
 def test_a_model_that_no_second_process_can_load_spoils_nothing_else(tmp_path: Path) -> None:

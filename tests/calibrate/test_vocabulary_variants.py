@@ -71,10 +71,7 @@ def test_with_all_columns_active_nothing_changes(batch: int, beam: int) -> None:
     plain, fused = TextDecoding(model, alone, {"clustered": part}, quick=True).variants(full(batch, beam))
     assert (plain.settings, plain.batch) == (DecoderSettings(beam=beam, vocabulary="clustered"), batch)
     assert fused == plain.model_copy(update={"settings": fused.settings}) and fused.settings.fused
-    assert plain.active is not None
-    assert (plain.likeliest_active, plain.identical, plain.active.mean) == (1.0, 1.0, 1.0)
-    assert plain.active.s_per_share is None, "steps that are all alike have no slope"
-    assert (plain.active.by_sentence is not None) == (batch == 1)
+    assert (plain.likeliest_active, plain.identical, plain.active_share) == (1.0, 1.0, 1.0)
 
 
 def test_shares_and_agreement_equal_those_of_a_plain_decoding() -> None:
@@ -90,11 +87,9 @@ def test_shares_and_agreement_equal_those_of_a_plain_decoding() -> None:
     same = [one.tokens == other.tokens for one, other in zip(restricted.hypotheses, whole.hypotheses, strict=True)]
     assert listed_variant.identical == sum(same) / len(same) < 1.0
     assert listed_variant.likeliest_active == 1.0 - restricted.subset.miss_rate < 1.0
-    active = listed_variant.active
-    assert active is not None and active.by_sentence is not None
-    assert active.steps == sum(len(hypothesis.tokens) + 1 for hypothesis in restricted.hypotheses)
-    assert (active.by_step[0], active.by_step[-1]) == (4 / VOCAB, 10 / VOCAB)
-    assert set(active.by_sentence) <= {4 / VOCAB, 10 / VOCAB} | set(active.by_sentence[1:-1])
+    shares = restricted.subset.share
+    assert set(shares) == {4 / VOCAB, 10 / VOCAB}
+    assert listed_variant.active_share == pytest.approx(shares.mean())
 
 
 @pytest.mark.deep
@@ -108,11 +103,10 @@ def test_a_trained_folder_is_calibrated_with_its_vocabulary(folder: Path, tmp_pa
     assert choice.how == "measured"
     assert choice.shares["agreement"] is None, "no step of it was teacher-forced"
     assert choice.shares["likeliest_active"] is not None and choice.shares["identical"] is not None
-    assert choice.active[1].vocab == VOCAB
-    assert 0.0 < choice.active[1].mean < 1.0
+    assert 0.0 < choice.as_json()["active_share"]["1"] < 1.0
     variants = {(variant.settings, variant.batch): variant for variant in profile.decoder.variants}
     for batch in profile.decoder.steps(profile.decoder.base):
         if (CLUSTERED, batch) in variants:
-            assert variants[CLUSTERED, batch].active is not None
+            assert variants[CLUSTERED, batch].active_share is not None
         else:
             assert any(f"batch {batch}" in omission for omission in profile.decoder.left_out)

@@ -29,7 +29,6 @@ from simnmt.experiment.units import run_unit
 from simnmt.profile.calibration_error import CalibrationDraws
 from simnmt.profile.profile_file import checked_profile
 from simnmt.results.statistics import PREDICTED, prediction_interval
-from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.document import document_of
 from simnmt.scenario.validation import validate
 from tests.campaigns.harness import SCALE, SEED
@@ -112,7 +111,7 @@ class TrueTarget(Target):
 
     box: Box | None = None
 
-    def in_memory_s(self, src_len: Any, tgt_len: Any, noise: Floats, more_s: Floats | None = None) -> Floats:
+    def in_memory_s(self, src_len: Any, tgt_len: Any, noise: Floats) -> Floats:
         assert self.box is not None
         return self.box.mean_s(src_len, tgt_len) * self.box.factors(noise)
 
@@ -135,7 +134,7 @@ def covered(number: int, folder: Path, seed: int) -> dict[tuple[str, str], bool]
         "policies": {"edge": {}, "cnmt": {"sees_backlog": True}},
         "profile_uncertainty": {"profiles": DRAWS},
     }  # fmt: skip
-    plan = read_inputs(validate(ScenarioConfiguration, document_of(scenario)), folder)
+    plan = read_inputs(validate(document_of(scenario)), folder)
     rows = run_plan(plan).summary_rows
     truth = true_means(plan, boxes)
     outcomes = {}

@@ -144,7 +144,7 @@ def check_read_or_refused(parse: Callable[[], Document], *, written: bool = True
     """
     try:
         document = parse()
-        scenario = validate(ScenarioConfiguration, document)
+        scenario = validate(document)
         check_topology(scenario, document)
     except ScenarioError as error:
         assert_short_lines(error)

@@ -110,13 +110,12 @@ def test_arguments(folder: Path, refused: Callable[..., None], arguments: str, p
     refused(place, *arguments.split())
 
 
-def test_several_faults_are_a_line_each(folder: Path, simnmt: Command) -> None:
+def test_of_several_faults_the_first_of_the_file_is_shown(folder: Path, simnmt: Command) -> None:
     text = (folder / "small.yaml").read_text()
     (folder / "small.yaml").write_text(text.replace("seed: 3", "sed: 3").replace("requests: 200", "requests: many"))
     done = simnmt("run", "small.yaml", "--replications", "0")
     assert done.status == 2
-    places = ("simnmt: small.yaml:3:1: sed: ", "small.yaml:4:11: requests: ", "--replications 0: replications: ")
-    assert all(line.startswith(place) for line, place in zip(done.err.splitlines(), places, strict=True))
+    assert done.err.startswith("simnmt: small.yaml:3:1: sed: ") and done.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

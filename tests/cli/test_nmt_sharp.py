@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +11,12 @@ import pytest
 import torch
 
 from simnmt.kernels.beam_search import SharpTranslation
-from simnmt.nmt.architecture import (
-    AttentionalArchitecture,
-)
+from simnmt.nmt.architecture import AttentionalArchitecture
 from simnmt.nmt.checkpoint import save_checkpoint
 from simnmt.nmt.models import build_model
-from simnmt.nmt.sharp_translator import (
-    SharpTextTranslator,
-    SharpTranslator,
-)
-from simnmt.nmt.subwords import (
-    SOURCE_TOKENIZER,
-    TARGET_TOKENIZER,
-    learn_vocabulary,
-)
+from simnmt.nmt.sharp_translator import SharpTranslator, load_sharp
+from simnmt.nmt.source_lines import Translation, load_subwords
+from simnmt.nmt.subwords import SOURCE_TOKENIZER, TARGET_TOKENIZER, learn_vocabulary
 from tests.command_line import Command
 from tests.kernels.implementations import needs_compiled
 from tests.nmt import toy_language
@@ -106,16 +97,15 @@ def test_weights_that_16_bit_products_clip_are_warned_of_in_one_line(simnmt: Com
 def test_sharp_01_unknown_words_are_replaced_where_the_decoder_looked(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The decoder is held to the unknown token, looking at `un`, then at a sign that no vocabulary has, then at the end."""
     folder = place / "a"
-    translator = SharpTextTranslator.load([folder])
-    said = SharpTranslation((UNKNOWN,), -0.5, (0,), 2, 1.0, stopped_early=True)
-    monkeypatch.setattr(SharpTranslator, "decode", lambda *_, **__: said)
-    (line,) = translator.translate(["un ☃"])
-    assert (line.text, line.replaced) == ("un", 1)
-    place_of_snow = next(at for at, piece in enumerate(translator.lines.source.cut("un ☃")) if "☃" in piece)
-    monkeypatch.setattr(SharpTranslator, "decode", lambda *_, **__: replace(said, attended=(place_of_snow,)))
-    (line,) = translator.translate(["un ☃"])
-    assert (line.text, line.replaced) == ("☃", 1)
-    monkeypatch.setattr(
-        SharpTranslator, "decode", lambda *_, **__: replace(said, attended=(len(translator.lines.source.cut("un ☃")),))
-    )
-    assert translator.translate(["un ☃"])[0].text == "⁇", "the end of the source"
+    _, stream = load_sharp([folder])
+    pieces = load_subwords(folder)[0].cut("un ☃")
+
+    def line_of(at: int) -> Translation:
+        held = SharpTranslation((UNKNOWN,), -0.5, (at,), 2, 1.0, stopped_early=True)
+        monkeypatch.setattr(SharpTranslator, "decode", lambda *_, **__: held)
+        return next(stream(["un ☃"]))
+
+    assert (line_of(0).text, line_of(0).replaced) == ("un", 1)
+    snow = line_of(next(at for at, piece in enumerate(pieces) if "☃" in piece))
+    assert (snow.text, snow.replaced) == ("☃", 1)
+    assert line_of(len(pieces)).text == "⁇", "the end of the source"

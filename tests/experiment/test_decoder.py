@@ -19,7 +19,7 @@ from simnmt.profile.profile_file import checked_profile, read_profile, write_pro
 from simnmt.profile.profile_variant import with_decoder
 from simnmt.results import Run
 from simnmt.scenario.source import open_source
-from tests.profile.made_decoder import BY_SENTENCE, CLUSTERED, LISTED, S_PER_SHARE, decoder_block, restricted, stages_s, variant
+from tests.profile.made_decoder import LISTED, decoder_block, restricted, stages_s, variant
 from tests.profile.made_profile import whole_profile
 
 SCENARIO = """\
@@ -143,97 +143,32 @@ def test_a_decoder_that_cannot_be_had_is_refused_in_its_place(
     assert re.match(rf".*/s\.yaml:11:\d+: {key}: ", str(refused.value))
 
 
-RESTRICTED = """\
-version: 1
-name: x
-requests: 4000
-replications: 1
-fit: {inferences: 2000}
-workloads:
-  w: {lengths: "@de-en-news", arrivals: {kind: poisson, rate_rps: 4}}
-networks: {n: {rtt: {constant_ms: 20}}}
-devices:
-  gateway: {profile: p.json, outside_range_share: 1, decoder: {vocabulary: clustered}}
-  cloud: {profile: p.json, outside_range_share: 1, decoder: {vocabulary: candidates}}
-policies: {edge: {}, cloud: {}, oracle: {}, cnmt: {}}
-gap_analysis: true
-"""
+RESTRICTED = "decoder: {vocabulary: candidates}"
+WITH_LISTS = decoder_block() | {"variants": [*decoder_block()["variants"], *restricted(LISTED)]}
 
 
-@pytest.fixture
-def run_restricted(tmp_path: Path) -> Callable[..., Run]:
-    """Runs the scenario with these overrides, on profiles without a residual of their own."""
-    whole = whole_profile()
-    execution = whole["execution"] | {"residual_relative_sd": 0.0}
-    (tmp_path / "s.yaml").write_text(RESTRICTED, encoding="utf-8")
-
-    def run_it(*overrides: str, alike: bool = True, by_sentence: Any = BY_SENTENCE) -> Run:
-        """`alike`: whether shares cost the same with lists as with clusters; else they hardly cost anything."""
-        block: dict[str, Any] = decoder_block()
-        block["variants"] += [*restricted(CLUSTERED), *restricted(LISTED, S_PER_SHARE if alike else 1e-9, by_sentence)]
-        write_profile(tmp_path / "p.json", checked_profile(whole | {"decoder": block, "execution": execution}))
-        return simnmt.run(tmp_path / "s.yaml", overrides=list(overrides))
-
-    return run_it
+def test_a_sentence_alone_takes_the_mean_step_of_a_part_of_the_vocabulary(scenario: Callable[..., Path]) -> None:
+    execution = EVERYTHING["execution"] | {"residual_relative_sd": 0.0}
+    result = run(scenario(FUSED, RESTRICTED, decoder=WITH_LISTS, execution=execution))
+    moved, _ = with_decoder(checked_profile(EVERYTHING | {"decoder": WITH_LISTS, "execution": execution}), LISTED)
+    src_len, tgt_len, seconds = (result.cells[0].logs["cloud"][name] for name in ("src_len", "tgt_len", "t_exe_s"))
+    assert np.allclose(seconds, moved.plane.seconds(src_len, tgt_len))
+    assert moved.plane.s_per_tgt_token < EVERYTHING["execution"]["plane"]["s_per_tgt_token"]
 
 
-def step_s(folder: Path, batch: int, *overrides: str) -> float:
-    """Of the cloud, one step of so many sentences and the gap after it, the mean over the first ten."""
-    source = open_source(folder / "s.yaml", overrides)
-    decoding = read_inputs(source.scenario, folder, source.document).cases["w"].targets[1].decoding
-    assert decoding is not None
-    return decoding.cost.steps_at(batch)(0, 9) / 10
-
-
-def column(result: Run, policy: str, name: str) -> np.ndarray[Any, Any]:
-    return np.array(result.cells[0].logs[policy][name])
-
-
-def test_each_request_has_a_share_of_its_own_on_every_device_and_the_mean_is_kept(run_restricted: Callable[..., Run]) -> None:
-    result = run_restricted()
-    steps = column(result, "edge", "tgt_len")
-    more_s, paces = [], []
-    for policy, settings in (("edge", CLUSTERED), ("cloud", LISTED)):
-        block = decoder_block()
-        block["variants"] += restricted(settings)
-        moved, choice = with_decoder(checked_profile(whole_profile() | {"decoder": block}), settings)
-        told_s = moved.plane.seconds(column(result, policy, "src_len"), steps)
-        more_s.append((column(result, policy, "t_exe_s") - told_s) / steps)
-        paces.append(choice.pace)
-    assert np.allclose(*more_s), "how much a sentence needs is its own, on both devices"
-    assert paces[0] == pytest.approx(paces[1]) != 1.0, "the plane was not timed with the variants"
-    spread = paces[0] * S_PER_SHARE * (max(BY_SENTENCE) - min(BY_SENTENCE))
-    assert np.ptp(more_s[0]) == pytest.approx(spread, rel=0.02)
-    assert abs(more_s[0].mean()) < 4 * more_s[0].std() / np.sqrt(len(steps))
-
-
-def test_an_oracle_sees_each_requests_share(run_restricted: Callable[..., Run]) -> None:
-    """Told all it can be, C-NMT is the oracle: which device is faster hangs on what the very sentence needs."""
-    result = run_restricted("workloads.w.arrivals={kind: back_to_back}", "networks.n.rtt={constant_ms: 0.2}", alike=False)
-    edge_s, cloud_s, oracle_s = (column(result, name, "latency_s") for name in ("edge", "cloud", "oracle"))
-    assert 0.02 < (cloud_s < edge_s).mean() < 0.5
-    assert np.allclose(oracle_s, np.minimum(edge_s, cloud_s))
-    (without_gap,) = [row for row in result.gaps if row["removed"] == "everything"]
-    assert without_gap["total_latency_s"] == pytest.approx(oracle_s.sum())
-    assert column(result, "cnmt", "latency_s").sum() > 1.0001 * oracle_s.sum()
-
-
-def test_a_device_that_batches_takes_the_mean_at_its_batch(run_restricted: Callable[..., Run], tmp_path: Path) -> None:
+def test_a_device_that_batches_takes_the_mean_at_its_batch(scenario: Callable[..., Path]) -> None:
     """XP-01: sentences share a step, and the union of what they need."""
-    run_restricted(BATCHED, "requests=300")
-    known = read_profile(tmp_path / "p.json").decoder
+    path = scenario(FUSED, RESTRICTED, decoder=WITH_LISTS)
+    known = read_profile(path.parent / "p.json").decoder
     assert known is not None
     for batch in (1, 8):
         ratio = known.steps(LISTED)[batch].step_s / known.steps(DecoderSettings())[batch].step_s
-        restricted_s, full_s = (step_s(tmp_path, batch, BATCHED, *other) for other in ((), ("devices.cloud.decoder=null",)))
+        restricted_s, full_s = (step_s(path, batch, BATCHED, *other) for other in ((), (PLAIN_TOO,)))
         assert restricted_s == pytest.approx(ratio * full_s), batch
 
 
-@pytest.mark.parametrize("changed", [{"alike": False}, {"by_sentence": None}])
-def test_no_request_of_a_device_that_batches_deviates(run_restricted: Callable[..., Run], changed: dict[str, Any]) -> None:
-    """What sentences need each by itself moves their times where they are alone, and nowhere else."""
-    few = ("requests=300", "gap_analysis=false")
-    own, other = run_restricted(BATCHED, *few), run_restricted(BATCHED, *few, **changed)
-    assert np.array_equal(column(own, "cloud", "t_exe_s"), column(other, "cloud", "t_exe_s"))
-    alone, differing = run_restricted(*few), run_restricted(*few, **changed)
-    assert not np.array_equal(column(alone, "cloud", "t_exe_s"), column(differing, "cloud", "t_exe_s"))
+def step_s(path: Path, batch: int, *overrides: str) -> float:
+    """Return the seconds of a step and its gap at the cloud, mean over the first ten."""
+    decoding = plan_of(path, *overrides).cases["w"].targets[1].decoding
+    assert decoding is not None
+    return decoding.cost.steps_at(batch)(0, 9) / 10

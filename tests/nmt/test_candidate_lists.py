@@ -88,6 +88,13 @@ def test_a_bundle_returns_the_saved_lists_and_is_refused_for_another_model(tmp_p
         CandidateLists.load(tmp_path / "bundle", build_model(tiny.GRU, seed=9))
 
 
+def test_lists_with_a_token_outside_the_vocabulary_are_refused() -> None:
+    lists = random_lists(tiny.VOCAB, 2, set(), [1, 3])
+    for always in ([-1], [tiny.VOCAB]):
+        with pytest.raises(ValueError, match="not all among"):
+            replace(lists, always=np.array(always, np.int32))
+
+
 @pytest.fixture(scope="module")
 def toy() -> tuple[Translator, list[str], list[str]]:
     """A model that has learnt nothing, over a vocabulary in which each word is one token; and text of both sides."""

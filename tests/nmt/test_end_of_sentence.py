@@ -96,7 +96,8 @@ def test_a_calibration_with_a_beam_records_steps_per_token_and_the_simulation_us
     assert profile.plane.s_per_tgt_token == pytest.approx(factor * forced.plane.s_per_tgt_token)
     assert profile.plane.s_per_src_token == forced.plane.s_per_src_token
     assert profile.decoding_cost.steps_at(4)(0, 9) == pytest.approx(factor * forced.decoding_cost.steps_at(4)(0, 9))
-    assert abs(alone_vs_plane(profile) or 1.0) < 0.02, "plane and steps agree with it as without"
+    deviation = alone_vs_plane(profile)
+    assert deviation is not None and abs(deviation) < 0.02, "plane and steps agree with it as without"
     assert dict(facts(profile))["beam"].startswith(
         f"measured; {factor:.4g} steps a token, charged in addition; {len(done)} sentences"
     )

@@ -136,14 +136,6 @@ def test_code_beside_a_configuration_is_neither_run_nor_asked_about(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_folder_that_was_converted_for_ctranslate2_is_named_as_such(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"decoder_start_token": "</s>", "unk_token": "<unk>"}', encoding="utf-8")
-    (tmp_path / "shared_vocabulary.json").write_text('["<unk>", "</s>"]', encoding="utf-8")
-    with pytest.raises(NmtError, match=r"converted for CTranslate2.*give the original folder") as caught:
-        load_model(str(tmp_path))
-    assert caught.value.path == str(tmp_path)
-
-
 def test_an_id_is_taken_from_the_cache_or_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a network."""
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))

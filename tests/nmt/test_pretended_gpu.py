@@ -1,4 +1,4 @@
-"""Models on a pretended GPU: the tokens, the losses and the errors of the processor, and few waits for the GPU."""
+"""Models on a pretended GPU: the tokens, the losses and the errors of the processor."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from simnmt.nmt.training.translation import EncodedPairs, TranslationLearner
 from simnmt.nmt.vocabulary.restricted_vocabulary import clustered
 from tests.nmt.made_subsets import drawn
 from tests.nmt.tiny import ARCHITECTURES, VOCAB, sources, tiny_engine, together
-from tests.pretended_gpu import PretendedGpu, PretendedTensor, pretended_gpu
+from tests.pretended_gpu import PretendedTensor, pretended_gpu
 
 LENGTHS = [3, 6, 4]
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
@@ -37,30 +37,30 @@ def untrained(name: str) -> TranslationModel:
     return build_model(ARCHITECTURES[name], seed=3).eval()
 
 
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[PretendedGpu]:
+@pytest.fixture(autouse=True)
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A pretended GPU whose kernel of Triton is the reference."""
     if find_spec("triton") is not None:
         monkeypatch.setattr("simnmt.kernels.triton_output.best_into", best_into)
-    with pretended_gpu() as device:
-        yield device
+    with pretended_gpu():
+        yield
 
 
 def best_into(workspace: Any, products: PretendedTensor, bias: PretendedTensor, *, with_sum: bool = True) -> None:
-    """Compute what the kernel computes, of tensors on the GPU alone, and as it does without a wait."""
+    """Compute what the kernel computes, of tensors on the GPU alone."""
     count = workspace.best.columns.held.shape[1]
     for place, part in zip(workspace.best, reference_best(products.held.clone(), bias.held, count), strict=True):
         place.held.copy_(part)
 
 
-def decoded(name: str, output: str, device: str, beam: int, **options: Any) -> tuple[Hypothesis, ...]:
+def decoded(name: str, output: str, device: str, beam: int) -> tuple[Hypothesis, ...]:
     """Decode sentences of different lengths by a copy of the model on this device."""
     model = deepcopy(untrained(name)).to(device)
     alone, _, _ = sources(model.architecture, LENGTHS)
     clusters = drawn(VOCAB, model.weight.shape[1], 6, 0.4, [model.eos_token], seed=2)
     clusters = replace(clusters, centroids=Centroids.of(0.1 * clusters.centroids.points))  # so that a step falls into several
     vocabulary = clustered(clusters, device=device) if output == "restricted" else None
-    return together(model, alone, Search(beam, scored=True), Output(output == "fused", vocabulary), **options)
+    return together(model, alone, Search(beam, scored=True), Output(output == "fused", vocabulary), max_len=6)
 
 
 @pytest.mark.parametrize(
@@ -68,32 +68,16 @@ def decoded(name: str, output: str, device: str, beam: int, **options: Any) -> t
 )
 @pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize("name", ["gru", "bilstm", "marian"])
-def test_a_gpu_gives_the_translations_of_the_processor(gpu: PretendedGpu, name: str, beam: int, output: str) -> None:
-    expected, translated = (decoded(name, output, device, beam=beam, max_len=6) for device in ("cpu", "cuda"))
+def test_a_gpu_gives_the_translations_of_the_processor(name: str, beam: int, output: str) -> None:
+    expected, translated = (decoded(name, output, device, beam) for device in ("cpu", "cuda"))
     assert [one.tokens for one in translated] == [one.tokens for one in expected]
     assert [one.score for one in translated] == pytest.approx([one.score for one in expected], abs=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("output", "most"),
-    [("plain", 1), pytest.param("fused", 2, marks=needs_triton), pytest.param("restricted", 6, marks=needs_triton)],
-)
-@pytest.mark.parametrize(("name", "beam"), [("gru", 1), ("marian", 3)])
-def test_a_step_waits_for_the_gpu_no_more_than_it_must(gpu: PretendedGpu, name: str, beam: int, output: str, most: int) -> None:
-    """Each wait leaves the GPU without work: those of two more steps are counted."""
-    counted = []
-    for steps in (4, 6):
-        gpu.waits.clear()
-        decoded(name, output, "cuda", beam=beam, forced_len=steps)
-        counted.append(gpu.waits.copy())
-    waits = counted[1] - counted[0]
-    assert waits.total() <= 2 * most, waits
-
-
-@pytest.mark.parametrize(
     ("name", "precision"), [("gru", "bfloat16"), ("bilstm", "bfloat16"), ("sharp", "bfloat16"), ("own tokens", "float32")]
 )
-def test_a_training_on_a_gpu_has_the_losses_of_the_processor(gpu: PretendedGpu, name: str, precision: str) -> None:
+def test_a_training_on_a_gpu_has_the_losses_of_the_processor(name: str, precision: str) -> None:
     """The pretended GPU computes all products in float32."""
     architecture = ARCHITECTURES[name]
     recipe = Recipe(architecture, peak_rate=0.02, warmup_steps=2, dropout=0.0)
@@ -111,7 +95,7 @@ def test_a_training_on_a_gpu_has_the_losses_of_the_processor(gpu: PretendedGpu, 
 
 
 @pytest.mark.parametrize("compute_type", ["float32", "float16", "bfloat16"])
-def test_an_engine_times_the_encoder_and_each_step_of_a_gpu(gpu: PretendedGpu, compute_type: str, tmp_path: Path) -> None:
+def test_an_engine_times_the_encoder_and_each_step_of_a_gpu(compute_type: str, tmp_path: Path) -> None:
     engine = tiny_engine(tmp_path, "gru", device="cuda", threads=None, compute_type=compute_type)
     assert (engine.account.device, engine.account.device_name) == ("cuda:0", "a pretended GPU")
     timing = engine.run(Work(src_len=3, tgt_len=4, batch=2, beam=2))

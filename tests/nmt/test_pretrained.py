@@ -155,10 +155,16 @@ def with_a_layer(folder: Path) -> None:
     )
 
 
+def with_an_empty_tokeniser(folder: Path) -> None:
+    Tokenizer(BPE()).save(str(folder / "tokenizer.json"))
+
+
 DAMAGES: dict[str, tuple[str, Callable[[Path], object]]] = {
     "no tokeniser": ("nllb", without("tokenizer.json", "tokenizer_config.json")),
     "no vocabulary": ("opus", without("vocab.json")),
-    "the tokeniser of another model": ("mbart", lambda folder: Tokenizer(BPE()).save(str(folder / "tokenizer.json"))),
+    "the tokeniser of another model": ("mbart", with_an_empty_tokeniser),
+    "a tokeniser of marks alone": ("nllb", with_an_empty_tokeniser),
+    "a tokeniser of marks and blanks": ("mbart50", with_an_empty_tokeniser),
     "an unknown layer": ("nllb", with_a_layer),
 }
 

@@ -18,6 +18,7 @@ LENGTHS = (2, 5, 10, 20, 40, 80)
 BATCHES = (1, 2, 4, 8, 16, 32)
 JUDGED = (6, 12)
 POSITIONS = (0, 16, 64)
+DISTURBED = {"disturbed_cells": 1, "disturbed": ["step 20+64 x8"]}
 
 
 def line_table(
@@ -74,11 +75,6 @@ def _content(speed: float) -> dict[str, Any]:
             "leave_s": {"value": None, "kind": "measured", "note": "the engine never refills a batch"},
         },
         "energy": {"kind": "measured", "source": "rapl", "idle_w": 12.5, "active_w": 40.0},
-        "model_memory": {
-            "kind": "measured",
-            "resident_bytes": 300_000_000,
-            "load_s": 0.5,
-            "samples": [{"load_s": load_s, "resident_bytes": 300_000_000} for load_s in (0.5, 0.45, 0.55)],
-        },
-        "conditions": {"load_average": [0.1, 0.2, 0.3], "governor": "performance", "drift": 0.004, "disturbed_cells": 1},
+        "model_memory": {"kind": "measured", "resident_bytes": 300_000_000, "load_s": 0.5},
+        "conditions": {"load_average": [0.1, 0.2, 0.3], "governor": "performance", "drift": 0.004, **DISTURBED},
     }

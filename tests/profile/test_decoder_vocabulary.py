@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from simnmt.profile.decoder_block import ActiveShare
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import checked_profile
@@ -48,9 +44,8 @@ def test_a_measured_vocabulary_gives_its_share_and_agreement_at_each_batch_size(
     assert choice.how == "measured"
     assert choice.shares == {"agreement": None, "identical": 0.93, "likeliest_active": 0.99}
     assert "99 %" in choice.fidelity and "93 %" in choice.fidelity
-    assert str(choice.active[32]) == "36 % of 12,000 tokens active"
     document = choice.as_json()
-    assert document["active_share"] == {"1": pytest.approx(0.05), "8": pytest.approx(0.12), "32": pytest.approx(0.36)}
+    assert document["active_share"] == {"1": 0.05, "8": 0.12, "32": 0.36}
     assert (document["identical"], document["likeliest_active"]) == (0.93, 0.99)
     assert moved.plane.s_per_tgt_token < restricted_profile().plane.s_per_tgt_token
 
@@ -67,16 +62,3 @@ def test_noise_carries_its_agreement_and_identities_none() -> None:
         agreement = {settings: with_decoder(known, settings)[1].shares["agreement"] for settings in (merged, int16, polynomial)}
         assert agreement == {merged: None, int16: 0.999, polynomial: None}
         assert with_decoder(known, merged)[1].exact is (candidates is None)
-
-
-COUNTS = st.lists(st.integers(0, 1000), min_size=1, max_size=50)
-
-
-@given(COUNTS, COUNTS)
-def test_draws_of_sentences_deviate_from_the_mean_by_nothing_on_the_average(columns: list[int], others: list[int]) -> None:
-    """Restricting the vocabulary must cost on the average what was measured, however sentences differ."""
-    share = ActiveShare.of(columns, 1000, by_sentence=[count / 1000 for count in others], s_per_share=1.0)
-    every = (np.arange(20_000) + 0.5) / 20_000
-    deviation = share.more_s(every)
-    assert deviation.mean() == pytest.approx(0.0, abs=1e-4)
-    assert np.ptp(deviation) <= (max(others) - min(others)) / 1000 + 1e-9

@@ -69,7 +69,7 @@ def test_disturbed_cells_are_counted_for_the_cost_models_that_they_belong_to() -
     assert message.startswith("2 cells of step stayed disturbed: the reference cell moved by up to 30 %")
 
 
-@pytest.mark.parametrize("block", ["step", "encoder", "energy"])
+@pytest.mark.parametrize("block", ["step", "encoder"])
 def test_a_heldout_error_above_a_tenth_is_doubtful_for_every_cost_model(block: str) -> None:
     assert doubts(**erring(block, 0.1)) == []
     assert doubts(**erring(block, 0.245)) == [
@@ -125,24 +125,9 @@ def test_weights_that_16_bit_products_clip_cast_doubt_where_these_are_used() -> 
     assert doubts(engine=engine | {"compute_type": "int16", "clipped_weights": 0}) == []
 
 
-@pytest.mark.parametrize(
-    ("weights", "loads", "effects"),
-    [
-        ("checkpoint", [(0.5, 100), (0.45, 100)], 0),
-        ("random", [(0.5, 100)], 1),
-        ("checkpoint", [(0.5, 100), (0.7, 100)], 1),
-        ("checkpoint", [(0.5, 100), (0.5, 130)], 1),
-    ],
-)
-def test_loads_of_no_file_and_loads_that_differ_are_doubtful(
-    weights: str, loads: list[tuple[float, int]], effects: int
-) -> None:
+@pytest.mark.parametrize(("weights", "effects"), [("checkpoint", 0), ("random", 1)])
+def test_loads_of_no_file_are_doubtful(weights: str, effects: int) -> None:
     content = good_profile()
-    samples = [{"load_s": load_s, "resident_bytes": size} for load_s, size in loads]
-    changes = {
-        "model_memory": content["model_memory"] | {"samples": samples},
-        "engine": content["engine"] | {"weights": weights},
-    }
-    profile = checked_profile(content | changes)
+    profile = checked_profile(content | {"engine": content["engine"] | {"weights": weights}})
     assert len([doubt.effect for doubt in profile_doubts(profile, ["model_memory"])]) == effects
     assert profile_doubts(profile, ["execution"]) == []

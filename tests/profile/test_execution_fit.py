@@ -16,7 +16,7 @@ from simnmt.profile.execution_fit import (
     cell_samples,
     fit_execution,
     fit_plane,
-    fit_relative_plane,
+    heldout_error_of_shape,
 )
 
 PLANE = Plane(0.0004, 0.003, 0.005)
@@ -86,9 +86,9 @@ def repeated(repeats: int, relative_sd: float, seed: int = 1) -> tuple[np.ndarra
 @pytest.mark.parametrize("offset", [0.005, 0.0, -0.0001])
 def test_an_exact_plane_is_found_and_no_cell_left_out_is_missed(offset: float) -> None:
     time_s = 0.0004 * SRC + 0.003 * TGT + offset
-    plane, error = fit_relative_plane(Cells(SRC, TGT, time_s))
-    assert coefficients(plane) == pytest.approx((0.0004, 0.003, offset), abs=1e-12)
-    assert error == pytest.approx(0.0, abs=1e-10)
+    block = fit_execution(SRC, TGT, time_s, mode="full_grid")
+    assert coefficients(block.plane) == pytest.approx((0.0004, 0.003, offset), abs=1e-12)
+    assert block.fit.heldout_error == pytest.approx(0.0, abs=1e-10)
     every = fit_execution(SRC, TGT, time_s, mode="every_repeat").fit
     assert max(every.heldout_error, every.heldout_error_of_means) < 0.02
 
@@ -124,7 +124,7 @@ def test_unsteady_steps_are_fitted_by_their_medians() -> None:
     time_s = np.where(cached, 0.5, 1.0) * quiet_s
     fitted = fit_execution(src, tgt, time_s, mode="full_grid")
     assert fitted.fit.quantile == 0.5 and fitted.fit.heldout_how == "median times of cells left out in turn"
-    least = fit_relative_plane(Cells(src, tgt, time_s))[1]
+    least = heldout_error_of_shape(Cells(src, tgt, time_s))
     assert least is not None and fitted.fit.heldout_error < 0.8 * least
     assert fitted.plane.seconds(src, tgt).mean() == pytest.approx(time_s.mean(), rel=0.05), "the plane is of the mean of all"
 

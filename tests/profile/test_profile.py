@@ -57,7 +57,7 @@ BAD_VALUES = [
     (("valid_range", "src_len"), [9, 3], "valid_range.src_len: [9, 3] is not a range within 0 and 1e9"),
     (("execution", "residual_quantiles"), {"shares": [0.0, 1.0], "factors": [3.0, 3.0]}, "execution.residual_quantiles: "),
     (("execution", "residual_relative_sd"), 11.0, "execution.residual_relative_sd: "),
-    (("energy", "j_per_src_token"), 0.1, "energy: "),
+    (("energy", "idle_w"), 0.0, "energy.idle_w: "),
     (("step", "judged_cells"), [[8, 0, 0.004]], "step: "),
     (("step", "batch"), [4, 2, 1, 8, 16, 32], "step.batch: values must rise"),
     (("encoder", "seconds", 0), [1.0], "encoder: seconds: 6 rows (batch) of 3 (src_len) are needed"),
@@ -110,28 +110,17 @@ def test_a_plane_holds_for_lengths_that_count_the_end_of_the_sentence_otherwise(
 
 
 BEAM = {"kind": "measured", "steps_per_token": 1.25, "sentences": 200}
-JOULES = {"kind": "measured", "source": "rapl", "j_per_src_token": 0.01, "j_per_tgt_token": 0.1, "j_fixed": 0.5}
 
 
-def of_a_beam(end_of_sentence: str, **blocks: Any) -> DeviceProfile:
+def of_a_beam(end_of_sentence: str) -> DeviceProfile:
     """A profile without costs of steps, whose beam takes a quarter more steps than its best output has tokens."""
     content = {name: block for name, block in whole_profile().items() if name not in ("step", "encoder")}
     unit = {"src": "char", "tgt": "char", "end_of_sentence": end_of_sentence}
-    return checked_profile(content | {"length_unit": unit, "beam_overrun": BEAM, "energy": JOULES} | blocks)
-
-
-def test_energy_is_charged_for_the_steps_that_a_beam_takes_beyond_its_best_output() -> None:
-    profile = of_a_beam("none")
-    assert profile.energy_cost is not None and profile.of_forced_lengths.energy_cost is not None
-    assert profile.energy_cost.joules(10, 20, 1.0) == pytest.approx(0.01 * 10 + 1.25 * 0.1 * 20 + 0.5)
-    assert profile.of_forced_lengths.energy_cost.joules(10, 20, 1.0) == pytest.approx(0.01 * 10 + 0.1 * 20 + 0.5)
-    by_power = of_a_beam("none", energy={"kind": "measured", "source": "rapl", "active_w": 40.0}).energy_cost
-    assert by_power is not None
-    assert by_power.joules(10, 20, 2.0) == pytest.approx(80.0), "the seconds hold those steps already"
+    return checked_profile(content | {"length_unit": unit, "beam_overrun": BEAM})
 
 
 def test_a_beam_keeps_its_steps_where_lengths_are_counted_otherwise() -> None:
-    """Another count of the end of the sentence, or another unit, changes neither time nor energy of a sentence."""
+    """Another count of the end of the sentence, or another unit, does not change the time of a sentence."""
     unconverted = of_a_beam("none")
     moved = counting(unconverted, "both")
     assert moved.beam_overrun == unconverted.beam_overrun is not None
@@ -140,9 +129,7 @@ def test_a_beam_keeps_its_steps_where_lengths_are_counted_otherwise() -> None:
     assert words.beam_overrun == counted.beam_overrun
     # Of 4 and 6 tokens in words, one of either side ends the sentence; the others make 9 and 25 characters.
     assert words.plane.seconds(4, 6) == pytest.approx(counted.plane.seconds(9 + 1, 25 + 1))
-    for one, lengths, other, same in ((unconverted, (10, 20), moved, (11, 21)), (counted, (9 + 1, 25 + 1), words, (4, 6))):
-        assert one.energy_cost is not None and other.energy_cost is not None
-        assert other.energy_cost.joules(*same, 1.0) == pytest.approx(one.energy_cost.joules(*lengths, 1.0))
+    assert moved.plane.seconds(11, 21) == pytest.approx(unconverted.plane.seconds(10, 20))
 
 
 def block(**fields: Any) -> EndpointBlock:
@@ -165,7 +152,7 @@ def test_a_new_quantity_is_a_field_and_appears_in_the_summary() -> None:
     class Fans(EnergyBlock):
         noise_db: Annotated[float | None, Shown("{:.0f} dB of noise")] = None
 
-    block = Fans(kind="measured", source="rapl", idle_w=5.0, noise_db=31.0)
+    block = Fans(kind="measured", source="rapl", idle_w=5.0, active_w=9.0, noise_db=31.0)
     assert dict(block.lines("energy"))["energy"].endswith("31 dB of noise")
     profile = checked_profile(whole_profile()).model_copy(update={"energy": block})
     assert numbers(profile)["energy.noise_db"] == 31.0
@@ -195,12 +182,3 @@ def test_no_window_holds_more_than_the_rate_and_no_read_waits_longer_than_it_mus
         for (_, size), end in zip(reads[first:], ends[first:], strict=True):
             total += size
             assert total <= rate * (end - begin) * (1.0 + 1e-9) + 1e-6
-
-
-def test_energy_is_measured_per_cell_or_by_power_or_unknown_but_never_zero() -> None:
-    idle = EnergyBlock(kind="measured", source="rapl", idle_w=10.0)
-    by_power = idle.model_copy(update={"active_w": 50.0})
-    by_cell = by_power.model_copy(update={"j_per_src_token": 0.1, "j_per_tgt_token": 0.5, "j_fixed": 1.0})
-    assert by_cell.joules([10, 20], [4, 0], [9.0, 9.0]).tolist() == pytest.approx([4.0, 3.0])  # type: ignore[union-attr]
-    assert by_power.joules(10, 4, [0.1, 2.0]).tolist() == [5.0, 100.0]  # type: ignore[union-attr]
-    assert idle.joules(10, 4, 0.1) is None

@@ -134,16 +134,13 @@ def gaps(**changes: tuple[float, float | None, float | None]) -> list[dict[str, 
     ]  # fmt: skip
 
 
-def test_the_words_on_a_gap_depend_on_its_interval_and_on_what_single_truths_change() -> None:
+def test_the_words_on_a_gap_depend_on_its_interval() -> None:
     whole = gaps(length_regression=(-3.0, -3.5, -2.5), everything=(-4.0, -4.4, -3.6))
     assert [gap_outcome(row) for row in whole] == ["same", "faster", "faster"]
     (sentence,) = gap_words(whole)
     assert "-4.00 % [-4.40, -3.60]" in sentence
     unclear = gaps(everything=(-0.1, -0.4, 0.2))
     assert gap_outcome(unclear[-1]) == "not distinguishable" and gap_words(unclear)[0] != sentence
-    assert len(gap_words(gaps(length_regression=(2.0, 1.0, 3.0), everything=(-4.0, -4.4, -3.6)))) == 2
-    twice = dict.fromkeys(("length_regression", "linear_time_model"), (-3.0, -3.5, -2.5))
-    assert len(gap_words(gaps(**twice, everything=(-4.0, -4.4, -3.6)))) == 2
     assert any(
         "gateway: load 2.38" in text for text in gap_words(whole, [{"policy": "cnmt", "unstable": "gateway: load 2.38"}])
     )

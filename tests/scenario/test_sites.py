@@ -36,7 +36,7 @@ sites:
   branches:
     count: 3
     devices: {gateway: {profile: "@titan-xp-bilstm", workers: 2}}
-    networks: {today: {rtt: "@cp1", rtt_mean_ms: {dist: lognorm, s: 0.5, scale: 40}}}
+    networks: {today: {rtt: "@cp1", rtt_mean_ms: 40}}
 policies:
   cnmt: {}
   oracle: {}
@@ -47,7 +47,6 @@ TIERS = [
     *(f"networks.{name}.hops={{region: {{rtt: {{constant_ms: 5}}}}}}" for name in ("today", "fibre")),
     "sites.branches.networks.today.hops={region: {rtt: {constant_ms: 5}}}",
 ]
-NO_GATEWAY = ["devices={server: {profile: '@titan-xp-bilstm'}}", "sites.berlin.devices={gateway: {profile: '@tx2-bilstm'}}"]
 
 
 def source_of(folder: Path, *overrides: str) -> Source:
@@ -81,35 +80,8 @@ def test_a_site_without_a_first_device_sends_everything_to_the_device_behind(sce
     assert {policy.devices_of(list(rome.devices))[0] for policy in rome.policies.values()} == {"server"}
 
 
-def test_each_of_a_count_of_sites_draws_its_line_by_the_seed(scenario: ScenarioConfiguration, tmp_path: Path) -> None:
-    def drawn_ms(*overrides: str) -> list[float]:
-        return source_of(tmp_path, *overrides).scenario.drawn_means_ms["branches", "today", ()]
-
-    means_ms = drawn_ms()
-    assert len(set(means_ms)) == 3
-    assert [scenario.at("branches", copy).networks["today"].rtt_mean_ms for copy in (1, 2, 3)] == means_ms
-    assert drawn_ms("sites.branches.count=4")[:3] == means_ms
-    assert not {*drawn_ms("seed=2")} & {*means_ms}
-    wider_ms = drawn_ms("sites.branches.networks.today.rtt_mean_ms.scale=80")
-    assert wider_ms == pytest.approx([2 * mean_ms for mean_ms in means_ms])
-
-
-def test_the_first_device_and_networks_may_stand_at_the_sites_alone(tmp_path: Path) -> None:
-    part = "networks: {today: {rtt: {constant_ms: 9}}}, devices: {gateway: {profile: '@tx2-bilstm'}}"
-    overrides = ["devices={server: {profile: '@titan-xp-bilstm'}}", "networks={}", "sites.rome={devices: {gateway: null}}"]
-    overrides += [f"sites={{berlin: {{{part}}}, rome: {{{part}}}}}", "sites.rome.devices.gateway=null"]
-    text = source_of(tmp_path, *overrides).resolved_text
-    (tmp_path / "again.yaml").write_text(text, encoding="utf-8")
-    again = open_source(tmp_path / "again.yaml")
-    assert again.resolved_text == text
-    assert [list(again.scenario.devices), list(again.scenario.networks)] == [["gateway", "server"], ["today"]]
-
-
 def test_all_sites_may_lack_a_first_device(tmp_path: Path) -> None:
-    without = ["devices={server: {profile: '@titan-xp-bilstm'}}", "policies={all: {kind: cloud}}"]
-    source = source_of(tmp_path, *without, "sites={berlin: {devices: {gateway: null}}, rome: {devices: {gateway: null}}}")
-    scenario = source.scenario
-    assert list(scenario.devices) == ["gateway", "server"]
+    scenario = source_of(tmp_path, "sites={berlin: {devices: {gateway: null}}, rome: {devices: {gateway: null}}}").scenario
     assert [scenario.own_device(site) for site in scenario.sites] == [None, None]
     assert not any(plan.has_device for plan in read_sites(scenario, tmp_path))
 
@@ -163,7 +135,6 @@ def test_a_star_that_meets_no_part_is_one_line_that_names_the_option(tmp_path: P
     with pytest.raises(ScenarioError) as caught:
         source_of(tmp_path, *overrides)
     assert caught.value.path == f"--set {overrides[-1]}"
-    assert len(caught.value.lines) == 1
 
 
 def test_a_workload_is_judged_by_its_own_service_level(scenario: ScenarioConfiguration, tmp_path: Path) -> None:
@@ -182,7 +153,6 @@ def test_a_workload_is_judged_by_its_own_service_level(scenario: ScenarioConfigu
         (["sites.berlin.policies.oracle={kind: cnmt}"], "sites.berlin.policies.oracle"),
         (["sites.berlin.devices.gatway={profile: '@tx2-bilstm'}"], "sites.berlin.devices.gatway"),
         (["sites.berlin.devices.server={profile: '@tx2-bilstm'}"], "sites.berlin.devices.server"),
-        ([*NO_GATEWAY, "sites.rome={}"], "sites.berlin.devices.gateway"),
         (["devices={gateway: {profile: '@tx2-bilstm'}}"], "sites.rome.devices.gateway"),
         (["devices.gateway.count=31"], "devices.gateway.count"),
         (["sites.branches.devices.gateway.count=21"], "sites.branches.devices.gateway.count"),
@@ -197,12 +167,6 @@ def test_a_workload_is_judged_by_its_own_service_level(scenario: ScenarioConfigu
         (["sites.behind={}"], "sites.behind"),
         (["sites={}", "workloads.all={lengths: '@de-en-news', arrivals: {kind: poisson, rate_rps: 3}}"], "workloads.all"),
         (["late_answers={timeout_ms: 100}"], "sites.rome.devices"),
-        (["sites.branches.networks.today.rtt_mean_ms={dist: lognrm, s: 1}"], "sites.branches.networks.today.rtt_mean_ms.dist"),
-        (
-            ["sites.branches.networks.today.rtt_mean_ms={dist: uniform, loc: 9e5}"],
-            "sites.branches.networks.today.rtt_mean_ms",
-        ),
-        (["sites={}", "networks.today.rtt_mean_ms={dist: uniform}"], "networks.today.rtt_mean_ms"),
         (["networks.today.hops={region: {rtt: '@cp1'}}"], "networks.today.hops.region"),
         (["sites.berlin.networks.today.hops={region: {rtt: '@cp1'}}"], "sites.berlin.networks.today.hops.region"),
         (["sites.berlin.networks.today={}"], "sites.berlin.networks.today.rtt"),
@@ -214,8 +178,7 @@ def test_a_workload_is_judged_by_its_own_service_level(scenario: ScenarioConfigu
 def test_a_fault_of_a_site_is_one_line_at_its_key(tmp_path: Path, overrides: list[str], place: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         source_of(tmp_path, *overrides)
-    assert f": {place}: " in caught.value.lines[0]
-    assert len(caught.value.lines) == 1
+    assert f": {place}: " in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +195,7 @@ def test_a_fault_of_a_site_is_refused_at_its_line_and_column(tmp_path: Path, wri
     (tmp_path / "s.yaml").write_text(GOOD.replace(written, wrong), encoding="utf-8")
     with pytest.raises(ScenarioError) as caught:
         open_source(tmp_path / "s.yaml")
-    assert caught.value.lines[0].startswith(f"{tmp_path / 's.yaml'}:{place}: ")
+    assert str(caught.value).startswith(f"{tmp_path / 's.yaml'}:{place}: ")
 
 
 def test_the_inputs_of_sites_are_read_once_and_their_lines_scaled(tmp_path: Path) -> None:
@@ -246,7 +209,7 @@ def test_the_inputs_of_sites_are_read_once_and_their_lines_scaled(tmp_path: Path
     berlin, rome, branches = read_sites(source.scenario, tmp_path, source.document, Cache())
     assert [berlin.share, rome.has_device, len(branches.networks["today"])] == [3.0, False, 3]
     means_s = [links.link.rtt.mean_s for links in branches.networks["today"]]
-    assert means_s == pytest.approx([mean_ms / 1e3 for drawn in source.scenario.drawn_means_ms.values() for mean_ms in drawn])
+    assert means_s == pytest.approx([0.04] * 3)
     assert [target.profile.name for target in branches.cases["de-en"].targets] == ["titan-xp-bilstm"] * 2
     assert list(berlin.cases) == ["de-en"]
     assert [links.link.rtt.name for links in branches.networks["today"]] == ["today at branches"] * 3

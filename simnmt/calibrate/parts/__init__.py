@@ -126,7 +126,6 @@ class Bench:
 
     @property
     def quick(self) -> bool:
-        """True in quick mode."""
         return self.settings.mode == "quick"
 
     @property
@@ -150,7 +149,6 @@ class Bench:
 
     @property
     def reference(self) -> Case:
-        """The work that is timed beside all others."""
         src_len, tgt_len = min(16, self.settings.max_src_len), min(8, self.settings.max_tgt_len)
         return self.case(Work(src_len, tgt_len, 1, self.settings.beam), "reference")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
@@ -44,7 +43,6 @@ def decision_cases(bench: Bench) -> Cases:
 
 
 def fit_decision(frame: pd.DataFrame, bench: Bench) -> Blocks:
-    """Return the overhead of one decision."""
     seconds = float(counted(frame)["seconds"].median()) / DECISIONS
     note = "length regression and two planes, one request at a time"
     return {"overheads": {"decision_s": Overhead(value=seconds, kind="measured", note=note)}}
@@ -67,13 +65,10 @@ def joining_cases(bench: Bench) -> Cases:
     src_len = min(STEP_SRC_LEN, settings.max_src_len)
 
     @cache
-    def timer(joining: int) -> Callable[[], dict[str, float]]:
-        made: Callable[[], dict[str, float]] = joining_timer(
-            joining, min(joining, sizes[-1] - joining), src_len=src_len, beam=settings.beam
-        )
-        return made
+    def timer(joining: int) -> Any:
+        return joining_timer(joining, min(joining, sizes[-1] - joining), src_len=src_len, beam=settings.beam)
 
-    def join(joining: int) -> dict[str, float]:
+    def join(joining: int) -> object:
         return timer(joining)()
 
     return {size: Case(partial(join, size), size=(size,), about={"joining": size}) for size in sizes}

@@ -195,7 +195,6 @@ def cases(bench: Bench) -> Cases:
 
 
 def fit(frame: pd.DataFrame, bench: Bench) -> Blocks:
-    """Return `decoder`."""
     content = frame["block"].iloc[0]
     bench.remarks += frame["remarks"].iloc[0]
     return {"decoder": None if content is None else DecoderBlock.model_validate_json(content)}

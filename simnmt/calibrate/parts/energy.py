@@ -1,4 +1,4 @@
-"""Power and energy of the box."""
+"""Power of the box at rest and at work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from simnmt.calibrate.energy import find_energy_meter
 from simnmt.calibrate.harness import Case, nothing
 from simnmt.calibrate.parts import Bench, Blocks, Cases, Part, corner_cells
 from simnmt.profile.blocks import EnergyBlock
-from simnmt.profile.execution_fit import MEDIAN, Cells, fit_relative_plane
 
 RESOLUTIONS = 100
 """Least ratio of a span to the counter's resolution."""
@@ -52,23 +51,17 @@ def energy_cases(bench: Bench) -> Cases:
 
 
 def fit_energy_block(frame: pd.DataFrame, bench: Bench) -> Blocks:
-    """Return `energy`: a plane in joules over both lengths. The joules include the power of the box at rest."""
+    """Return `energy`: the power at rest and while the corner cells execute."""
     rows = frame.drop_duplicates("case", keep="last")
     if not (rows["joules"].fillna(0.0) > 0.0).all():
         bench.remarks.append("no energy: out of memory at a corner cell, or the counter failed while it was read")
         return {"energy": None}
     [idle], active = rows[rows["cell"].isna()].to_dict("records"), rows[rows["cell"].notna()]
-    columns = [active[name].to_numpy() for name in ("src_len", "tgt_len", "joules")]
-    plane, heldout_error = fit_relative_plane(Cells(*columns), MEDIAN)
     block = EnergyBlock(
         kind="measured",
         source=idle["source"],
         idle_w=float(idle["joules"] / idle["seconds"]),
         active_w=float(active["joules"].sum() / active["seconds"].sum()),
-        j_per_src_token=plane.s_per_src_token,
-        j_per_tgt_token=plane.s_per_tgt_token,
-        j_fixed=plane.s_fixed,
-        heldout_error=heldout_error,
     )
     return {"energy": block}
 

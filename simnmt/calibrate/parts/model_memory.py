@@ -12,7 +12,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import psutil
 
@@ -21,7 +20,7 @@ from simnmt.calibrate.parts import Bench, Blocks, Cases, Part
 from simnmt.calibrate.settings import Settings
 from simnmt.nmt.architecture import FAMILIES
 from simnmt.nmt.engine import BACKENDS, Work, load_engine
-from simnmt.profile.blocks import MemoryBlock, ModelLoad
+from simnmt.profile.blocks import MemoryBlock
 
 LOADS, QUICK_LOADS = 5, 3
 MOST_LOAD_S = 600.0
@@ -111,13 +110,8 @@ def fit_loads(frame: pd.DataFrame, bench: Bench) -> Blocks:
     if rows.empty:
         bench.remarks.append(f"no model_memory: {frame['fault'].iloc[0]}")
         return {"model_memory": None}
-    loads = tuple(
-        ModelLoad(load_s=load_s, resident_bytes=max(int(resident_bytes), 0))
-        for load_s, resident_bytes in zip(rows["seconds"], rows["resident_bytes"], strict=True)
-    )
-    resident_bytes = int(np.median([load.resident_bytes for load in loads]))
-    load_s = float(rows["seconds"].median())
-    return {"model_memory": MemoryBlock(kind="measured", resident_bytes=resident_bytes, load_s=load_s, samples=loads)}
+    resident_bytes, load_s = max(int(rows["resident_bytes"].median()), 0), float(rows["seconds"].median())
+    return {"model_memory": MemoryBlock(kind="measured", resident_bytes=resident_bytes, load_s=load_s)}
 
 
 PARTS = (Part("model_memory", ("model_memory",), loading_cases, fit_loads, 9, rounds=rounds, apart=lambda settings: True),)

@@ -114,12 +114,10 @@ NOT_REPORTED = "the backend does not report its steps, which include the gap"
 
 
 def rounds(bench: Bench) -> int:
-    """Return the number of rounds."""
     return QUICK_ROUNDS if bench.quick else ROUNDS
 
 
 def cases(bench: Bench) -> Cases:
-    """Return the cells of decode steps and of encoders."""
     settings, tells_steps = bench.settings, bench.settings.backend == "torch"
     works = [("step", work) for work in step_cells(settings, tells_steps=tells_steps)]
     works += [("encoder", work) for work in encoder_cells(settings, tells_steps=tells_steps)]

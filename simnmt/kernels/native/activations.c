@@ -59,7 +59,7 @@ INLINE vf vtanh(vf x) {
 
 INLINE vf vsigmoid(vf x) { return vfma(vtanh(x * 0.5f), vset(0.5f), vset(0.5f)); }
 
-/* out[i] = expression of the vector v at x[i]; in place where out is x. */
+/* out[i] = the function of x[i]; in place where out is x. */
 #define OVER_VECTORS(expression) \
     for (int64_t i = 0; i < count; i += LANES) { \
         int64_t left = count - i; \
@@ -70,23 +70,16 @@ INLINE vf vsigmoid(vf x) { return vfma(vtanh(x * 0.5f), vset(0.5f), vset(0.5f));
         else \
             vstore_some(out + i, v, left); \
     }
+#define ACTIVATION(polynomial, table, library) \
+    if (method == ACTIVATION_POLYNOMIAL) \
+        OVER_VECTORS(polynomial(v)) \
+    else if (method == ACTIVATION_TABLE) \
+        OVER_VECTORS(vtable(table, v)) \
+    else \
+        for (int64_t i = 0; i < count; i++) out[i] = library;
 
-SIMNMT_EXPORT void simnmt_tanh(const float *x, int64_t count, int method, float *out) {
-    if (method == ACTIVATION_POLYNOMIAL) {
-        OVER_VECTORS(vtanh(v))
-    } else if (method == ACTIVATION_TABLE) {
-        OVER_VECTORS(vtable(tanh_table, v))
-    } else {
-        for (int64_t i = 0; i < count; i++) out[i] = tanhf(x[i]);
-    }
-}
+SIMNMT_EXPORT void simnmt_tanh(const float *x, int64_t count, int method, float *out) { ACTIVATION(vtanh, tanh_table, tanhf(x[i])) }
 
 SIMNMT_EXPORT void simnmt_sigmoid(const float *x, int64_t count, int method, float *out) {
-    if (method == ACTIVATION_POLYNOMIAL) {
-        OVER_VECTORS(vsigmoid(v))
-    } else if (method == ACTIVATION_TABLE) {
-        OVER_VECTORS(vtable(sigmoid_table, v))
-    } else {
-        for (int64_t i = 0; i < count; i++) out[i] = 1 / (1 + expf(-x[i]));
-    }
+    ACTIVATION(vsigmoid, sigmoid_table, 1 / (1 + expf(-x[i])))
 }

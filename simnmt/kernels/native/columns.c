@@ -12,16 +12,6 @@
 
 enum { COLUMN_TILE = 4, ROW_TILE = LANES == 16 ? 6 : 3, TILES_AHEAD = 2 };
 
-/* Where the columns are not ascending, each once, from 0 below `vocab`: the first such index; -1 where there is none. */
-static int64_t first_unsound(const int32_t *columns, int64_t count, int64_t vocab) {
-    if (count == 0 || !columns) return -1;
-    int32_t unsound = columns[0] < 0 || columns[count - 1] >= vocab;
-    for (int64_t i = 1; i < count; i++) unsound |= columns[i] <= columns[i - 1];
-    for (int64_t i = 0; unsound && i < count; i++)
-        if (columns[i] < 0 || columns[i] >= vocab || (i && columns[i] <= columns[i - 1])) return i;
-    return -1;
-}
-
 typedef float v4 __attribute__((vector_size(16)));
 typedef int32_t v4i __attribute__((vector_size(16)));
 
@@ -98,11 +88,8 @@ static void tile_of(int64_t rows, int asking, const float *const *columns, const
 #undef CALL
 }
 
-/* out[row][k] = row of x . column k of the chosen ones. Of columns that are unsound nothing is multiplied, and what `first_unsound` says is returned. */
-SIMNMT_EXPORT int64_t simnmt_row_wise(const float *weight, int64_t vocab, int64_t width, const int32_t *columns, int64_t count, const float *x,
-                                      int64_t rows, float *out) {
-    int64_t unsound = first_unsound(columns, count, vocab);
-    if (unsound >= 0) return unsound;
+/* out[row][k] = row of x . column k of the chosen ones. */
+SIMNMT_EXPORT void simnmt_row_wise(const float *weight, int64_t width, const int32_t *columns, int64_t count, const float *x, int64_t rows, float *out) {
     int64_t blocks = (rows + ROW_TILE - 1) / ROW_TILE;
     for (int64_t first = 0; first < count; first += COLUMN_TILE) {
         const float *here[COLUMN_TILE], *ahead[COLUMN_TILE];
@@ -118,7 +105,6 @@ SIMNMT_EXPORT int64_t simnmt_row_wise(const float *weight, int64_t vocab, int64_
             for (int64_t k = 0; k < these; k++) memcpy(out + (row + k) * count + first, &sums[k], size);
         }
     }
-    return -1;
 }
 
 /* Columns first..first + PANEL of the chosen ones as one packed panel, zeros beyond the last. */
@@ -141,26 +127,20 @@ static void pack_panel(const float *weight, int64_t width, const int32_t *column
 SIMNMT_EXPORT int64_t simnmt_gathered_scratch(int64_t width, int64_t rows) { return (PANEL + rows) * width; }
 
 /* As simnmt_row_wise; `scratch`: of that many floats. */
-SIMNMT_EXPORT int64_t simnmt_gathered(const float *weight, int64_t vocab, int64_t width, const int32_t *columns, int64_t count, const float *x,
-                                      int64_t rows, float *scratch, float *out) {
-    int64_t unsound = first_unsound(columns, count, vocab);
-    if (unsound >= 0) return unsound;
+SIMNMT_EXPORT void simnmt_gathered(const float *weight, int64_t width, const int32_t *columns, int64_t count, const float *x, int64_t rows,
+                                   float *scratch, float *out) {
     float *panel = scratch, *interleaved = scratch + PANEL * width;
     interleave_rows(x, width, rows, width, interleaved);
     for (int64_t first = 0; first < count; first += PANEL) {
         pack_panel(weight, width, columns, first, count, panel);
         product_float32(interleaved, rows, panel, count - first < PANEL ? count - first : PANEL, width, out + first, count);
     }
-    return -1;
 }
 
 /* Bit i is set where flag i is, of eight flags that are 0 or 1. */
 INLINE uint64_t bits_of_flags(const uint8_t *flags) {
     uint64_t eight;
     memcpy(&eight, flags, sizeof eight);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    eight = __builtin_bswap64(eight);
-#endif
     return eight * UINT64_C(0x0102040810204080) >> 56;
 }
 
@@ -185,11 +165,9 @@ SIMNMT_EXPORT int64_t simnmt_union(const int64_t *chosen, int64_t sets, const in
     return found;
 }
 
-/* out[row][columns[k]] = products[row][k] + bias[columns[k]], all others -inf; without bias where that is NULL. Returns as simnmt_row_wise does. */
-SIMNMT_EXPORT int64_t simnmt_scatter(const float *products, int64_t rows, const int32_t *columns, int64_t count, int64_t vocab, const float *bias,
-                                     float *out) {
-    int64_t unsound = first_unsound(columns, count, vocab);
-    if (unsound >= 0) return unsound;
+/* out[row][columns[k]] = products[row][k] + bias[columns[k]], all others -inf; without bias where that is NULL. */
+SIMNMT_EXPORT void simnmt_scatter(const float *products, int64_t rows, const int32_t *columns, int64_t count, int64_t vocab, const float *bias,
+                                  float *out) {
     for (int64_t row = 0; row < rows; row++, products += count, out += vocab) {
         for (int64_t column = 0; column < vocab; column++) out[column] = -INFINITY;
         if (bias)
@@ -197,5 +175,4 @@ SIMNMT_EXPORT int64_t simnmt_scatter(const float *products, int64_t rows, const 
         else
             for (int64_t k = 0; k < count; k++) out[columns[k]] = products[k];
     }
-    return -1;
 }

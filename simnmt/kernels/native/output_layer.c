@@ -6,22 +6,20 @@
 #pragma once
 #include "vectors.h"
 
-enum { FLOAT32, FLOAT16, BFLOAT16 };
+enum { FLOAT32, BFLOAT16 };
 #define STRIDE (4 * LANES) /* columns a turn of the inner loops */
 #define CHAINS (LANES == 16 ? 4 : 2) /* independent maxima and sums: as many as the registers hold beside the constants of the exponential */
 #define AHEAD 512 /* bytes fetched before they are needed, also where the processor does not, across pages. Measured: a twentieth less time */
 #define FAR 60.0f /* SCALE e^60 times the columns of a block is still a float */
 
-/* A row of products and the bias added to it; `kind` is one of the three above, known when compiled. */
+/* A row of products and the bias added to it; `kind` is one of the two above, known when compiled. */
 typedef struct {
     const void *products;
     const float *bias; /* or NULL */
 } Row;
 
 INLINE vf values_at(Row row, int kind, int with_bias, ptrdiff_t at) {
-    vf v = kind == FLOAT32 ? vload((const float *)row.products + at)
-           : kind == FLOAT16 ? vload_half((const uint16_t *)row.products + at)
-                             : vload_bfloat((const uint16_t *)row.products + at);
+    vf v = kind == FLOAT32 ? vload((const float *)row.products + at) : vload_bfloat((const uint16_t *)row.products + at);
     return with_bias ? v + vload(row.bias + at) : v;
 }
 
@@ -34,9 +32,9 @@ INLINE vf some_values_at(Row row, int kind, int with_bias, ptrdiff_t at, ptrdiff
         v = vload_some((const float *)row.products + at, n, -INFINITY);
     } else {
         uint16_t padded[LANES];
-        for (int i = 0; i < LANES; i++) padded[i] = kind == FLOAT16 ? 0xfc00 : 0xff80;
+        for (int i = 0; i < LANES; i++) padded[i] = 0xff80;
         memcpy(padded, (const uint16_t *)row.products + at, (size_t)n * sizeof *padded);
-        v = kind == FLOAT16 ? vload_half(padded) : vload_bfloat(padded);
+        v = vload_bfloat(padded);
     }
     return with_bias ? v + vload_some(row.bias + at, n, 0.0f) : v;
 }
@@ -164,8 +162,6 @@ typedef struct {
 
 WALKS(float32, FLOAT32, 0)
 WALKS(float32_bias, FLOAT32, 1)
-WALKS(float16, FLOAT16, 0)
-WALKS(float16_bias, FLOAT16, 1)
 WALKS(bfloat16, BFLOAT16, 0)
 WALKS(bfloat16_bias, BFLOAT16, 1)
 #undef WALKS
@@ -233,7 +229,7 @@ static void fill_list(List list) {
 SIMNMT_EXPORT int64_t simnmt_best(int kind, const void *products, int64_t stride, const float *bias, int64_t rows, int64_t width,
                                   int64_t first_column, int64_t count, int64_t *columns, float *values, float *log_total, float *maximum,
                                   float *total) {
-    static const Walks *const kinds[][2] = {{&float32, &float32_bias}, {&float16, &float16_bias}, {&bfloat16, &bfloat16_bias}};
+    static const Walks *const kinds[][2] = {{&float32, &float32_bias}, {&bfloat16, &bfloat16_bias}};
     const Walks *walks = kinds[kind][bias != NULL];
     const int with_sum = log_total || total, side_by_side = with_sum ? GROUP_WITH_SUM : GROUP_WITHOUT;
     int64_t sound = rows; /* the rows before the first that has no result */

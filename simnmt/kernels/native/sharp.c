@@ -212,7 +212,7 @@ SIMNMT_EXPORT void simnmt_sharp_forced(sharp_call *call) {
         sharp_add(member.logits, member.bias, call->columns);
         sharp_normalise(member.logits, call->columns, 1, 1);
         sharp_search_best(member.logits, call->columns, (List){&value, &column, 1});
-        call->best[step] = call->ids && column >= 0 ? call->ids[column] : column;
-        call->log_probs[step] = member.logits[call->places[step]];
+        call->best[step] = column;
+        call->log_probs[step] = member.logits[call->words[step]];
     }
 }

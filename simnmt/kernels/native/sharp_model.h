@@ -52,8 +52,8 @@ typedef struct {
     double log_prob;
     int64_t length, taken, distinct, hypotheses, stopped_early;
     double seconds[4]; /* prepare, body, product, search */
-    /* Along given words, which are the columns `places`: each step's best word, and the given word's log-probability (SHARP-10). */
-    const int64_t *words, *places;
+    /* Along given words, of all words: each step's best word, and the given word's log-probability (SHARP-10). */
+    const int64_t *words;
     int64_t *best;
     float *log_probs;
 } sharp_call;

@@ -70,9 +70,6 @@ INLINE void unpack_run(const uint8_t *codes, const uint8_t *end, int bits, const
     for (; count >= 8 && end - codes >= 8; count -= 8, codes += bits, out += 8) {
         uint64_t word;
         memcpy(&word, codes, sizeof word);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-        word = __builtin_bswap64(word);
-#endif
         for (int i = 0; i < 4; i++) memcpy(out + 2 * i, pairs[word >> 2 * bits * i & (uint64_t)(distinct - 1)], sizeof *pairs);
     }
     unpack_few(codes, bits, centroids, count, out);

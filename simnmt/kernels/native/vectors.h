@@ -1,4 +1,4 @@
-/* Vectors of LANES floats, and what the kernels do with them: 16 with AVX-512, 8 with AVX2, FMA and F16C, 4 anywhere else (SSE2, NEON, or whatever
+/* Vectors of LANES floats, and what the kernels do with them: 16 with AVX-512, 8 with AVX2 and FMA, 4 anywhere else (SSE2, NEON, or whatever
    the compiler makes of it). */
 #pragma once
 
@@ -11,10 +11,14 @@
 #include <immintrin.h>
 #endif
 
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "the kernels are for little-endian processors"
+#endif
+
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__)
 #define LANES 16
 #define LEVEL "AVX-512"
-#elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+#elif defined(__AVX2__) && defined(__FMA__)
 #define LANES 8
 #define LEVEL "AVX2"
 #elif defined(__SSE2__)
@@ -140,24 +144,7 @@ INLINE vf vexp(vf x) {
 #endif
 }
 
-/* Half-precision and brain floats, as stored: widened exactly, subnormal halves too. */
-INLINE vf vload_half(const uint16_t *from) {
-#if LANES == 16
-    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from));
-#elif LANES == 8
-    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
-#else
-    vh h;
-    memcpy(&h, from, sizeof h);
-    vi w = __builtin_convertvector(h, vi);
-    vi magnitude = w & 0x7fff;
-    /* The exponent's bias grows from 15 to 127 by a product with 2^112; infinity and NaN get their exponent back. */
-    vf x = (vf)(magnitude << 13) * vset(0x1p112f);
-    vi special = magnitude >= 0x7c00;
-    return (vf)((vi)x | (special & 0x7f800000) | ((w & 0x8000) << 16));
-#endif
-}
-
+/* Brain floats, as stored, widened exactly. */
 INLINE vf vload_bfloat(const uint16_t *from) {
     vh h;
     memcpy(&h, from, sizeof h);

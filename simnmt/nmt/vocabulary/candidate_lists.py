@@ -43,6 +43,12 @@ class CandidateLists:
     pairs: int | None = None
     """Sentence pairs from which the lists were learnt; None if they were not learnt."""
 
+    def __post_init__(self) -> None:
+        """Raise `ValueError` for a target token outside the vocabulary: kernels would read beyond their arrays."""
+        for tokens in (self.columns, self.always):
+            if tokens.size and not 0 <= tokens.min() <= tokens.max() < self.vocab:
+                raise ValueError(f"target tokens are not all among the {self.vocab} of the vocabulary")
+
     def list_of(self, token: int) -> NDArray[np.int32]:
         """Return the candidates of one source token, the most probable first."""
         return self.columns[int(self.starts[token]) : int(self.starts[token + 1])]

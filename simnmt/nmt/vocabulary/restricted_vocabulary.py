@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -56,15 +55,6 @@ class SubsetAccount:
     def share(self) -> NDArray[np.float64]:
         """Active share of the vocabulary in each step, shape (steps,)."""
         return np.array([step.columns for step in self.steps]) / max(self.vocab, 1)
-
-    @property
-    def sentence_share(self) -> dict[int, float]:
-        """Mean active share of the vocabulary over the steps of each sentence, by its key."""
-        shares: dict[int, list[float]] = {}
-        for step, share in zip(self.steps, self.share.tolist(), strict=True):
-            for key in step.keys:
-                shares.setdefault(key, []).append(share)
-        return {key: fmean(values) for key, values in shares.items()}
 
     @property
     def miss_rate(self) -> float:
@@ -119,10 +109,8 @@ def load_vocabulary(path: str | os.PathLike[str], model: StepModel) -> Restricte
     from simnmt.nmt.vocabulary import candidate_lists, cluster_bundle
     from simnmt.nmt.vocabulary.bundle_file import read_bundle
 
-    def clusters_of(file: BundleFile) -> RestrictedVocabulary:
-        return clustered(cluster_bundle.clusters_in(file), device=model.device)
-
-    def lists_of(file: BundleFile) -> RestrictedVocabulary:
-        return listed(candidate_lists.CandidateLists.of_file(file))
-
-    return read_bundle(path, {cluster_bundle.KIND: clusters_of, candidate_lists.KIND: lists_of}, model)
+    parsers: dict[str, Callable[[BundleFile], RestrictedVocabulary]] = {
+        cluster_bundle.KIND: lambda file: clustered(cluster_bundle.clusters_in(file), device=model.device),
+        candidate_lists.KIND: lambda file: listed(candidate_lists.CandidateLists.of_file(file)),
+    }
+    return read_bundle(path, parsers, model)

@@ -12,8 +12,8 @@ import numpy as np
 from simnmt.papers.cnmt.claims import Profiles
 from simnmt.papers.cnmt.replay import Part
 from simnmt.papers.cnmt.table_one import ALL_POLICIES, PAPER, TRANSFORMER, name_cell
-from simnmt.papers.kit.figures import Figure, figure_of, grouped
-from simnmt.report.charts import Axis, Chart, Mark, Panel, numbers
+from simnmt.papers.kit.rendering import grouped
+from simnmt.report.charts import Axis, Chart, Control, Mark, Panel, numbers
 from simnmt.report.figures import CellView, plane, rtt
 from simnmt.report.input_pages import profile_panels
 from simnmt.report.page_template import Section, number, render_fragment, significant
@@ -25,13 +25,26 @@ from simnmt.workload.length_regression import LengthRegression, means_by_source_
 COLOURS = {policy: place for place, policy in enumerate(ALL_POLICIES)}
 
 
-def figures(profiles: Profiles, parts: Sequence[Part]) -> list[Figure]:
-    """Return figures 2a (if a profile holds measured samples), 2b, 3 and 4; measured parts come first."""
+def figures(profiles: Profiles, parts: Sequence[Part]) -> list[Section]:
+    """Return figures 2a (if a profile holds measured samples), 2b, 3, 4 and 1; measured parts come first."""
     ordered = sorted(parts, key=lambda part: part.name == "inferred")
-    return [*_times(profiles), _planes(ordered), _lengths(ordered), _traces(ordered)]
+    return [*_times(profiles), _planes(ordered), _lengths(ordered), _traces(ordered), _schematic()]
 
 
-def _times(profiles: Profiles) -> list[Figure]:
+def _figure(name: str, title: str, heading: str, charts: Mapping[str, Chart], note: str) -> Section:
+    """Return a figure with one chart, which a reader chooses by its name, such as a device, if there are several."""
+    names = list(charts)
+    options = [(str(place), name) for place, name in enumerate(names)]
+    controls = [Control("of", "Of", options, "0")] if len(names) > 1 else []
+
+    def draw(place: str = "0") -> Chart:
+        return charts[names[int(place)]]
+
+    panel = Panel(name, heading, f"{title}: {heading}", draw, controls, across=True)
+    return Section(title, name, [note], panels=[panel])
+
+
+def _times(profiles: Profiles) -> list[Section]:
     charts = {}
     for row in sorted(profiles.lines(), key=lambda row: row["workload"] != TRANSFORMER):
         gateway, server = profiles.pairs[row["workload"]]
@@ -43,7 +56,7 @@ def _times(profiles: Profiles) -> list[Figure]:
         "profile's plane at the same lengths. The paper shows the Transformer on a Jetson (R² 0.99, mean squared error "
         "0.13 ms²) and on a Titan (0.85, 1.2)."
     )
-    return [figure_of("figure-2a", title, "Mean time by target length", charts, note=note)] if charts else []
+    return [_figure("figure-2a", title, "Mean time by target length", charts, note)] if charts else []
 
 
 def _describe_times(row: Row) -> str:
@@ -53,7 +66,7 @@ def _describe_times(row: Row) -> str:
     )
 
 
-def _planes(parts: Sequence[Part]) -> Figure:
+def _planes(parts: Sequence[Part]) -> Section:
     # The paper's own example, the Transformer, is shown first.
     cells = sorted(((part, cell) for part in parts for cell in part.cells), key=lambda item: item[1].workload != TRANSFORMER)
     charts = {}
@@ -66,7 +79,7 @@ def _planes(parts: Sequence[Part]) -> Figure:
         "both devices are believed equally fast."
     )
     title = "Figure 2b: two planes and the border between their regions"
-    return figure_of("figure-2b", title, "Where each device is the faster one", charts, note=note)
+    return _figure("figure-2b", title, "Where each device is the faster one", charts, note)
 
 
 def _coefficients(cell: Cell) -> str:
@@ -77,7 +90,7 @@ def _coefficients(cell: Cell) -> str:
     return " ".join(sentences)
 
 
-def _lengths(parts: Sequence[Part]) -> Figure:
+def _lengths(parts: Sequence[Part]) -> Section:
     panels: dict[tuple[str, str, str], Panel] = {}
     for cell, fits in [(cell, part.fits) for part in parts for cell in part.cells]:
         table, workload, printed = cell.lengths, cell.workload.upper(), PAPER.table("figure-3").row(cell.workload)
@@ -88,7 +101,7 @@ def _lengths(parts: Sequence[Part]) -> Figure:
         alt = f"Mean target length per source length in tokens, with the fitted line, {workload} by {units}"
         panels.setdefault(key, Panel(f"lengths-{len(panels)}", heading, alt, partial(_length_chart, cell, fit)))
     note = "Counted on real text; the target is the reference translation. Bands: one standard deviation of single pairs."
-    return Figure("figure-3", "Figure 3: mean target length per source length", list(panels.values()), note)
+    return Section("Figure 3: mean target length per source length", "figure-3", [note], panels=list(panels.values()))
 
 
 def _length_chart(cell: Cell, fit: Mapping[str, Any]) -> Chart:
@@ -116,7 +129,7 @@ def _length_chart(cell: Cell, fit: Mapping[str, Any]) -> Chart:
     return Chart(marks, *axes, f"{reading}.")
 
 
-def _traces(parts: Sequence[Part]) -> Figure:
+def _traces(parts: Sequence[Part]) -> Section:
     charts: dict[str, Chart] = {}
     for part in parts:
         # A pair of networks shared by all data sets is shown once.
@@ -124,7 +137,7 @@ def _traces(parts: Sequence[Part]) -> Figure:
         for (workload,), cells in grouped(part.cells, "workload").items():
             charts.setdefault(part.name if alike else f"{part.name}: {workload.upper()}", _trace_chart(cells))
     note = "The series that the replays met. The paper's own samples are not public."
-    return figure_of("figure-4", "Figure 4: round-trip times", "CP1 and CP2", charts, note=note)
+    return _figure("figure-4", "Figure 4: round-trip times", "CP1 and CP2", charts, note)
 
 
 def _trace_chart(cells: Sequence[Cell]) -> Chart:
@@ -138,10 +151,9 @@ def _trace_chart(cells: Sequence[Cell]) -> Chart:
     return Chart(marks, drawn[0].x, Axis("round trip, ms", from_zero=True), " ".join(sentences))
 
 
-def schematic() -> Section:
-    """Return figure 1 as a picture of the page."""
+def _schematic() -> Section:
     picture = Section(
         "Encoder and decoder, an LSTM cell, self-attention", picture=render_fragment("reproduction_schematic.svg.j2")
     )
     note = "Drawn by simnmt after the paper’s subject, not after its picture."
-    return Section("Figure 1: what translates", "figure-1", [note], parts=[picture], folded=True)
+    return Section("Figure 1: what translates", "figure-1", [note], parts=[picture])

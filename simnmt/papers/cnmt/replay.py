@@ -50,7 +50,6 @@ class Part:
 
     @property
     def key(self) -> str:
-        """Name as the beginning of a JSON key."""
         return self.name.replace(", ", "_").replace(" ", "_")
 
     @property

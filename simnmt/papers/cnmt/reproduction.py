@@ -11,7 +11,7 @@ import typer
 
 from simnmt.papers.cnmt import table_one
 from simnmt.papers.cnmt.claims import Profiles
-from simnmt.papers.cnmt.figures import figures, schematic
+from simnmt.papers.cnmt.figures import figures
 from simnmt.papers.cnmt.replay import MEASURED, Part, Progress, replays
 from simnmt.papers.cnmt.table_one import BASELINES, LABELS, NETWORKS, PAPER, TABLE, name_cell
 from simnmt.papers.kit.rendering import Report, record
@@ -83,7 +83,6 @@ def network_rows(parts: Sequence[Part]) -> list[dict[str, Any]]:
 
 
 def report(parts: Sequence[Part], profiles: Profiles) -> Report:
-    """Return the reproduction for JSON, terminal and page; `profiles`: those that were measured."""
     ratios, cells = ratio_table(parts), cell_rows(parts)
     doubtful = {part.name: {doubt["profile"] for doubt in doubtful_profiles(part.cells)} for part in parts}
     doubts = doubtful_profiles(cell for part in parts for cell in part.cells)
@@ -106,7 +105,6 @@ def report(parts: Sequence[Part], profiles: Profiles) -> Report:
                 {"parts": [name for name, names in doubtful.items() if doubt["profile"] in names]} | doubt for doubt in doubts
             ],
         },
-        pictures=[schematic()],
     )
 
 

@@ -37,12 +37,10 @@ CELLS: list[Cell] = list(product(WORKLOADS, NETWORKS))
 
 
 def name_cell(cell: Cell) -> str:
-    """Return the name of a cell, such as `DE-EN CP1`."""
     return f"{cell[0].upper()} {cell[1].upper()}"
 
 
 def printed_percent(workload: str, network: str, policy: str, baseline: str) -> float:
-    """Return one of the 36 printed cells."""
     return float(TABLE[workload, policy, f"{network} {baseline}"])
 
 
@@ -113,7 +111,6 @@ class TableRun(Facts):
         ]
 
     def total_s(self, cell: Cell, policy: str) -> float:
-        """Return the mean total time of the replications."""
         return fmean(self.by_replication_s[(*cell, policy)])
 
     def excess(self, cell: Cell, policy: str, baseline: str, confidence: float = CONFIDENCE) -> Estimate:
@@ -135,7 +132,6 @@ class TableRun(Facts):
         return difference_of_changes(first, second, confidence)
 
     def change_percent(self, workload: str, network: str, policy: str, baseline: str) -> float | None:
-        """Return a cell of our Table I; None without totals of both."""
         cell = workload, network
         return self.excess(cell, policy, baseline).mean if cell in self.cells(policy, baseline) else None
 
@@ -170,5 +166,4 @@ def mean_absolute_errors(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def describe_errors(rows: Sequence[Row]) -> str:
-    """Return the mean absolute errors of all ratios and of each group, in percent."""
     return ", ".join(f"{group} {100 * error:.2f} %" for group, error in mean_absolute_errors(rows).items())

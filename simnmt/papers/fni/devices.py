@@ -84,7 +84,6 @@ class Decoder:
 
 
 def case_name(beam: int, test_set: str) -> str:
-    """Return the name of a case, such as `Europarl, beam 5`."""
     return f"{SETS[test_set].name}, beam {beam}"
 
 
@@ -155,5 +154,4 @@ def _doubts(profile: DeviceProfile, *more: str) -> tuple[str, ...]:
 
 
 def doubtful_profiles(decoders: Iterable[Decoder]) -> list[dict[str, Any]]:
-    """Return each doubtful profile of some decoders once."""
     return group_doubts((decoder.device, decoder.profile.name, decoder.kind, decoder.doubts) for decoder in decoders)

@@ -15,8 +15,7 @@ from simnmt.papers.fni.devices import BEAMS, FUSED, SETS, Decoder, case_name, ch
 from simnmt.papers.fni.fused_claims import OUTPUT_LAYER, Layers, RealDecoder
 from simnmt.papers.fni.simulation import Row
 from simnmt.papers.kit.claims import Printed, judge
-from simnmt.papers.kit.figures import grouped
-from simnmt.papers.kit.rendering import Report, derived_table, record
+from simnmt.papers.kit.rendering import Report, derived_table, grouped, record
 
 TIMED = ("mini", "half-empty", "maxi", "maxi half-empty")
 """The paper's baseline, its choice of top-up (half-empty), and both on top of maxi-batching."""

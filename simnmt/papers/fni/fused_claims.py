@@ -85,7 +85,6 @@ def with_prediction(seconds: Row, output_share: float) -> dict[str, Any]:
 
 
 def with_shares(seconds: Row) -> dict[str, Any]:
-    """Return a device's stages (`PARTS`, and those of the fused layer) with `with_prediction`."""
     total_s = sum(seconds[part] for part in PARTS)
     return with_prediction({**seconds, "total_s": total_s}, (seconds["product_s"] + seconds["three_s"]) / total_s)
 
@@ -255,8 +254,6 @@ class Layers(Device):
 
 
 def _stage(column: str, form: str, sets: Sequence[str] = tuple(SETS), beams: Sequence[int] = ()) -> Callable[[Layers], Result]:
-    """Return what measures one column of the stages."""
-
     @by_case(sets, beams, timed=False)
     def judge(layers: Layers, beam: int, test_set: str) -> tuple[str, Effect]:
         figure = float(layers.stages[beam, test_set][column])

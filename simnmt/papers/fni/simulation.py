@@ -17,7 +17,7 @@ from simnmt.base.random_streams import stream
 from simnmt.batching import Batching, half_empty, immediate, maxi, mini, top_up
 from simnmt.papers.fni.devices import BATCH, COLLECTED, SETS, Decoder, case_name
 from simnmt.papers.kit.claims import Effect, Facts, Result, Undecided
-from simnmt.papers.kit.figures import grouped
+from simnmt.papers.kit.rendering import grouped
 from simnmt.profile.cost import CostTable, DecodingCost
 from simnmt.report.table import Column, Table
 from simnmt.results.statistics import Estimate
@@ -58,7 +58,6 @@ Progress = Callable[[int, int], None]
 
 
 def check_requests(requests: int | None) -> None:
-    """Raise `InputError` for too few sentences."""
     if requests is not None and requests < LEAST_SENTENCES:
         remedy = f"give {LEAST_SENTENCES} or more; verdicts need {LEAST_BATCHES} batches"
         raise InputError(f"{requests} requests: too few to form batches", remedy=remedy)
@@ -120,7 +119,6 @@ class Gain(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The mean in percent."""
         return f"{100 * self.mean:+.1f} %"
 
     def __str__(self) -> str:
@@ -142,7 +140,6 @@ class Device(Facts):
         """Values for the words of the paper's data."""
 
     def gain(self, beam: int, test_set: str, ours: str, theirs: str) -> Gain:
-        """Return the gain of one run over another, paired by seed."""
         fast, slow = (self.timed.loc[[(beam, test_set, run)]].total_s.to_numpy() for run in (ours, theirs))
         return Gain(float(slow.sum() / fast.sum() - 1.0), slow / fast - 1.0)
 

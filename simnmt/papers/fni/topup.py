@@ -18,8 +18,7 @@ from simnmt.papers.fni import simulation
 from simnmt.papers.fni.devices import SETS, TOPUP, chosen_profiles, decoders, doubtful_profiles
 from simnmt.papers.fni.simulation import NAMES, STRATEGIES, Device, Row, by_case, gains, span
 from simnmt.papers.kit.claims import Claim, Effect, Facts, Result, Undecided, above, at_most, below, judge, of_paper
-from simnmt.papers.kit.figures import grouped
-from simnmt.papers.kit.rendering import Report, record
+from simnmt.papers.kit.rendering import Report, grouped, record
 
 PRINTED = TOPUP.table("occupancies")
 WITH_FIGURE = [row for row in PRINTED.rows if row["published"] is not None]
@@ -55,7 +54,6 @@ class Lengths(Facts):
             self.rows[key, strategy, measure] = names | name | theirs | ours
 
     def stated(self, measure: str) -> list[Row]:
-        """Return the rows of a measure that have a stated figure, in the order of the printed table."""
         places = [(row["set"], row["strategy"], measure) for row in PRINTED.rows if row["measure"] == measure]
         return [self.rows[place] for place in places]
 
@@ -221,7 +219,6 @@ def reproduce(
 
 
 def report_of(lengths: Lengths, devices: Sequence[Device]) -> Report:
-    """Return the paper's claims on batching and our results for JSON, terminal and page."""
     known = [decoder for device in devices for decoder in device.decoders]
     speeds = simulation.speed_rows(devices, lambda run: "mini")
     active = _active_rows(lengths)

@@ -59,7 +59,6 @@ class Direction:
     """Translations of `heldout`, for BLEU."""
 
     def studied(self) -> list[StudiedText]:
-        """Return every text that a study reads, with its role, SHA-256 and line count."""
         files = {"train": self.train, "heldout": self.heldout, "references": self.references}
         named = [(role, path, len(_lines(path))) for role, path in files.items() if path is not None]
         return [
@@ -68,7 +67,6 @@ class Direction:
         ]
 
     def training_sources(self, most: int) -> list[str]:
-        """Return the first `most` training sentences that are not empty."""
         return [line for line in _lines(self.train) if line.strip()][:most]
 
     def held_out(self, most: int) -> tuple[list[Pair], list[Pair]]:
@@ -121,7 +119,6 @@ def encode(translator: Translator, pairs: Iterable[Pair]) -> list[Sentence]:
 
 
 def decode(translator: Translator, sentences: Sequence[Sentence], beam: int, batch: int, output: Output = PLAIN) -> BatchedRun:
-    """Decode sentences once."""
     sources = [source for source, _ in sentences]
     most = [2 * len(source) + 10 for source in sources]
     return decode_sentences(translator.model, sources, mini(batch), search=Search(beam), output=output, max_len=most)
@@ -148,7 +145,6 @@ class Timed(NamedTuple):
     """Enough stretches were undisturbed in all methods; else all of them count."""
 
     def ratios(self, value: str, above: str, below: str) -> tuple[float, ...]:
-        """Return the value of one method over that of another, by round."""
         return tuple((self.by_round[value, above] / self.by_round[value, below]).tolist())
 
     def beside_dense(self, method: str) -> dict[str, Any]:

@@ -72,23 +72,6 @@ class Sizes:
     speed_clusters: Sequence[int] = (100, 300, 500, 900, 1_300, 2_000)
     speed_sentences: int = 300
     rounds: int = 3
-    quick: bool = False
-
-
-QUICK = Sizes(
-    quick=True,
-    grid=dict.fromkeys((50, 100, 200), TOPS),
-    train_sentences=2_000,
-    clustered_contexts=20_000,
-    heldout_sentences=100,
-    volumes=3,
-    volume_clusters=(100,),
-    language_clusters=(50, 100),
-    speed_clusters=(50, 200),
-    speed_sentences=50,
-    rounds=2,
-)
-"""Minutes instead of an hour: few sentences, clusters and rounds."""
 
 
 def run_study(
@@ -106,7 +89,7 @@ def run_study(
     sizes = sizes or Sizes()
     with torch_threads(1):
         translator = Translator.load(folder)
-        study = _begun(folder, translator, directions, sizes, out)
+        study = _begun(folder, translator, directions, out)
         labs = [_Lab(translator, direction, sizes, say) for direction in directions]
         for part in PARTS:
             measured = {entry.label for entry in getattr(study, part)}
@@ -123,7 +106,7 @@ def run_study(
     return study
 
 
-def _begun(folder: Path, translator: Translator, directions: Sequence[Direction], sizes: Sizes, out: Path | None) -> Study:
+def _begun(folder: Path, translator: Translator, directions: Sequence[Direction], out: Path | None) -> Study:
     """Return the study in the file `out`, or a new one, of this model and these texts."""
     model: Any = translator.model
     studied = StudiedModel(
@@ -140,7 +123,7 @@ def _begun(folder: Path, translator: Translator, directions: Sequence[Direction]
         what = f"{both[0]} is held-out text and training text"
         raise CalibrationError(what, remedy="hold out sentences that clusters are not made of")
     if out is None or not out.exists():
-        return Study(tool=TOOL, quick=sizes.quick, model=studied, texts=texts)
+        return Study(tool=TOOL, model=studied, texts=texts)
     study = read_study(out, Study)
     if (study.model.sha256, study.texts) != (studied.sha256, texts):
         what = f"a study of another model than {studied.name}, or of other texts"
@@ -149,7 +132,6 @@ def _begun(folder: Path, translator: Translator, directions: Sequence[Direction]
 
 
 def first_sentences(contexts: Contexts, sentences: int) -> Contexts:
-    """Return the contexts of the first `sentences` sentences."""
     return replace(contexts.of(contexts.sentence < sentences), sentences=sentences)
 
 
@@ -242,7 +224,6 @@ class _Lab:
                 yield cell_of(training, self.contexts[1], sets, knowledge, emitted)
 
     def sets(self, training: Contexts, clusters: int, tops: Sequence[int]) -> Iterator[ClusterSet]:
-        """Yield the cluster sets of some contexts for each K."""
         clustering = clustering_of(training, clusters, self.sizes.clustered_contexts)
         for top in tops:
             yield ClusterSet.of(self.label, training, clustering, self.translator.model, top=top)

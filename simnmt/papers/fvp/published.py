@@ -131,7 +131,6 @@ def means() -> list[Row]:
 
 
 def parameters(preset: Row) -> int:
-    """Count the weights, biases and norms of all layers of a preset, and the embedding."""
     attention = 4 * preset.width * (preset.width + 1)
     block = preset.width * preset.feed_forward * 2 + preset.feed_forward + preset.width
     layers = preset.encoder_layers + preset.decoder_layers

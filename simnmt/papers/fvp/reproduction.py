@@ -17,8 +17,7 @@ from simnmt.calibrate.projection_bench import ProjectionBench, read_bench
 from simnmt.papers.fvp.published import PAPER, PROJECTION, QUALITY, derived, means, memory, printed_claims
 from simnmt.papers.fvp.study import Part, Study
 from simnmt.papers.fvp.study_claims import NEEDS, bench_claims, name_of, study_claims
-from simnmt.papers.kit.figures import Rows
-from simnmt.papers.kit.rendering import Report, derived_table, record
+from simnmt.papers.kit.rendering import Report, Rows, derived_table, record
 from simnmt.papers.kit.study import describe_runs, read_distinct, read_studies, shipped_measurements
 from simnmt.report.table import Table
 
@@ -55,8 +54,6 @@ def judge(studies: Sequence[Study] = (), benches: Sequence[ProjectionBench] = ()
         derived_table(derived()),
     ]
     notes = [*map(describe_study, studies)] or [f"Published figures alone: what is ours {NEEDS}."]
-    if any(study.quick for study in studies):
-        notes.append("A quick look: few sentences, clusters and rounds; its verdicts are not reliable.")
     for study in studies:
         notes += [f"{study.name}, {run.part} of {', '.join(run.labels)}: {note}" for run in study.runs for note in run.notes]
     return Report(PAPER, [*study_claims(studies), *bench_claims(benches), *printed_claims()], tables, [], notes)
@@ -69,7 +66,7 @@ def reproduce(
         typer.Option("--study", metavar="FILE", help="Use this, not the shipped ones; with --model: keep its study here."),
     ] = None,
     model: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="A trained model to study: an hour or more, minutes with --quick.")
+        Path | None, typer.Option(metavar="FOLDER", help="A trained model to study: an hour or more, less with short texts.")
     ] = None,
     text: Annotated[
         list[str] | None,
@@ -82,9 +79,6 @@ def reproduce(
         list[Path] | None,
         typer.Option("--bench", metavar="FILE", help="Result of `simnmt vocab bench --out`, not the shipped ones; repeatable."),
     ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Shorter study of --model: fewer sentences, clusters and rounds.")
-    ] = False,
     say: Say = lambda _: None,
 ) -> Report:
     """Return the paper's statements beside studies and benches, by default the shipped ones.
@@ -94,16 +88,15 @@ def reproduce(
     """
     bench_files = shipped_measurements("vocabulary", "bench") if benches is None else benches
     layers = read_distinct(bench_files, read_bench, name_of, "measurements")
-    if bool(model) != bool(text) or (quick and not model):
-        raise InputError("--model, --text and --quick need each other", remedy="give --model FOLDER --text LABEL=TRAIN,HELDOUT")
+    if bool(model) != bool(text):
+        raise InputError("--model and --text need each other", remedy="give --model FOLDER --text LABEL=TRAIN,HELDOUT")
     if model is None or text is None:
         return judge(read_studies(shipped_measurements("vocabulary", "study") if studies is None else studies, Study), layers)
     # Here, since reading alone needs no torch.
     from simnmt.papers.fvp.decoding import directions_of
-    from simnmt.papers.fvp.measure import QUICK, Sizes, run_study
+    from simnmt.papers.fvp.measure import run_study
 
-    sizes = QUICK if quick else Sizes()
-    return judge([run_study(model, directions_of(text), sizes, out=studies[0] if studies else None, say=say)], layers)
+    return judge([run_study(model, directions_of(text), out=studies[0] if studies else None, say=say)], layers)
 
 
 def _table(name: str, rows: Rows) -> Table:
@@ -127,7 +120,6 @@ def _steps(bench: ProjectionBench) -> Rows:
 
 
 def describe_study(study: Study) -> str:
-    """Return the model, its texts, and when and where it was measured."""
     model, texts = study.model, ", ".join(f"{text.name} of {text.lines:,} lines" for text in study.texts)
     return (
         f"{study.name}: {model.kind}, V {model.vocab:,}, width {model.width:,}, {model.parameters / 1e6:,.1f} million "

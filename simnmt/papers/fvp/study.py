@@ -140,8 +140,6 @@ class Study(Configuration):
     schema_version: Literal[2] = 2
     kind: Literal["measured"] = "measured"
     tool: str
-    quick: bool = False
-    """Measured on too little text to judge claims by."""
     model: StudiedModel
     texts: tuple[StudiedText, ...]
     runs: tuple[PartRun, ...] = ()

@@ -28,7 +28,7 @@ from simnmt.papers.kit.claims import (
     judge,
     of_paper,
 )
-from simnmt.papers.kit.figures import grouped
+from simnmt.papers.kit.rendering import grouped
 from simnmt.results.statistics import Estimate
 
 UNCLEAR: Effect = (True, False)
@@ -94,7 +94,6 @@ def _all_kept(rows: Rows) -> Effects:
 
 
 def _rounds(key: str) -> Callable[[Rows], Effects]:
-    """Return what takes the rounds of the row with the greatest median."""
     return lambda rows: max((getattr(row, key) for row in rows), key=median)
 
 

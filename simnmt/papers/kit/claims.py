@@ -100,22 +100,20 @@ class Bound:
     high: float = math.inf
     strict: bool = False
     """The bounds themselves do not support it."""
-    needed: int | None = None
-    """Cases that must hold; None: all of them; a negative number: all but as many."""
+    spare: int = 0
+    """Cases that need not hold."""
 
     def allows(self, value: float) -> bool:
-        """Return whether one value supports the claim."""
         return self.low < value < self.high if self.strict else self.low <= value <= self.high
 
     def overall(self, verdicts: Iterable[str]) -> str:
         """Return the verdict of a claim by those of its cases."""
         outcomes = [verdict for verdict in verdicts if verdict != UNKNOWN]
-        if not outcomes or self.needed is None:
+        if not outcomes or not self.spare:
             return worst_verdict(outcomes)
-        needed = self.needed if self.needed > 0 else len(outcomes) + self.needed
-        if outcomes.count(HOLDS) >= needed:
+        if outcomes.count(HOLDS) >= len(outcomes) - self.spare:
             return HOLDS
-        return FAILS if outcomes.count(FAILS) > len(outcomes) - needed else UNCLEAR
+        return FAILS if outcomes.count(FAILS) > self.spare else UNCLEAR
 
     def verdict(self, effect: Effect) -> str:
         """Return the verdict on one effect.
@@ -144,9 +142,9 @@ def at_least(low: float) -> Bound:
     return Bound(low)
 
 
-def above(low: float, needed: int | None = None) -> Bound:
-    """Judge effects by a strict lower bound, such as 0 for a sign; `needed`: see `Bound`."""
-    return Bound(low, strict=True, needed=needed)
+def above(low: float, spare: int = 0) -> Bound:
+    """Judge effects by a strict lower bound, such as 0 for a sign; `spare`: see `Bound`."""
+    return Bound(low, strict=True, spare=spare)
 
 
 def at_most(high: float) -> Bound:
@@ -272,7 +270,6 @@ def of_paper(paper: Paper, claims: Iterable[Claim[F]]) -> list[Claim[F]]:
 
 
 def unmeasured(claims: Iterable[Unmeasured]) -> list[ClaimRecord]:
-    """Return the records of claims that nothing here can decide."""
     return [ClaimRecord(item.id, item.claim, item.published, "", UNKNOWN, item.why, basis="published") for item in claims]
 
 

@@ -15,10 +15,10 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError
 
 from simnmt.base.configuration import Configuration, describe_validation_error
-from simnmt.base.errors import InputError, short_repr
+from simnmt.base.errors import InputError
 from simnmt.report.table import Column, Table, read_value
 
 if sys.version_info >= (3, 11):
@@ -58,21 +58,6 @@ class PrintedTable(Configuration):
     note: str = ""
     columns: tuple[PrintedColumn, ...]
     cells: tuple[tuple[Cell, ...], ...] = Field(alias="rows")
-
-    @model_validator(mode="after")
-    def _check_cells(self) -> PrintedTable:
-        for number, cells in enumerate(self.cells, 1):
-            row = f"row {number} ({', '.join(map(short_repr, cells[:2]))})"
-            if len(cells) > len(self.columns):
-                raise ValueError(f"{row}: {len(cells)} cells for {len(self.columns)} columns")
-            for place, column in enumerate(self.columns):
-                if place == len(cells):
-                    raise ValueError(f"{row}, column {column.name}: missing")
-                above = [others[place] for others in self.cells[:number] if others[place] != ABSENT]
-                first = above[0] if above else ABSENT
-                if ABSENT not in (first, cells[place]) and isinstance(first, str) != isinstance(cells[place], str):
-                    raise ValueError(f"{row}, column {column.name}: {short_repr(cells[place])} below {short_repr(first)}")
-        return self
 
     @cached_property
     def rows(self) -> list[Row]:
@@ -181,7 +166,6 @@ class Paper(Configuration):
         return self.names.get(name) or self.values[name]
 
     def table(self, name: str) -> PrintedTable:
-        """Return a printed table by its id."""
         return self.tables[name]
 
     def shown_table(self, name: str, rows: Sequence[Any], /, *more: Column, **readers: Callable[[Any], Any]) -> Table:
@@ -206,34 +190,14 @@ class Paper(Configuration):
         return Table(layout.title, [*columns, *more], rows, layout.note, id=name, small=small, published=is_published)
 
 
-class _Entries(dict[str, Any]):
-    """A section of a data file; an entry that is not there is a fault of the file."""
-
-    def __init__(self, path: Path, section: str, entries: dict[str, Any]) -> None:
-        super().__init__(entries)
-        self._path, self._section = path, section
-
-    def __missing__(self, name: str) -> Any:
-        raise InputError(f"{self._section}.{name}: missing", path=self._path)
-
-
 @cache
 def read_paper(name: str, folder: Path = FOLDER) -> Paper:
-    """Read what a paper prints. Raises `InputError` with the file, the table, the row and the column of a fault.
-
-    What the program asks for later and the file does not have is such a fault, too.
-    """
+    """Read what a paper prints. Raises `InputError` with the file and the key of a fault."""
     path = folder / f"{name}.toml"
+    content = tomllib.loads(path.read_text(encoding="utf-8"))
+    for key, table in content.get("tables", {}).items():
+        table["id"] = key
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-        for key, table in content.get("tables", {}).items():
-            table["id"] = key
-        paper = Paper.model_validate_json(json.dumps(content))
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", path=path) from None
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"no TOML: {error}", path=path) from None
+        return Paper.model_validate_json(json.dumps(content))
     except ValidationError as error:
         raise InputError(describe_validation_error(error), path=path) from None
-    sections = ("values", "tables", "shown", "claims")
-    return paper.model_copy(update={section: _Entries(path, section, getattr(paper, section)) for section in sections})

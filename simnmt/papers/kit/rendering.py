@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from simnmt.papers.kit.claims import HOLDS, UNKNOWN, ClaimRecord, by_claim, describe_verdicts, format_claims, outcome
-from simnmt.papers.kit.figures import Figure
 from simnmt.papers.kit.paper import Paper
 from simnmt.report.page import doubt_sections
 from simnmt.report.page_template import Record, Section, render_page
 from simnmt.report.table import Column, Table, read_value
+
+Row = Mapping[str, Any]
+Rows = Sequence[Row]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,8 @@ class Report:
     claims: Sequence[ClaimRecord]
     tables: Sequence[Table]
     """Each with an id. A table without columns is in the JSON document alone."""
-    figures: Sequence[Figure] = ()
+    figures: Sequence[Section] = ()
+    """Each with an id."""
     notes: Sequence[str] = ()
     """Origins and limits of our numbers, one sentence each; `Paper.notes` come first."""
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -32,8 +36,6 @@ class Report:
     """Rows of the JSON document by table, where they are not the shown ones."""
     more: Mapping[str, Any] = field(default_factory=dict)
     """Further keys of the JSON document, or others in place of these; `doubts` and `summary` are shown on the page."""
-    pictures: Sequence[Section] = ()
-    """Sections of drawn pipelines."""
     warnings: Sequence[str] = ()
     """What the command line warns of."""
 
@@ -70,21 +72,17 @@ class Report:
         summary = self.more.get("summary", "").splitlines() or [*self.paper.summary]
         verdicts = describe_verdicts(self.claims)
         summary += [] if any(verdicts in line for line in summary) else [f"{verdicts}."]
-        shown = {table.id: table for table in self.tables if table.columns and table.rows}
+        shown = [table for table in self.tables if table.columns and table.rows]
         main = [figure for figure in self.figures if figure.id in self.paper.main_figures]
         others = [figure for figure in self.figures if figure not in main]
         sections = [
             Section("Summary", "summary", summary, tables=[main_claims_table(claims)] if claims else []),
             *doubt_sections(doubts),
-            *(figure.section() for figure in main),
+            *main,
             *([_folded(replace(matrix, note=self.paper.matrix_note))] if len(matrix.columns) > 2 else []),
             _folded(claims_table(self.claims, doubts)),
-            *(
-                replace(_folded(table), parts=[figure.section() for figure in others if figure.place == name])
-                for name, table in shown.items()
-            ),
-            *(figure.section(folded=True) for figure in others if figure.place not in shown),
-            *self.pictures,
+            *map(_folded, shown),
+            *(replace(figure, folded=True) for figure in others),
             Section("The paper's setting", "setting", facts=[*self.paper.setting.items()], folded=True),
             Section("Slips of the paper", "slips", notes=self.paper.slips, folded=True),
             Section("What the numbers rest on", "notes", notes=self.all_notes, folded=True),
@@ -115,6 +113,20 @@ def record(row: Any, keys: str) -> dict[str, Any]:
     return values
 
 
+def grouped(rows: Iterable[T], *keys: str, order: str | Callable[[T], Any] | None = None) -> dict[tuple[Any, ...], list[T]]:
+    """Group the rows by the values of `keys`, attributes or keys of a row.
+
+    The groups come in the order of their first rows. Each group keeps the order of its rows, or is sorted by `order`, an
+    attribute, a key or a function of a row.
+    """
+    groups: dict[tuple[Any, ...], list[T]] = {}
+    for row in rows:
+        groups.setdefault(tuple(read_value(row, key) for key in keys), []).append(row)
+    if order is None:
+        return groups
+    return {key: sorted(group, key=lambda row: read_value(row, order)) for key, group in groups.items()}
+
+
 def _folded(table: Table) -> Section:
     note = [table.note] if table.note else []
     return Section(table.title, table.id, note, tables=[replace(table, note="")], folded=True)
@@ -132,7 +144,6 @@ class Derived:
 
 
 def derived_table(rows: Sequence[Derived]) -> Table:
-    """Return the table of figures that follow from printed ones."""
     columns = [Column(head, key) for head, key in (("figure", "what"), ("value", "value"), ("unit", "unit"))]
     columns.append(Column("beside it", "meaning", words=True))
     return Table("What follows from the printed figures", columns, rows, id="derived", published=lambda row: True)

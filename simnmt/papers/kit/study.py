@@ -24,7 +24,6 @@ from simnmt.nmt.devices import installed_versions
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
-Seconds = Annotated[float, Field(ge=0.0)]
 AboveZero = Annotated[float, Field(gt=0.0)]
 T = TypeVar("T")
 TOOL = f"simnmt {VERSION}"

@@ -133,11 +133,9 @@ class Box(Facts):
         return Undecided(f"{', '.join(absent)} not timed") if absent else None
 
     def ratio(self, one: str, other: str) -> tuple[float, ...]:
-        """Return the speed of one system, or rung, over another's."""
         return quartiles(self.speeds.ratios(one, other))
 
     def steps(self) -> Effects:
-        """Return the speed of each rung over the rung before it."""
         return {LADDER[rung, "name"]: self.ratio(rung, before) for before, rung in pairwise(RUNGS)}
 
     def whole_ladder(self) -> Result:
@@ -154,19 +152,16 @@ class Box(Facts):
         return Result(effects, words=None, facts=figures | {"search": search, "kept": kept})
 
     def lookup_tables(self) -> Result:
-        """Return the gain of the paper's lookup tables, beside that of a polynomial."""
         place = RUNGS.index("activations")
         before, table, polynomial = RUNGS[place - 1], self.speeds.ladder("table")[place], RUNGS[place]
         return Result(self.ratio(table, before), facts={"polynomial": self.speeds.ratio(polynomial, before)})
 
     def products(self) -> Effects:
-        """Return the speed of 16-bit products over the library's, by batch."""
         low, high = PAPER["product_batches"]
         rows = [row for row in product_rows(self.speeds) if low <= row["batch"] <= high and not row["cold"]]
         return {f"{row['batch']} rows": quartiles(row["ratios"]) for row in rows}
 
     def order(self) -> Result:
-        """Return the speed ratios of the systems that the paper orders."""
         systems = self.speeds.setting.systems
         pairs = [pair for above_, below in pairwise(ORDER) for pair in product(above_, below) if {*systems} >= {*pair}]
         ours = ", ".join(f"{system} {1.0 / self.speeds.word_s(system):.0f}" for system in systems)
@@ -214,7 +209,6 @@ class Trained(Facts):
         return Result(changes, words=None, facts={"baseline": baseline, "sentences": self.agreements[0].sentences})
 
     def distinct_states(self) -> Effect:
-        """Return the share of the hypotheses' previous states that differ."""
         return self.agreements[-1].distinct_share
 
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simnmt.base.errors import InputError
-from simnmt.papers.kit.figures import Row
-from simnmt.papers.kit.rendering import Report, record
+from simnmt.papers.kit.rendering import Report, Row, record
 from simnmt.papers.sharp.claims import (
     BASELINE,
     LADDER,
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
 
 def decoder_row(speeds: SharpSpeeds, decoder: str, first: str) -> dict[str, Any]:
-    """Return the figures of one decoder, with its speed over that of the first."""
     return {
         "words_per_s": 1.0 / speeds.word_s(decoder),
         "multiply_adds": float(speeds.counts["multiply_adds"][decoder]),
@@ -69,7 +67,6 @@ def ladder_rows(speeds: SharpSpeeds, agreements: Sequence[RungAgreement]) -> lis
 
 
 def system_rows(speeds: SharpSpeeds) -> list[Row]:
-    """Return the rows of Table 2, the paper's own systems."""
     rows: list[Row] = []
     for system in SYSTEMS.column("key"):
         measured: dict[str, Any] = dict.fromkeys(("words_per_s", "multiply_adds", "source_ms", "factor", "predicted_factor"))
@@ -81,7 +78,6 @@ def system_rows(speeds: SharpSpeeds) -> list[Row]:
 
 
 def agreement_rows(agreements: Sequence[RungAgreement]) -> list[Row]:
-    """Return what each rung changes on a trained model."""
     keys = "rung=key exact=settings.exact tokens tokens_same_share=share sentences sentences_same distinct_share bleu"
     return [
         record(agreement, keys)
@@ -95,7 +91,6 @@ def agreement_rows(agreements: Sequence[RungAgreement]) -> list[Row]:
 
 
 def report(speeds: SharpSpeeds, agreements: Sequence[RungAgreement] = (), *, quick: bool = False) -> Report:
-    """Return the reproduction for JSON, terminal and page."""
     activations = [{"method": method, "ns": 1e9 * seconds} for method, seconds in speeds.activations.median().items()]
     products = product_rows(speeds)
     tables: list[Table] = [

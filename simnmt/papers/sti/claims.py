@@ -65,13 +65,11 @@ def rise(difference: Estimate) -> Effect:
 
 
 def in_points(difference: Estimate) -> tuple[float, float, float]:
-    """Return a difference of accuracies in points, and the ends of its interval."""
     mean, low, high = (100 * (value or 0.0) for value in (difference.mean, difference.low, difference.high))
     return mean, low, high
 
 
 def format_gain(difference: Estimate) -> str:
-    """Format a difference of accuracies in points."""
     return "{:+.2f} points ({:+.2f} to {:+.2f})".format(*in_points(difference))
 
 
@@ -128,7 +126,6 @@ class OfStudy(Facts):
         return Result(effects, "; ".join(texts), "one of them at a time, the others as in the whole model", words=None)
 
     def importance(self) -> Result:
-        """Return the gain of raising by importance over raising as many shards at random."""
         upgrades = self.studied.upgrades
         by_case = [
             f"{layers} x {slices}, {raised} to {bits} bits: {format_gain(raised_gain(rows))}"
@@ -141,7 +138,6 @@ class OfStudy(Facts):
         return Result(overall, format_gain(overall), why)
 
     def sizes(self) -> Result:
-        """Return the gain of the largest preload buffer over the smallest, by device and deadline."""
         gains, texts, falls = [], [], 0
         for _, line in self.studied.sizes.groupby(["device", "deadline_share"]):
             gains.append(gain(line["right"].tail(1), line["right"].head(1)))
@@ -175,7 +171,6 @@ class OnDevice(OfStudy):
         self.points = studied.grid[studied.grid["device"] == on]
 
     def against(self, second: str, first: str = "STI") -> pd.DataFrame:
-        """Compare a method, by default STI, with another one."""
         return paired(self.points, second, first)
 
     def accuracy(self, method: str) -> Result:
@@ -196,7 +191,6 @@ class OnDevice(OfStudy):
         return Result(gains, "; ".join(ours), why, words=None)
 
     def deadlines(self) -> Result:
-        """Return whether the plan keeps the deadlines that the whole model in memory keeps."""
         pairs = self.against("PreloadModel-32")
         kept = pairs[~pairs["misses_other"]]
         late = kept[kept["misses"]]["deadline_share"]
@@ -279,7 +273,6 @@ DEVICE_CLAIMS: list[Claim[OnDevice]] = of_paper(
 
 
 def all_claims(studies: Sequence[Studied], pipeline: PipelineMeasurement | None) -> list[ClaimRecord]:
-    """Return every verdict: by each study, by the pipeline, and by the printed figures."""
     devices = [OnDevice(study, device.name) for study in studies for device in DEVICES]
     no_study, no_pipeline = (
         Undecided(NEEDS, "needs --study"),

@@ -88,7 +88,6 @@ class OfPipeline(Facts):
         return None if cold else Undecided("the store's file was not dropped from memory, so that reads were not cold")
 
     def faster(self) -> Result:
-        """Return the speed of a pipeline of 6 bits over loading 32 bits first, by pace."""
         ratios = {f"at {runs.pace_mb:g} MB/s": runs.ratio for runs in self.measured.faster}
         ours = "; ".join(f"{ratio:.2f} times {pace}" for pace, ratio in ratios.items())
         return Result(min(ratios.values()), ours, "16 tokens, cold reads, medians of repeats in turn")

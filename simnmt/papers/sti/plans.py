@@ -83,7 +83,6 @@ class Planner:
     order: tuple[Shard, ...]
 
     def rows(self, part: Part) -> Iterator[Row]:
-        """Return the rows of a part."""
         parts = {"uniform": self._uniform, "grid": self._grid, "sizes": self._sizes, "upgrades": self._upgrades}
         return parts[part]()
 
@@ -159,7 +158,6 @@ class Planner:
 
 
 def _part_of(whole: int, share: float) -> int:
-    """Return this share of `whole`, at least 1."""
     return max(1, round(share * whole))
 
 

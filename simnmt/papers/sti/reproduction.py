@@ -11,8 +11,7 @@ import pandas as pd
 import typer
 
 from simnmt.base.errors import InputError
-from simnmt.papers.kit.figures import Row, Rows
-from simnmt.papers.kit.rendering import Report, derived_table
+from simnmt.papers.kit.rendering import Report, Row, Rows, derived_table
 from simnmt.papers.kit.study import describe_runs, read_studies, shipped_measurements
 from simnmt.papers.sti.claims import NEEDS, all_claims, gain, in_points, in_time, paired, ratio
 from simnmt.papers.sti.pipeline import PipelineMeasurement, read_pipeline
@@ -23,7 +22,6 @@ from simnmt.report.table import Table
 
 
 def _gain_columns(pairs: pd.DataFrame, suffix: str = "") -> Row:
-    """Return gain, interval, accuracies and number of deadlines, under names with this suffix."""
     values: tuple[Any, ...] = (None,) * 5
     if len(pairs):
         means = pairs["accuracy"].mean(), pairs["accuracy_other"].mean()
@@ -55,7 +53,6 @@ def point_rows(frames: Sequence[pd.DataFrame]) -> Rows:
 
 
 def describe_study(study: Study) -> str:
-    """Return the model, the examples that judged and those that ranked, and when it was measured."""
     model, ranked = study.model, study.importance
     ranking = f"on {ranked.examples:,} examples of {ranked.task}, of which {ranked.shared:,} also judge"
     if study.ranked_on_judged:
@@ -68,7 +65,6 @@ def describe_study(study: Study) -> str:
 
 
 def report(studies: Sequence[Studied], pipeline: PipelineMeasurement | None) -> Report:
-    """Return the reproduction for JSON, terminal and page."""
     return Report(
         PAPER,
         all_claims(studies, pipeline),

@@ -173,8 +173,6 @@ class Traffic:
     `most_frequent` text; None without such a column."""
     lengths: list[dict[str, Any]]
     """By the `name` of a length the `column`, the `requests` that state it, `mean`, `p50`, `p95`, `p99` and `most`."""
-    lengths_of: dict[str, Times]
-    """By name of the length: the values of the requests that state it."""
     pairs: list[dict[str, Any]]
     """The `requests` of each language `pair`, their `share` and `rate_rps`, the most frequent pair first."""
 
@@ -215,7 +213,7 @@ def read_traffic(path: str | os.PathLike[str], time_unit: TimeUnit | None = None
     def first(names: Sequence[str]) -> str:
         return next((name for name in names if name in columns), "")
 
-    text, lengths, lengths_of = first(TEXTS), list[dict[str, Any]](), {}
+    text, lengths = first(TEXTS), list[dict[str, Any]]()
     for name, names in LENGTHS.items():
         if column := first(names):
             value = np.asarray(pd.to_numeric(columns[column], errors="coerce"), np.float64)
@@ -225,7 +223,6 @@ def read_traffic(path: str | os.PathLike[str], time_unit: TimeUnit | None = None
             continue
         stated = value[(value >= 0.0) & (value < MOST_LENGTH)]
         if len(stated):
-            lengths_of[name] = stated
             figures = [stated.mean(), *np.quantile(stated, (0.5, 0.95, 0.99, 1.0))]
             row = dict(zip(("mean", "p50", "p95", "p99", "most"), map(float, figures), strict=True))
             lengths.append({"name": name, "column": column, "requests": len(stated), **row})
@@ -244,7 +241,7 @@ def read_traffic(path: str | os.PathLike[str], time_unit: TimeUnit | None = None
         for name, count in Counter(pair).most_common()
     ]
     rates = [rate for window_s in RATE_WINDOWS_S if (rate := process.rate(window_s))]
-    return Traffic(Path(path).name, recording, process, rates, process.dispersions(), repeats, lengths, lengths_of, pairs)
+    return Traffic(Path(path).name, recording, process, rates, process.dispersions(), repeats, lengths, pairs)
 
 
 def _counted(path: str | os.PathLike[str], time_unit: TimeUnit | None = None) -> tuple[Recording, CountingProcess]:
