@@ -164,7 +164,7 @@ def run_on_cluster(
                 index, error = indices[future], future.exception()
                 yield index, future.result() if error is None else failed(tasks[index], error)
     except (OSError, TypeError, ValueError, CancelledError) as error:
-        raise SimnmtError(f"cluster {address}: {describe_error(error, most=80)}; finished points are kept") from None
+        raise SimnmtError(f"cluster {address}: {describe_error(error)}; finished points are kept") from None
 
 
 def _serve(work: Callable[[Task], Answer], pipe: Connection) -> None:
