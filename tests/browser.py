@@ -35,8 +35,8 @@ FLAGS = [
 
 def part_of(page: str, name: str) -> str:
     """The section of a page with this id, folded or not; empty if there is none."""
-    found = re.search(rf'<(section|details) id="{re.escape(name)}".*?</\1>', page, re.DOTALL)
-    return found[0] if found else ""
+    match = re.search(rf'<(section|details) id="{re.escape(name)}".*?</\1>', page, re.DOTALL)
+    return match[0] if match else ""
 
 
 def rows_of(part: str) -> list[list[str]]:
@@ -75,8 +75,8 @@ def assert_folded(page: Any) -> None:
 
 def find(started: Any) -> str | None:
     """The system's browser, else the one that playwright installed for itself."""
-    own = started.chromium.executable_path
-    return next(filter(None, map(shutil.which, NAMES)), None) or (own if Path(own).exists() else None)
+    bundled = started.chromium.executable_path
+    return next(filter(None, map(shutil.which, NAMES)), None) or (bundled if Path(bundled).exists() else None)
 
 
 @pytest.fixture(scope="session")

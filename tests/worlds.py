@@ -129,10 +129,10 @@ def columns(*rows: tuple[float, ...]) -> Requests:
     return two_devices(np.arange(len(rows)), *times_s, arrival_s)
 
 
-def believing(initial_s: float, clairvoyant: bool = False, **how: Any) -> Beliefs:
+def believing(initial_s: float, clairvoyant: bool = False, **options: Any) -> Beliefs:
     """The last transfer time that was measured, and this before any; `clairvoyant`: the truth instead, as for an oracle."""
     return Beliefs(
-        lambda decider, target: TransferEstimate(initial_s), true_transfer=clairvoyant, true_backlog=clairvoyant, **how
+        lambda decider, target: TransferEstimate(initial_s), true_transfer=clairvoyant, true_backlog=clairvoyant, **options
     )
 
 

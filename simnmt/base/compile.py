@@ -164,9 +164,9 @@ def c_declarations(source: Path) -> SimpleNamespace:
         fields = []
         for kind, names in re.findall(r"\s*(?:const )?(\w+)\s*(.*?);", body, flags=re.DOTALL):
             for field, count in re.findall(r"(\*?\s*\w+)(?:\[(\d+)\])?", names.replace("const", "")):
-                of = ctypes.c_void_p if field.startswith("*") else types.get(kind)
-                fields.append((field.lstrip("* "), of * int(count) if count and of else of))
-        if all(of for _, of in fields):
+                field_type = ctypes.c_void_p if field.startswith("*") else types.get(kind)
+                fields.append((field.lstrip("* "), field_type * int(count) if count and field_type else field_type))
+        if all(field_type for _, field_type in fields):
             types[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
     for names in re.findall(r"enum \{(.*?)\}", text):
         types |= {name.strip(): number for number, name in enumerate(names.split(","))}

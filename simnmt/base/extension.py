@@ -367,9 +367,9 @@ class Extensible:
             raise misfit("kind", str(error)) from error
         context.parameters[kind] = model
         keys = {key: part for key, part in content.items() if key != "kind"}
-        own_kind = {} if literal_kind(model) is None else {"kind": literal_kind(model)}
+        kind_key = {} if literal_kind(model) is None else {"kind": literal_kind(model)}
         # As JSON, so that strict models accept what a file can express: lists for tuples, texts for paths and enums.
-        parameters = model.model_validate_json(json.dumps({**own_kind, **keys}, default=_refuse_object))
+        parameters = model.model_validate_json(json.dumps({**kind_key, **keys}, default=_refuse_object))
         # A key that is left out stays so: the default of a dataclass may be a private sentinel, which is no value.
         values = {name: getattr(parameters, name) for name in names if name in parameters.model_fields_set}
         return Extension(value, kind, code, values, keys)

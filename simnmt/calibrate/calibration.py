@@ -138,9 +138,9 @@ def _measure_group(number: int, group: list[Part], bench: Bench, journal: Journa
 
 
 def _source(settings: Settings, account: EngineAccount) -> str:
-    how = "six corner cells" if settings.mode == "quick" else "full grid"
+    grid = "six corner cells" if settings.mode == "quick" else "full grid"
     engine = f"{account.model} on {account.backend} {account.compute_type}, {account.weights} weights"
-    return f"measured on the box itself: {engine}; {how}"
+    return f"measured on the box itself: {engine}; {grid}"
 
 
 def _header(settings: Settings, account: EngineAccount, box: BoxDescription) -> dict[str, Any]:

@@ -292,13 +292,13 @@ class Placement:
         whole, *groups = unit.groups
         numbers = rows[whole.site, whole.workload]
         judged = {device.name: judged_load(numbers, requests, device) for device in devices_of(unit, whole)}
-        own = [
+        site_loads = [
             judged_load(numbers, round(known(numbers["requests"])), devices_of(unit, group)[0])
             for group in groups
             for numbers in [rows[group.site, group.workload]]
             if group.site != ALL and group.boxes.start < group.boxes.stop
         ]
-        return judged | ({next(iter(judged)): max(own, key=lambda load: load.excess)} if own else {})
+        return judged | ({next(iter(judged)): max(site_loads, key=lambda load: load.excess)} if site_loads else {})
 
 
 def _value(check: Check, numbers: Numbers) -> float:

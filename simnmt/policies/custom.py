@@ -63,12 +63,12 @@ def custom_policy(extension: Extension) -> CustomPolicy:
         return CustomPolicy(kind=extension.label, extension=extension, estimating=extension.make().estimation)
     if isinstance(value, type) or not callable(value) or hasattr(value, "prepare"):
         check_methods(value, extension.label)
-    own = signature_parameters(value if is_callable_kind(value) else type(value)).keys()
+    parameters = signature_parameters(value if is_callable_kind(value) else type(value)).keys()
     attributes = {name: getattr(value, name, None) for name in Estimation.model_fields}
     settings = {name: part for name, part in attributes.items() if isinstance(part, (bool, int, float, str, dict))}
     settings |= {name: part for name, part in extension.written.items() if name in attributes}
     try:
-        estimating = Estimation.model_validate({name: part for name, part in settings.items() if name not in own})
+        estimating = Estimation.model_validate({name: part for name, part in settings.items() if name not in parameters})
     except ValidationError as error:  # of an attribute: the keys have been checked
         fault = error.errors()[0]
         raise ExtensionError(f"{extension.label} has a wrong attribute {fault['loc'][0]}: {message_of(fault)}") from None

@@ -69,7 +69,7 @@ class Shown:
 
 MS, PERCENT, MEGA = 1e3, 1e2, 1e-6
 HELDOUT = Shown("{:.3g} % held out", PERCENT)
-HOW = Shown("judged on {}")
+JUDGED = Shown("judged on {}")
 NOTE = Shown()
 
 
@@ -155,7 +155,7 @@ class ExecutionFit(Block):
     heldout_error: Annotated[NotNegative | None, HELDOUT] = None
     """Error of the shape on the least or median times of left-out cells. In mode every_repeat: of the plane itself
     on single inferences."""
-    heldout_how: Annotated[str | None, HOW] = None
+    heldout_how: Annotated[str | None, JUDGED] = None
     heldout_error_of_means: Annotated[NotNegative | None, Shown("{:.3g} % on the mean times of the same cells", PERCENT)] = None
     """Error of the profile's plane of mean times on the mean of each left-out cell's undisturbed repeats."""
     disturbed_share: Annotated[Share | None, Shown("{:.3g} % disturbed", PERCENT)] = None
@@ -196,7 +196,7 @@ class GridBlock(CostBlock):
     judged_cells: tuple[tuple[Count, Length, Duration], ...] = ()
     """Cells (batch, length, seconds) of batch sizes that were measured only to judge, and never fitted."""
     heldout_error: Annotated[NotNegative | None, HELDOUT] = None
-    heldout_how: Annotated[str | None, HOW] = None
+    heldout_how: Annotated[str | None, JUDGED] = None
     beam: Annotated[Count, Shown("beam {}")] = 1
     """Hypotheses of each sentence."""
     left_out: Annotated[tuple[str, ...], Shown("left out: {}")] = ()

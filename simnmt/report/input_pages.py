@@ -83,12 +83,12 @@ def _execution_panel(profile: DeviceProfile) -> Panel:
             _points("mean", length, mean, size=8.0),
         ]
         fit = execution.fit
-        how = f" ({fit.heldout_how})" if fit.heldout_how else ""
+        basis = f" ({fit.heldout_how})" if fit.heldout_how else ""
         caption = (
             "Mean time per target length, the standard deviation of single executions where it was measured, and the plane at "
             "the same lengths. "
             f"Error held out: {percent(fit.heldout_error_of_means)} on the means of undisturbed repeats, "
-            f"{percent(fit.heldout_error)} of undisturbed time{how}."
+            f"{percent(fit.heldout_error)} of undisturbed time{basis}."
         )
     else:
         (src_low, src_high), (tgt_low, tgt_high) = profile.valid_range.src_len, profile.valid_range.tgt_len
@@ -114,12 +114,11 @@ def _grid_panel(
         if judges:
             size, second = np.array(judges).T
             marks.append(_points("", size, second, place, symbol="circle-open"))
-    how = f" ({block.heldout_how})" if block.heldout_how else ""
+    basis = f" ({block.heldout_how})" if block.heldout_how else ""
     some_judge = "open points were measured only to judge, " if block.judged_cells else ""
     notes = "".join(f"; {note}" for note in block.notes)
-    caption = (
-        f"Points are the table, {some_judge}lines lie between them; held-out error {percent(block.heldout_error)}{how}{notes}."
-    )
+    error = f"{percent(block.heldout_error)}{basis}"
+    caption = f"Points are the table, {some_judge}lines lie between them; held-out error {error}{notes}."
     return _panel(title, caption, "batch, sentences", marks)
 
 

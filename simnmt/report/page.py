@@ -57,8 +57,8 @@ def render(result: Run) -> str:
 def _facts(result: Run) -> list[str]:
     first = result.whole_rows[0] if result.summary_rows else {}
     warm_up = max((row.get("warm_up_requests") or 0.0 for row in result.summary_rows), default=0.0)
-    how = "under each policy" if result.live is None else "measured live"
-    facts = [f"{first['requests']:,} requests {how}"] * ("requests" in first)
+    scope = "under each policy" if result.live is None else "measured live"
+    facts = [f"{first['requests']:,} requests {scope}"] * ("requests" in first)
     facts += [f"the first {warm_up:,.0f} are warm-up"] * bool(warm_up)
     facts += [f"{first['replications']} replications"] * ("replications" in first)
     return [*facts, f"seed {result.seed}"]

@@ -361,10 +361,10 @@ def stream_table(cell: Cell, rows: Sequence[Row], device: str) -> Table:
     """Return what a device streamed, under each policy that used it. `rows`: of the cell."""
     used = [(device, policy) for policy, name, account in cell.accounts("streams") if name == device and account.requests.any()]
     foreseen = any(row.get(f"{device}_cold_decision_regret_s") is not None for row in rows)
-    how = "as an oracle foresaw both" if foreseen else "not known in this run (foresee_misroutes)"
+    basis = "as an oracle foresaw both" if foreseen else "not known in this run (foresee_misroutes)"
     note = (
         "Means over replications; times are executions, stalls included. A cold request loses what it takes longer than at "
-        f"the best device: {how}."
+        f"the best device: {basis}."
     )
     return Table(f"What the {device} streamed, per policy", STREAM_COLUMNS, _device_rows(rows, used), note, id="streams")
 

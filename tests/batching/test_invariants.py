@@ -48,16 +48,18 @@ def test_every_sentence_is_served_once_within_the_limits(batching: Batching, tra
     """Encoded, then joined, then done; no batch is too large, and padding exceeds its cap for a sentence alone only."""
     served, sentences = traffic.served(batching), list(range(len(traffic.src_len)))
     for groups in (served.encodings, served.joins, [tuple(served.finish_s)]):
-        assert sorted(each for group in groups for each in group) == sentences
-    for each in sentences:
-        assert traffic.arrival_s[each] <= served.encoded_s[each] <= served.joined_s[each] <= served.finish_s[each]
+        assert sorted(sentence for group in groups for sentence in group) == sentences
+    for sentence in sentences:
+        assert (
+            traffic.arrival_s[sentence] <= served.encoded_s[sentence] <= served.joined_s[sentence] <= served.finish_s[sentence]
+        )
     steps, cap = [active for _, active, _ in served.steps], batching.padded_tokens or inf
     assert all(1 <= len(active) <= batching.size for active in steps)
     assert all(1 <= len(group) <= (batching.encoded_together or batching.size) for group in served.encodings)
     for group in [*served.encodings, *steps]:
-        assert len(group) == 1 or len(group) * max(traffic.src_len[each] for each in group) <= cap
+        assert len(group) == 1 or len(group) * max(traffic.src_len[sentence] for sentence in group) <= cap
     for before, active in zip([(), *steps], steps, strict=False):
-        stayed = [each for each in active if each in before]
+        stayed = [sentence for sentence in active if sentence in before]
         assert len(stayed) == len(active) or len(stayed) <= batching.threshold, "refilled above the threshold"
 
 
@@ -65,20 +67,20 @@ def test_every_sentence_is_served_once_within_the_limits(batching: Batching, tra
 @given(batchings(collected=False), traffic())
 def test_without_collecting_sentences_are_taken_in_the_order_of_arrival(batching: Batching, traffic: Traffic) -> None:
     served = traffic.served(batching)
-    assert [each for group in served.encodings for each in group] == sorted(served.finish_s)
-    assert [each for group in served.joins for each in group] == sorted(served.finish_s)
+    assert [sentence for group in served.encodings for sentence in group] == sorted(served.finish_s)
+    assert [sentence for group in served.joins for sentence in group] == sorted(served.finish_s)
 
 
 @STEADY
 @given(batchings(collected=True), st.lists(st.integers(1, 6), max_size=60))
 def test_a_collection_is_sorted_by_source_length_and_the_sort_is_stable(batching: Batching, src_len: list[int]) -> None:
     served = serve(batching, [0.0] * len(src_len), src_len, [1] * len(src_len))
-    taken = [each for group in served.encodings for each in group]
+    taken = [sentence for group in served.encodings for sentence in group]
     collected = batching.collected or 0
     expected: list[int] = []
     for first in range(0, len(src_len), collected):
         collection = range(first, min(first + collected, len(src_len)))
-        expected += sorted(collection, key=lambda each: src_len[each])
+        expected += sorted(collection, key=lambda sentence: src_len[sentence])
     assert taken == expected
 
 
@@ -88,8 +90,8 @@ def test_no_sentence_is_encoded_before_the_last_of_its_collection_arrived(batchi
     """With an endless wait a collection is what arrived first, so many at a time (FNI-09)."""
     batching = replace(batching, longest_wait_s=inf)
     served = traffic.served(batching)
-    for each, begin_s in served.encoded_s.items():
-        last = min(each // batching.collected * batching.collected + batching.collected, len(traffic.src_len)) - 1
+    for sentence, begin_s in served.encoded_s.items():
+        last = min(sentence // batching.collected * batching.collected + batching.collected, len(traffic.src_len)) - 1
         assert begin_s >= traffic.arrival_s[last]
 
 
@@ -115,7 +117,11 @@ def test_with_no_wait_the_server_is_never_idle_while_a_sentence_waits(batching: 
         busy.append((begin_s, begin_s + traffic.encode_s * (1 + len(group) / 8)))
     busy_until_s = 0.0
     for begin_s, end_s in sorted(busy):
-        waited = [each for each, arrival_s in enumerate(traffic.arrival_s) if arrival_s < begin_s <= served.encoded_s[each]]
+        waited = [
+            sentence
+            for sentence, arrival_s in enumerate(traffic.arrival_s)
+            if arrival_s < begin_s <= served.encoded_s[sentence]
+        ]
         assert begin_s <= busy_until_s + 1e-9 or not waited
         busy_until_s = max(busy_until_s, end_s)
 
@@ -134,9 +140,9 @@ def test_topped_up_more_than_the_threshold_are_active_while_sentences_wait(batch
 def test_batches_of_one_are_a_queue_where_nothing_is_collected(traffic: Traffic) -> None:
     for batching in (mini(1, 0.0), maxi(1, 1), top_up(1, half_empty(1)), mini(1)):
         served, free_s = traffic.served(batching), 0.0
-        for each, arrival_s in enumerate(traffic.arrival_s):
-            free_s = max(free_s, arrival_s) + traffic.encode_s * (1 + 1 / 8) + traffic.tgt_len[each]
-            assert served.finish_s[each] == pytest.approx(free_s, abs=1e-9)
+        for sentence, arrival_s in enumerate(traffic.arrival_s):
+            free_s = max(free_s, arrival_s) + traffic.encode_s * (1 + 1 / 8) + traffic.tgt_len[sentence]
+            assert served.finish_s[sentence] == pytest.approx(free_s, abs=1e-9)
 
 
 @STEADY

@@ -33,8 +33,8 @@ def validator(schema: Any) -> jsonschema.Draft202012Validator:
 
 def test_help_names_every_template(folder: Path, simnmt: Command) -> None:
     # The help breaks its lines at hyphens too.
-    said = re.sub(r"-\s+", "-", simnmt("init", "--help").out)
-    assert [name for name in TEMPLATES if name not in said] == []
+    text = re.sub(r"-\s+", "-", simnmt("init", "--help").out)
+    assert [name for name in TEMPLATES if name not in text] == []
 
 
 @pytest.mark.parametrize("name", TEMPLATES)

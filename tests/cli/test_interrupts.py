@@ -20,15 +20,15 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="th
 
 def living(group: int) -> list[int]:
     """Processes of a group that still run."""
-    found = []
+    pids = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except (FileNotFoundError, ProcessLookupError):
             continue
         if int(fields[2]) == group and fields[0] != "Z":
-            found.append(int(stat.parent.name))
-    return sorted(found)
+            pids.append(int(stat.parent.name))
+    return sorted(pids)
 
 
 def eventually(met: Callable[[], Any], seconds: float = 20.0) -> Any:

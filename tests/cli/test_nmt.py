@@ -71,9 +71,9 @@ def test_an_interrupt_says_what_is_kept(here: Path, train: Command, monkeypatch:
     with monkeypatch.context() as patched:
         patched.setattr(trainer, "SAVE_EVERY_S", -1.0)
         patched.setattr(trainer.Learner, "step", stopped)
-        found = train("--epochs", "3", "--out", "i")
-    assert (found.status, found.out) == (130, "")
-    assert found.err.count("simnmt: note: ") == 1
+        done = train("--epochs", "3", "--out", "i")
+    assert (done.status, done.out) == (130, "")
+    assert done.err.count("simnmt: note: ") == 1
     assert json.loads(train("--steps", "5", "--out", "i", "--json").out)["training"]["sessions"] == 2
 
 
@@ -119,8 +119,8 @@ def test_a_bundle_of_the_vocabulary_is_translated_with(here: Path, model: str, s
     dense = simnmt(*translate)
     for more in ((), ("--beam", "2")):
         full = simnmt(*translate, *more) if more else dense
-        found = simnmt(*translate, "--vocabulary", "all", *more)
-        assert (found.status, found.out, found.err) == (0, full.out, full.err)
+        done = simnmt(*translate, "--vocabulary", "all", *more)
+        assert (done.status, done.out, done.err) == (0, full.out, full.err)
     short = simnmt(*translate, "--vocabulary", "few")
     target = Subwords.read(Path(model) / "target.model")
     words = set(target.decode([[9]])[0].split()) | set(target.decode([[int(few[0])]])[0].split())
@@ -166,6 +166,6 @@ def test_without_its_packages_the_remedy_is_told(
     here: Path, train: Command, monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    found = train("--out", "x")
-    assert found.status == 2
-    assert found.err == f"simnmt: this needs the package {package} ({install_command('models')})\n"
+    done = train("--out", "x")
+    assert done.status == 2
+    assert done.err == f"simnmt: this needs the package {package} ({install_command('models')})\n"

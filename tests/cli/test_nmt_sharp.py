@@ -45,9 +45,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def translated(simnmt: Command, place: Path, *options: str) -> list[dict[str, Any]]:
     models = [str(place / word) if word in ("a", "b") else word for word in options]
-    found = simnmt("nmt", "translate", str(place / "in.txt"), "--json", "--max-len", "9", *models)
-    assert found.status == 0, found.err
-    return [json.loads(line) for line in found.out.splitlines()]
+    done = simnmt("nmt", "translate", str(place / "in.txt"), "--json", "--max-len", "9", *models)
+    assert done.status == 0, done.err
+    return [json.loads(line) for line in done.out.splitlines()]
 
 
 def test_the_exact_sharp_decoder_finds_what_torch_finds_greedily(simnmt: Command, place: Path) -> None:

@@ -30,7 +30,7 @@ def profiles(folder: Path, contents: list[dict[str, Any]]) -> Path:
     return folder
 
 
-def told(out: str) -> dict[str, str]:
+def facts_of(out: str) -> dict[str, str]:
     return {line[2:].split("  ")[0]: line[2:].split("  ", 1)[1].strip() for line in out.splitlines() if line.startswith("  ")}
 
 
@@ -38,19 +38,21 @@ def test_inspect_says_what_a_profile_knows(profiles: Path, simnmt: Command) -> N
     done = simnmt("profile", "inspect", "slow.json")
     assert (done.status, done.err) == (0, "")
     assert done.out.splitlines()[0] == "slow.json: a model on a box, measured, 2 warnings"
-    said = told(done.out)
-    assert said["engine"] == "torch; float32; on cpu; a processor; threads: 1; beam 1; weights: checkpoint; torch 2.1.0"
-    assert said["conditions"] == "load 0.1 to load 0.3; governor performance; drift 0.4 %; disturbed cells: 1"
-    assert said["holds for"] == "source 2 to 80, target 2 to 80"
-    assert re.match(r"measured; 0\.4\d+ x source \+ 3\.\d+ x target \+ 5\.0\d+ ms; single executions spread", said["execution"])
-    assert "% held out; judged on least times of cells left out in turn" in said["execution fit"]
-    assert "judged on batch sizes 6, 12, measured only to judge" in said["decode step"]
+    facts = facts_of(done.out)
+    assert facts["engine"] == "torch; float32; on cpu; a processor; threads: 1; beam 1; weights: checkpoint; torch 2.1.0"
+    assert facts["conditions"] == "load 0.1 to load 0.3; governor performance; drift 0.4 %; disturbed cells: 1"
+    assert facts["holds for"] == "source 2 to 80, target 2 to 80"
+    assert re.match(
+        r"measured; 0\.4\d+ x source \+ 3\.\d+ x target \+ 5\.0\d+ ms; single executions spread", facts["execution"]
+    )
+    assert "% held out; judged on least times of cells left out in turn" in facts["execution fit"]
+    assert "judged on batch sizes 6, 12, measured only to judge" in facts["decode step"]
     assert re.search(r"^  conditions .*\n  warning +1 cell of step stayed disturbed", done.out, re.MULTILINE)
-    assert said["overheads decision"] == "measured; 0.0002 ms"
-    assert said["overheads leave"] == "not measured, counts as 0 s; the engine never refills a batch"
-    assert said["energy"] == "measured; from rapl; 12.5 W idle; 40 W active"
-    assert said["model memory"] == "measured; 300,000,000 bytes resident; loaded in 0.5 s"
-    assert said["not measured"] == "decoder, sti"
+    assert facts["overheads decision"] == "measured; 0.0002 ms"
+    assert facts["overheads leave"] == "not measured, counts as 0 s; the engine never refills a batch"
+    assert facts["energy"] == "measured; from rapl; 12.5 W idle; 40 W active"
+    assert facts["model memory"] == "measured; 300,000,000 bytes resident; loaded in 0.5 s"
+    assert facts["not measured"] == "decoder, sti"
 
 
 def test_json_holds_the_held_out_error_of_every_cost_model(
@@ -58,13 +60,13 @@ def test_json_holds_the_held_out_error_of_every_cost_model(
 ) -> None:
     done = simnmt("profile", "inspect", "slow.json", "@tx2-gru", "--json")
     measured, inferred = json.loads(done.out)["profiles"]
-    own = contents[0]
+    slow = contents[0]
     assert measured["file"] == "slow.json"
     assert measured["heldout_error"] == {
-        "execution": own["execution"]["fit"]["heldout_error"],
-        "execution_of_means": own["execution"]["fit"]["heldout_error_of_means"],
-        "step": own["step"]["heldout_error"],
-        "encoder": own["encoder"]["heldout_error"],
+        "execution": slow["execution"]["fit"]["heldout_error"],
+        "execution_of_means": slow["execution"]["fit"]["heldout_error_of_means"],
+        "step": slow["step"]["heldout_error"],
+        "encoder": slow["encoder"]["heldout_error"],
         "gap": None,
         "sti": None,
     }
@@ -84,10 +86,10 @@ def test_inspect_warns_and_tells_notes_from_what_was_left_out(
     content["encoder"] |= {"heldout_error": 0.17}
     write_profile(folder / "busy.json", checked_profile(content))
     done = simnmt("profile", "inspect", "busy.json")
-    said = told(done.out)
-    assert "left out: batch 64: out of memory; had by differences" in said["decode step"]
+    facts = facts_of(done.out)
+    assert "left out: batch 64: out of memory; had by differences" in facts["decode step"]
     assert re.search(r"^  warning +the mean of the executions lies 33 % above their undisturbed time", done.out, re.MULTILINE)
-    assert said["warning"].startswith("encoder: a held-out error of 17 %, above 10 %")
+    assert facts["warning"].startswith("encoder: a held-out error of 17 %, above 10 %")
 
 
 def test_compare_sets_box_times_and_costs_side_by_side(

@@ -31,11 +31,11 @@ def scenario(folder: Path) -> str:
 def test_json_is_all_that_is_printed_and_the_folder_holds_it_and_the_page(scenario: str, simnmt: Command) -> None:
     done = simnmt(*SMALL, "--measured", scenario, "--out", "deep/out", "--json")
     assert (done.status, done.err) == (0, "")
-    said = json.loads(done.out)
-    assert said.pop("directory") == "deep/out"
+    document = json.loads(done.out)
+    assert document.pop("directory") == "deep/out"
     assert {path.name for path in Path("deep/out").iterdir()} == {"report.html", "reproduction.json"}
-    assert json.loads(Path("deep/out/reproduction.json").read_text()) == said
-    assert len({claim["id"] for claim in said["claims"]}) == len(said["claims"]) == 16
+    assert json.loads(Path("deep/out/reproduction.json").read_text()) == document
+    assert len({claim["id"] for claim in document["claims"]}) == len(document["claims"]) == 16
 
 
 def test_without_a_name_the_folder_is_a_new_one_under_reports(scenario: str, simnmt: Command) -> None:

@@ -150,16 +150,16 @@ def run(folder: Path, simnmt: Command) -> Command:
 
 @pytest.mark.parametrize("policies", ["{oracle: {}}", "{edge: {}}", "{cnmt: {}}", "{cnmt: {}, oracle: {}}"])
 def test_few_policies(run: Callable[..., Any], policies: str) -> None:
-    said = run("--set", f"policies={policies}", "--replications", "1")
-    assert len(said["rows"]) == policies.count("{}")
-    assert said["verdicts"][0]["sentence"].startswith("news on office: ")
+    document = run("--set", f"policies={policies}", "--replications", "1")
+    assert len(document["rows"]) == policies.count("{}")
+    assert document["verdicts"][0]["sentence"].startswith("news on office: ")
 
 
 @pytest.mark.parametrize("replications", ["1", "2"])
 def test_one_request(run: Callable[..., Any], replications: str) -> None:
-    said = run("--requests", "1", "--replications", replications)
-    assert len(said["rows"]) == 5
-    for row in said["rows"]:
+    document = run("--requests", "1", "--replications", replications)
+    assert len(document["rows"]) == 5
+    for row in document["rows"]:
         assert row["requests"] == 1
         assert row["total_latency_s"] == pytest.approx(row["mean_latency_s"])
 

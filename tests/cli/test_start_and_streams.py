@@ -41,9 +41,9 @@ def imported(arguments: list[str], folder: Path) -> set[str]:
     "arguments", [["run", "--help"], deep(["--help"]), deep(["corpus", "fit", "-h"]), deep(["--version"])], ids=" ".join
 )
 def test_help_waits_for_no_library(tmp_path: Path, arguments: list[str]) -> None:
-    found = imported(arguments, tmp_path)
-    assert "typer" in found
-    assert not found & {"numpy", "pandas", "simpy", "plotly", "scipy", "pyarrow", "torch"}
+    modules = imported(arguments, tmp_path)
+    assert "typer" in modules
+    assert not modules & {"numpy", "pandas", "simpy", "plotly", "scipy", "pyarrow", "torch"}
 
 
 @pytest.mark.deep

@@ -67,7 +67,7 @@ def test_inspect_says_what_a_trace_is_like(folder: Path, simnmt: Command) -> Non
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "complaint"),
     [
         ("import none.json --out x.csv", "none.json: cannot be read: No such file or directory (check the path)"),
         ("import atlas.json --out no/such.csv", "no/such.csv: cannot be written: No such file or directory"),
@@ -77,14 +77,14 @@ def test_inspect_says_what_a_trace_is_like(folder: Path, simnmt: Command) -> Non
     ],
 )
 def test_wrong_input_is_one_line_and_leaves_nothing(
-    folder: Path, results: Path, simnmt: Command, command: str, said: str
+    folder: Path, results: Path, simnmt: Command, command: str, complaint: str
 ) -> None:
     (folder / "two.json").write_text(PING % (1, 1_500_000_000, 5) + PING % (2, 1_500_000_000, 5))
     (folder / "unsure.csv").write_text("a,b\n0,90000\n")
     before = results.read_text()
     done = simnmt("trace", *command.split())
     assert (done.status, done.out) == (2, "")
-    assert done.err.startswith(f"simnmt: {said}")
+    assert done.err.startswith(f"simnmt: {complaint}")
     assert done.err.count("\n") == 1
     assert not list(folder.glob("x*.csv"))
     assert results.read_text() == before

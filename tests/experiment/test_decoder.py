@@ -54,7 +54,7 @@ def scenario(tmp_path: Path) -> Callable[..., Path]:
 
     def write(before: str = "", after: str = "", **blocks: Any) -> Path:
         content = EVERYTHING | {"decoder": decoder_block()} | blocks
-        write_profile(tmp_path / "p.json", checked_profile({key: each for key, each in content.items() if each is not None}))
+        write_profile(tmp_path / "p.json", checked_profile({key: value for key, value in content.items() if value is not None}))
         assert before in SCENARIO
         (tmp_path / "s.yaml").write_text(SCENARIO.replace(before, after).replace("PROFILE", "p.json"), encoding="utf-8")
         return tmp_path / "s.yaml"
@@ -101,9 +101,9 @@ def test_a_variant_changes_no_draw_of_a_run(scenario: Callable[..., Path]) -> No
     path = scenario()
     fused, plain = run(path), run(path, PLAIN_TOO)
     for policy in ("edge", "cloud"):
-        own, other = fused.cells[0].logs[policy], plain.cells[0].logs[policy]
+        log, plain_log = fused.cells[0].logs[policy], plain.cells[0].logs[policy]
         for column in ("src_len", "tgt_len", "arrival_s"):
-            assert np.array_equal(own[column], other[column])
+            assert np.array_equal(log[column], plain_log[column])
     assert np.array_equal(execution_s(fused, "edge"), execution_s(plain, "edge"))
     lengths = np.array(fused.cells[0].logs["cloud"]["src_len"]), np.array(fused.cells[0].logs["cloud"]["tgt_len"])
     by_case = [plan_of(path, *less).cases["w"].profiles[1].plane.seconds(*lengths) for less in ([], [PLAIN_TOO])]

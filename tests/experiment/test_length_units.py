@@ -19,7 +19,7 @@ SPACED = ["one two three four", "five six", "seven eight nine", "ten"] * 9
 
 
 @pytest.fixture
-def own(tmp_path: Path, make_profile: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
+def made_scenario(tmp_path: Path, make_profile: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
     """A text of words of two pieces each, a profile that counts words, and one of another unit."""
 
     def made(second: tuple[str, str], lengths: dict[str, Any] | None = None, **device: Any) -> dict[str, Any]:
@@ -50,8 +50,8 @@ def plan_of(scenario: dict[str, Any], base: Path) -> Any:
     return read_inputs(ScenarioConfiguration.model_validate(scenario), base)
 
 
-def test_costs_per_another_token_are_converted_by_the_stated_fertility(own: Any, tmp_path: Path) -> None:
-    scenario = own(("char", "char"))
+def test_costs_per_another_token_are_converted_by_the_stated_fertility(made_scenario: Any, tmp_path: Path) -> None:
+    scenario = made_scenario(("char", "char"))
     with pytest.raises(ProfileError):
         plan_of(scenario, tmp_path)
     scenario["workloads"]["w"]["lengths"]["fertility"] = {"src": {"char": 4.0}, "tgt": {"char": 5.0}}
@@ -76,7 +76,7 @@ def test_the_end_of_a_sentence_stays_one_token_in_any_unit(make_profile: Callabl
     assert words.valid_range.tgt_len == (0, 81)  # 80 words of the 399 characters beside the end
 
 
-def test_batches_need_lengths_in_the_profiles_own_tokens(own: Any, tmp_path: Path) -> None:
-    batched = own(("char", "char"), batching={"kind": "mini", "size": 2})
+def test_batches_need_lengths_in_the_profiles_own_tokens(made_scenario: Any, tmp_path: Path) -> None:
+    batched = made_scenario(("char", "char"), batching={"kind": "mini", "size": 2})
     with pytest.raises(ProfileError):
         plan_of(batched, tmp_path)

@@ -90,10 +90,10 @@ def test_the_requests_of_a_workload_are_those_of_its_own_run() -> None:
     for name, rate_rps in (("de-en", 4.0), ("fr-en", 5.0)):
         alone = scenario(requests=round(6_000 * rate_rps / 9.0))
         alone["workloads"] = {name: alone["workloads"][name]}
-        own = simnmt.run(alone).requests.query("policy == 'cnmt'")
-        ours = mixed.query(f"policy == 'cnmt' and workload == '{name}'")
+        separate = simnmt.run(alone).requests.query("policy == 'cnmt'")
+        part = mixed.query(f"policy == 'cnmt' and workload == '{name}'")
         for column in ("arrival_s", "src_len", "tgt_len", "tgt_len_predicted"):
-            np.testing.assert_array_equal(ours[column], own[column])
+            np.testing.assert_array_equal(part[column], separate[column])
 
 
 def test_two_languages_on_one_box_wait_as_long_as_pollaczek_and_khinchine_say() -> None:

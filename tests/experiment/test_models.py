@@ -201,16 +201,16 @@ def test_batches_of_languages_with_models_of_their_own_hold_one_language(memory:
     for multilingual in (False, True):
         cloud["models"] = {name: {**model, "multilingual": multilingual} for name in ("de-en", "fr-en")}
         rows.append(simnmt.run(scenario, jobs=1).summary_rows[0])
-    own, shared = rows
-    assert shared["cloud_mean_batch"] > own["cloud_mean_batch"]
+    by_language, shared = rows
+    assert shared["cloud_mean_batch"] > by_language["cloud_mean_batch"]
     if memory:
-        assert own["model_loads"] > shared["model_loads"] == 1.0
+        assert by_language["model_loads"] > shared["model_loads"] == 1.0
 
 
 def test_a_site_may_have_models_of_its_own_device(scenario: dict[str, Any]) -> None:
     cloud = scenario["devices"]["cloud"]
-    own = {"models": {"de-en": cloud["models"]["de-en"]}, "memory_gb": 1.5}
-    sites = {"paris": {"devices": {"gateway": None}}, "berlin": {"workloads": ["de-en"], "devices": {"gateway": own}}}
+    gateway = {"models": {"de-en": cloud["models"]["de-en"]}, "memory_gb": 1.5}
+    sites = {"paris": {"devices": {"gateway": None}}, "berlin": {"workloads": ["de-en"], "devices": {"gateway": gateway}}}
     scenario |= {"sites": sites, "policies": {"edge": {}, "cloud": {}}}
     result = simnmt.run(scenario, jobs=1)
     rows = {(row["site"], row["policy"]): row for row in result.summary_rows if row["workload"] == "all"}

@@ -23,7 +23,7 @@ def link(seed: int, mbps: float) -> Link:
 
 
 @pytest.fixture(params=[DEVICES, ("end_node", *DEVICES[1:])], ids=["gateways decide", "end nodes decide"])
-def way(request: pytest.FixtureRequest) -> Routes:
+def paths(request: pytest.FixtureRequest) -> Routes:
     """Own links to the first device and to the third, one for all to the others."""
     devices = request.param
     hops = {
@@ -31,10 +31,10 @@ def way(request: pytest.FixtureRequest) -> Routes:
         "metro": (link(3, 5.0),),
         "region": (link(4, 0.2), link(5, 9.0), link(6, 1.0)),
     }
-    own = frozenset({"gateway", "region"})
+    attached = frozenset({"gateway", "region"})
     if devices[0] == "end_node":
-        hops, own = {name: links for name, links in hops.items() if name != "gateway"}, frozenset({"region"})
-    return routes(Network(link(7, 3.0), hops, own), devices, TOKEN_BYTES, NODES, 5, 1, "n")
+        hops, attached = {name: links for name, links in hops.items() if name != "gateway"}, frozenset({"region"})
+    return routes(Network(link(7, 3.0), hops, attached), devices, TOKEN_BYTES, NODES, 5, 1, "n")
 
 
 @pytest.fixture
@@ -52,18 +52,20 @@ def requests() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 OVERHEADS_MS = {"none": (None,) * 4, "first": (2.0, None, None, None), "some": (1.0, None, 0.7, 3.0), "beyond": (None, 1, 2, 3)}
 
 
-def overheads(of: tuple[float | None, ...]) -> HalfOverheads:
+def overheads(means_ms: tuple[float | None, ...]) -> HalfOverheads:
     """Return overheads up to twice these means, different for each request."""
     random = np.random.default_rng(9)
-    return half_overheads_s([None if mean_ms is None else random.uniform(0.0, mean_ms / 500, REQUESTS) for mean_ms in of])
+    return half_overheads_s([None if mean_ms is None else random.uniform(0.0, mean_ms / 500, REQUESTS) for mean_ms in means_ms])
 
 
-@pytest.mark.parametrize("of", OVERHEADS_MS)
-def test_request_by_request_is_column_by_column_to_the_bit(way: Routes, requests: tuple[np.ndarray, ...], of: str) -> None:
+@pytest.mark.parametrize("overhead", OVERHEADS_MS)
+def test_request_by_request_is_column_by_column_to_the_bit(
+    paths: Routes, requests: tuple[np.ndarray, ...], overhead: str
+) -> None:
     at_s, node, src_len, tgt_len = requests
-    halves_s = overheads(OVERHEADS_MS[of])
-    ways = way.ways(at_s, node, src_len, tgt_len, halves_s)
-    one = MovingRoute(way.access, way.hops, way.token_bytes, src_len, tgt_len, None, tuple(halves_s))
+    halves_s = overheads(OVERHEADS_MS[overhead])
+    ways = paths.ways(at_s, node, src_len, tgt_len, halves_s)
+    one = MovingRoute(paths.access, paths.hops, paths.token_bytes, src_len, tgt_len, None, tuple(halves_s))
     for request in range(REQUESTS):
         up_s, down_s, there_s, back_s = one(request, int(node[request]), float(at_s[request]))
         assert up_s == tuple(column[request] for column in ways.uplink_s)
@@ -71,10 +73,10 @@ def test_request_by_request_is_column_by_column_to_the_bit(way: Routes, requests
         assert (there_s, back_s) == tuple(column[request] for column in ways.access_s or ([0.0] * REQUESTS,) * 2)
 
 
-def test_a_path_pays_half_of_each_overhead_on_it_one_way(way: Routes, requests: tuple[np.ndarray, ...]) -> None:
+def test_a_path_pays_half_of_each_overhead_on_it_one_way(paths: Routes, requests: tuple[np.ndarray, ...]) -> None:
     """Also those of devices that it passes; the first device's is paid on the access path alone."""
     own_s, metro_s, region_s, cloud_s = np.random.default_rng(9).uniform(0.0, 0.01, (4, REQUESTS))
-    bare, ways = way.ways(*requests), way.ways(*requests, half_overheads_s([own_s, metro_s, region_s, cloud_s]))
+    bare, ways = paths.ways(*requests), paths.ways(*requests, half_overheads_s([own_s, metro_s, region_s, cloud_s]))
     paths_s = (metro_s, metro_s + region_s, metro_s + region_s + cloud_s)
     for target, path_s in enumerate(paths_s):
         np.testing.assert_allclose(ways.uplink_s[target] - bare.uplink_s[target], path_s / 2, rtol=0, atol=1e-12)
@@ -86,12 +88,12 @@ def test_a_path_pays_half_of_each_overhead_on_it_one_way(way: Routes, requests: 
         np.testing.assert_allclose(with_s - without_s, own_s + path_s, rtol=0, atol=1e-12)
 
 
-def test_every_hop_makes_the_way_longer_by_its_own_link(way: Routes, requests: tuple[np.ndarray, ...]) -> None:
+def test_every_hop_makes_the_way_longer_by_its_own_link(paths: Routes, requests: tuple[np.ndarray, ...]) -> None:
     """By half its RTT at the moment on that node's own stretch of it, and by the payload in the target's tokens."""
     at_s, node, src_len, tgt_len = requests
-    ways = way.ways(at_s, node, src_len, tgt_len)
-    assert len(way.hops) > 1
-    for target, hop in enumerate(way.hops, start=1):
+    ways = paths.ways(at_s, node, src_len, tgt_len)
+    assert len(paths.hops) > 1
+    for target, hop in enumerate(paths.hops, start=1):
         links, begins_s = hop.links, hop.begin_s
         assert len(begins_s) == (NODES if len(links) > 1 else 1)
         rtt_s = np.array(
@@ -101,7 +103,7 @@ def test_every_hop_makes_the_way_longer_by_its_own_link(way: Routes, requests: t
         so_far_s = ways.uplink_s[target - 1]
         before_s = sum(
             (np.array([before.ways_one_s(t, n, s, m, TOKEN_BYTES[target])[0] for t, n, s, m in zip(*requests, strict=True)]))
-            for before in way.hops[: target - 1]
+            for before in paths.hops[: target - 1]
         )
         np.testing.assert_allclose(so_far_s - before_s, rtt_s / 2 + 8 * TOKEN_BYTES[target] * src_len / bps, rtol=0, atol=1e-12)
 

@@ -140,10 +140,10 @@ def test_the_times_that_are_predicted_layer_by_layer_are_those_of_the_world(fold
     planned, streamed = device.planned, device.streamed
     in_memory_s = streamed.compute.in_memory_s(planned.src_len, planned.tgt_len)
     assert streamed.compute.once_s > 0.0 and streamed.compute.head_s > 0.0 and planned.states[0].before_s > 0.0
-    for told, state in zip(planned.states, streamed.states, strict=True):
+    for planned_state, state in zip(planned.states, streamed.states, strict=True):
         alone_s = float(state.alone_s(streamed.compute, planned.src_len, planned.tgt_len))
-        assert told.latency_s == pytest.approx(alone_s)
-        assert told.stall_s == pytest.approx(alone_s - in_memory_s, abs=1e-12)
+        assert planned_state.latency_s == pytest.approx(alone_s)
+        assert planned_state.stall_s == pytest.approx(alone_s - in_memory_s, abs=1e-12)
     assert planned.states[0].stall_s > 0.0
     assert in_memory_s <= planned.deadline_s
 
@@ -183,12 +183,12 @@ def test_a_policy_that_knows_the_state_adds_its_reads_and_nothing_of_the_error_o
     drawn = draw(unit, [learnt])
     block = next(iter(drawn.requests.blocks(1_000)))
     beyond_s = {}
-    for told in (frozenset(), frozenset({"times"})):
-        (how,) = UnitSetup.of(unit, drawn, "knowing", told).setups
-        assert how.plan_beyond_for is not None
-        beyond_s[told], other = how.plan_beyond_for(block)
+    for truths in (frozenset(), frozenset({"times"})):
+        (setup,) = UnitSetup.of(unit, drawn, "knowing", truths).setups
+        assert setup.plan_beyond_for is not None
+        beyond_s[truths], other = setup.plan_beyond_for(block)
         assert other is None
-        cold, *warm = map(np.array, beyond_s[told])
+        cold, *warm = map(np.array, beyond_s[truths])
         assert (cold > 0.0).all() and not np.array(warm).any(), "with all in memory nothing is added, to the bit"
     residual = block.execution_s[0] / streamed.compute.in_memory_s(block.src_len, block.tgt_len)
     np.testing.assert_allclose(

@@ -28,8 +28,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def run(folder: Path, *overrides: str, **how: Any) -> simnmt.Run:
-    return simnmt.run(folder / "s.yaml", overrides=overrides, **how)
+def run(folder: Path, *overrides: str, **options: Any) -> simnmt.Run:
+    return simnmt.run(folder / "s.yaml", overrides=overrides, **options)
 
 
 @pytest.fixture(scope="module")
@@ -37,26 +37,26 @@ def result(folder: Path) -> simnmt.Run:
     return run(folder, "policies.half={kind: naive}", "networks.n.rtt={constant_ms: 300}", requests=3000)
 
 
-def of(result: simnmt.Run, policy: str) -> pd.DataFrame:
+def log_of(result: simnmt.Run, policy: str) -> pd.DataFrame:
     return result.requests.query("policy == @policy")
 
 
 def test_the_log_holds_the_state_of_the_model_and_the_stall_of_each_request(result: simnmt.Run) -> None:
-    edge = of(result, "edge")
+    edge = log_of(result, "edge")
     assert list(STREAMED_COLUMNS) == ["state", "stall_s", "deadline_missed"]
     assert set(edge.state) == {0, 1, 2}
     assert edge.iloc[0].state == 0, "the first ever finds nothing in memory"
     assert (edge.stall_s[edge.state == 2] == 0.0).all(), "everything is held by then"
     assert (edge.stall_s[edge.state == 0] > 0.0).all()
     assert edge.deadline_missed.equals((edge.t_queue_s + edge.t_exe_s > 0.9) & edge.deadline_missed)
-    cloud = of(result, "cloud")
+    cloud = log_of(result, "cloud")
     assert (cloud.state == -1).all() and (cloud.stall_s == 0.0).all() and not cloud.deadline_missed.any()
 
 
 def test_a_tighter_deadline_from_the_middle_of_a_run_on_holds_for_later_requests(folder: Path) -> None:
     """STI-18: requests after the change compute less, and are late by the new deadline."""
     changed = run(folder, "devices.gateway.sti.changes=[{at_s: 5000, deadline_ms: 500}]", requests=400)
-    before, after = (of(each, "edge") for each in (run(folder, requests=400), changed))
+    before, after = (log_of(result, "edge") for result in (run(folder, requests=400), changed))
     early = (before.arrival_s < 5000.0).to_numpy()
     assert early.sum() > 50 and (~early).sum() > 50
     pd.testing.assert_frame_equal(before[early], after[early], check_dtype=False)
@@ -71,7 +71,7 @@ def test_a_tighter_deadline_from_the_middle_of_a_run_on_holds_for_later_requests
 
 def test_states_follow_from_the_times_between_requests(result: simnmt.Run) -> None:
     """By hand: reclaimed after 300 s idle, a new engagement after 30 s."""
-    edge = of(result, "edge")
+    edge = log_of(result, "edge")
     end_s = edge.arrival_s + edge.t_queue_s + edge.t_exe_s
     begin_s = edge.arrival_s + edge.t_queue_s
     idle_s = (begin_s - end_s.shift()).to_numpy()[1:]
@@ -81,7 +81,7 @@ def test_states_follow_from_the_times_between_requests(result: simnmt.Run) -> No
 
 
 def test_the_summary_of_streaming_adds_up_the_requests(result: simnmt.Run) -> None:
-    edge, account = of(result, "edge"), result.cells[0].streams["edge"][0]
+    edge, account = log_of(result, "edge"), result.cells[0].streams["edge"][0]
     assert account is not None
     by_state = edge.groupby("state")
     assert account.requests.tolist() == by_state.size().tolist()
@@ -105,7 +105,7 @@ def test_the_content_of_buffers_counts_until_the_last_answer(folder: Path) -> No
     """Of two gateways one is idle when the other ends the run; by hand from the executions, all shards being kept."""
     devices = ("devices.gateway.count=2", "devices.gateway.sti={deadline_ms: 900, preload_mb: 1000}", "workloads.w.end_nodes=2")
     outcome = run(folder, *devices, requests=300, replications=1)
-    log, planned = of(outcome, "edge"), outcome.cells[0].planned[0]
+    log, planned = log_of(outcome, "edge"), outcome.cells[0].planned[0]
     assert planned is not None
     first = planned.states[1]
     assert first.read_bytes == 0, "everything is held, in an engagement and after it"
@@ -141,7 +141,7 @@ def test_every_discipline_meets_states_and_an_oracle_that_sees_them(folder: Path
     outcome = run(folder, f"workloads.w.arrivals={arrivals}", requests=300, replications=1)
     for row in outcome.summary_rows:
         assert run_row(outcome, "oracle")["total_latency_s"] <= row["total_latency_s"] * (1 + 1e-9)
-    assert of(outcome, "edge").state.iloc[0] == 0
+    assert log_of(outcome, "edge").state.iloc[0] == 0
 
 
 def test_any_tier_may_stream_behind_any_balancer(folder: Path) -> None:
@@ -156,7 +156,7 @@ def test_any_tier_may_stream_behind_any_balancer(folder: Path) -> None:
         replications=1,
     )
     for policy, target in (("edge", 0), ("cloud", 1)):
-        log = of(outcome, policy)
+        log = log_of(outcome, policy)
         first = log.groupby("server").state.first()
         assert (first == 0).all() and len(first) == (4 if target == 0 else 3)
     assert run_row(outcome, "cloud")["cloud_cold_share"] > 0.0

@@ -233,9 +233,9 @@ def long_ones(run: Run) -> list[int]:
     requests = []
     margin = len(run.trail.target) // 10
     for target in range(len(run.world.requests.execution_s)):
-        own = np.flatnonzero(run.trail.target == target)
-        own = own[(own > margin) & (own < len(run.trail.target) - margin)]
-        requests += own[np.argsort(np.asarray(run.world.requests.execution_s[target])[own])[-2:]].tolist()
+        rows = np.flatnonzero(run.trail.target == target)
+        rows = rows[(rows > margin) & (rows < len(run.trail.target) - margin)]
+        requests += rows[np.argsort(np.asarray(run.world.requests.execution_s[target])[rows])[-2:]].tolist()
     return requests
 
 

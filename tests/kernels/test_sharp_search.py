@@ -209,10 +209,10 @@ def test_sharp_06_kept_products_of_source_embeddings_change_no_bit(kind: str, ke
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
-@pytest.mark.parametrize("how", NOISE)
-def test_sharp_10_noise_exists_and_stays_within_its_bound(kind: str, how: str) -> None:
-    weights, (options, bound) = source_weights(5, kind=kind, layers=3), NOISE[how]
+@pytest.mark.parametrize("technique", NOISE)
+def test_sharp_10_noise_exists_and_stays_within_its_bound(kind: str, technique: str) -> None:
+    weights, (options, bound) = source_weights(5, kind=kind, layers=3), NOISE[technique]
     off = np.abs(encoder(weights, **options).encode(SENTENCE) - source_states(weights, SENTENCE)).max()
     assert off <= bound
-    if how in ("int16", "table", "all"):
+    if technique in ("int16", "table", "all"):
         assert off > 2e-6, "the technique runs"

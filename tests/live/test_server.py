@@ -209,20 +209,20 @@ def test_too_little_memory_in_a_step_fails_its_batch_only(
     assert faulty.restarts == restarts
 
 
-@pytest.mark.parametrize("how", ["killed", "died"])
+@pytest.mark.parametrize("loss", ["killed", "died"])
 def test_a_lost_engine_fails_what_it_held_and_is_started_again(
-    services: Services, served: LiveServer, faulty: EngineProcess, how: str
+    services: Services, served: LiveServer, faulty: EngineProcess, loss: str
 ) -> None:
     restarts, process = faulty.restarts, faulty.pid
     assert process is not None
 
     async def work() -> list[Any]:
         async with TranslationClient(served.http.url) as client:
-            forced = FATAL if how == "died" else None
+            forced = FATAL if loss == "died" else None
             requests = [ask(f"{number}", forced if number == 10 else None) for number in range(30)]
             pending = asyncio.ensure_future(together(client, requests))
             await asyncio.sleep(0.02)
-            if how == "killed":
+            if loss == "killed":
                 os.kill(process, signal.SIGKILL)
             answers = await pending
             with pytest.raises(ServiceError, match=r"^the engine is starting$") as starting:

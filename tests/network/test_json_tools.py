@@ -55,9 +55,9 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "tool.json"
 
 
-def read(file: Path, *documents: Any, indent: int | None = None, **how: Any) -> list[Trace]:
+def read(file: Path, *documents: Any, indent: int | None = None, **options: Any) -> list[Trace]:
     file.write_text("".join(json.dumps(document, indent=indent) + "\n" for document in documents), encoding="utf-8")
-    return read_trace(file, ReadOptions(**how))
+    return read_trace(file, ReadOptions(**options))
 
 
 def test_iperf3_gives_the_bandwidth_of_each_interval_and_omits_the_slow_start(file: Path) -> None:
@@ -193,8 +193,8 @@ PINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def read_results(file: Path, *results: Any, **how: Any) -> Trace:
-    (trace,) = read(file, list(results), **how)
+def read_results(file: Path, *results: Any, **options: Any) -> Trace:
+    (trace,) = read(file, list(results), **options)
     return trace
 
 

@@ -35,9 +35,9 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "log.csv"
 
 
-def read(file: Path, text: str, *columns: str, **how) -> list[Trace]:
+def read(file: Path, text: str, *columns: str, **options) -> list[Trace]:
     file.write_text(text, encoding="utf-8")
-    return read_trace(file, ReadOptions(columns=parse_columns(columns), **how))
+    return read_trace(file, ReadOptions(columns=parse_columns(columns), **options))
 
 
 @pytest.mark.parametrize(

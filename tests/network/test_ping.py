@@ -56,9 +56,9 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "ping.txt"
 
 
-def read(file: Path, text: str, **how: float) -> Trace:
+def read(file: Path, text: str, **options: float) -> Trace:
     file.write_text(text, encoding="utf-8")
-    (trace,) = read_trace(file, ReadOptions(**how))  # type: ignore[arg-type]
+    (trace,) = read_trace(file, ReadOptions(**options))  # type: ignore[arg-type]
     return trace
 
 

@@ -127,7 +127,7 @@ def test_several_series_take_a_word_into_their_names(tmp_path: Path) -> None:
 def test_a_new_format_is_a_reader_and_a_line_in_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "toy").write_text("toy 50 60")
 
-    def read(source: Any, how: Any) -> list[Trace]:
+    def read(source: Any, options: Any) -> list[Trace]:
         return [evenly([float(word) / 1e3 for word in source.text.split()[1:]])]
 
     monkeypatch.setattr(traces, "FORMATS", (traces.Format("toy", lambda source: source.text.startswith("toy"), read),))

@@ -117,8 +117,8 @@ def models() -> list[AttentionalModel]:
     return drawn
 
 
-def translator(models: list[AttentionalModel], width: int, how: dict[str, object]) -> SharpTranslator:
-    return SharpTranslator(models, DecoderSettings.model_validate({"beam": width} | how), max_len=MOST)
+def translator(models: list[AttentionalModel], width: int, changed: dict[str, object]) -> SharpTranslator:
+    return SharpTranslator(models, DecoderSettings.model_validate({"beam": width} | changed), max_len=MOST)
 
 
 def emitted(tokens: Sequence[int]) -> tuple[int, ...]:
@@ -127,22 +127,22 @@ def emitted(tokens: Sequence[int]) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("width", [1, 6])
-@pytest.mark.parametrize("how", IDENTITIES)
-def test_identities_find_what_torch_finds(models: list[AttentionalModel], how: str, width: int) -> None:
+@pytest.mark.parametrize("identity", IDENTITIES)
+def test_identities_find_what_torch_finds(models: list[AttentionalModel], identity: str, width: int) -> None:
     """The same search by torch: sums of log-probabilities without a length penalty, batched, full vocabulary."""
     theirs = together(models[0], SOURCES, Search(width, scored=True, length_penalty=0.0), max_len=MOST)
-    ours = translator(models[:1], width, IDENTITIES[how]).translate(SOURCES)
+    ours = translator(models[:1], width, IDENTITIES[identity]).translate(SOURCES)
     assert [hypothesis.tokens for hypothesis in ours] == [hypothesis.tokens for hypothesis in theirs]
     assert [hypothesis.log_prob for hypothesis in ours] == pytest.approx([hypothesis.score for hypothesis in theirs], abs=1e-4)
     assert len({hypothesis.tokens for hypothesis in ours}) > 30 and any(len(hypothesis.tokens) < MOST for hypothesis in ours)
 
 
 @needs_compiled
-@pytest.mark.parametrize("how", NOISE)
-def test_noise_changes_only_tokens_that_nearly_tie(models: list[AttentionalModel], how: str) -> None:
+@pytest.mark.parametrize("technique", NOISE)
+def test_noise_changes_only_tokens_that_nearly_tie(models: list[AttentionalModel], technique: str) -> None:
     """SHARP-10, teacher-forced along the translations in float32: a token may change only if float32 prefers its own by less
     than the noise of both."""
-    plain, noisy = translator(models[:1], 4, {}), translator(models[:1], 4, NOISE[how])
+    plain, noisy = translator(models[:1], 4, {}), translator(models[:1], 4, NOISE[technique])
     noise, margins, tokens = list[float](), list[float](), 0
     for source in SOURCES:
         states = plain.encode(source)

@@ -135,8 +135,8 @@ def test_what_needs_a_package_that_is_left_out_says_so_in_one_line(light: Light)
 
 def specifications(text: str) -> dict[str, str]:
     """Versions by the name of each required package."""
-    found = re.findall(r'^ *"?([a-zA-Z][\w.-]*)((?:[<>=!]=?[\w.,<>=]*)?)"?,?$', text, re.MULTILINE)
-    return {name.lower(): versions for name, versions in found}
+    requirements = re.findall(r'^ *"?([a-zA-Z][\w.-]*)((?:[<>=!]=?[\w.,<>=]*)?)"?,?$', text, re.MULTILINE)
+    return {name.lower(): versions for name, versions in requirements}
 
 
 def test_the_light_requirements_are_those_of_the_package_without_what_is_left_out() -> None:

@@ -268,7 +268,7 @@ def model(tmp_path: Path) -> str:
 
 def test_fused_and_plain_decoding_give_the_same_words_for_all_mixes_and_beams(model: str) -> None:
     seen: list[tuple[int, int]] = []
-    rows = fused_speeds(model, 6, (1, 5), rounds=2, batch=3, progress=lambda done, of: seen.append((done, of)))
+    rows = fused_speeds(model, 6, (1, 5), rounds=2, batch=3, progress=lambda done, total: seen.append((done, total)))
     assert [(row["set"], row["beam"]) for row in rows] == [
         ("europarl", 1), ("europarl", 5), ("opensubtitles", 1), ("opensubtitles", 5),
     ]  # fmt: skip

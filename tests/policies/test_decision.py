@@ -53,8 +53,8 @@ def run(requests: Requests, policy: Policy | None, initial_transfer_s: float = 0
     )
 
 
-def latencies_s(requests: Requests, policy: Policy | None, **how: Any) -> NDArray[np.float64]:
-    return latency_s(requests, run(requests, policy, **how))
+def latencies_s(requests: Requests, policy: Policy | None, **options: Any) -> NDArray[np.float64]:
+    return latency_s(requests, run(requests, policy, **options))
 
 
 @STEADY

@@ -99,12 +99,12 @@ def counting(profile: DeviceProfile, end_of_sentence: str) -> DeviceProfile:
 
 
 def test_a_plane_holds_for_lengths_that_count_the_end_of_the_sentence_otherwise() -> None:
-    own = read_profile(find("calibration", "@tx2-gru"))
-    moved = counting(own, "both")
-    assert own.length_unit.end_of_sentence == "none" and moved.length_unit.end_of_sentence == "both"
-    assert moved.plane.seconds(11, 21) == pytest.approx(own.plane.seconds(10, 20))
-    assert moved.valid_range.src_len == tuple(end + 1 for end in own.valid_range.src_len)
-    assert counting(moved, "none").plane.seconds(10, 20) == pytest.approx(own.plane.seconds(10, 20))
+    profile = read_profile(find("calibration", "@tx2-gru"))
+    moved = counting(profile, "both")
+    assert profile.length_unit.end_of_sentence == "none" and moved.length_unit.end_of_sentence == "both"
+    assert moved.plane.seconds(11, 21) == pytest.approx(profile.plane.seconds(10, 20))
+    assert moved.valid_range.src_len == tuple(end + 1 for end in profile.valid_range.src_len)
+    assert counting(moved, "none").plane.seconds(10, 20) == pytest.approx(profile.plane.seconds(10, 20))
     with pytest.raises(ProfileError, match=r"state length_unit\.end_of_sentence alike"):
         counting(read_profile(find("calibration", "@cpu1-gru")), "none")
 

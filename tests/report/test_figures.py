@@ -123,7 +123,7 @@ def test_what_is_drawn_encloses_the_time_that_was_waited_and_worked(flooded: Any
     log = flooded.logs["cnmt"]
     for number, workers in ((0, 1), (2, 4)):
         there = log["target"] == number
-        shown = {of: named(drawn.charts[str(number), of]).get("cnmt") for of in ("waiting", "busy")}
+        shown = {measure: named(drawn.charts[str(number), measure]).get("cnmt") for measure in ("waiting", "busy")}
         length_s = np.diff(shown["busy"].x) * 60
         assert length_s.size == SPANS
         work_s = log["t_exe_s"][there].sum() / workers

@@ -69,13 +69,13 @@ def test_a_load_just_below_one_is_rarely_called_an_overload(requests: int, repli
 
 
 @pytest.mark.parametrize("boxes", [2, 40, 1_000])
-@pytest.mark.parametrize("each", [1, 10, 100])
-def test_chance_makes_an_overload_of_evenly_shared_work_in_one_run_of_twenty_at_most(boxes: int, each: int) -> None:
+@pytest.mark.parametrize("per_box", [1, 10, 100])
+def test_chance_makes_an_overload_of_evenly_shared_work_in_one_run_of_twenty_at_most(boxes: int, per_box: int) -> None:
     """All boxes together are all but full, so that almost any excess would overload one."""
-    draw = np.random.default_rng(boxes * each)
+    draw = np.random.default_rng(boxes * per_box)
     alarms = 0
     for _ in range(100):
-        requests = boxes * each
+        requests = boxes * per_box
         work = np.bincount(draw.integers(0, boxes, requests), draw.exponential(1.0, requests), boxes)
         busiest = 0.99 * float(work.max() / work.mean())
         alarms += bool(overload_texts(numbers(0.99, busiest), requests=requests, device=Device("cloud", boxes, 1)))

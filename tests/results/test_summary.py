@@ -17,7 +17,10 @@ Runs = dict[tuple[str, str, str], list[dict[str, float | None]]]
 
 def totals(**per_policy: list[float]) -> Runs:
     """Runs of one cell that differ in their total latency alone, per policy and replication."""
-    return {Place(ALL, "w", "n", policy): [{"total_latency_s": total_s} for total_s in of] for policy, of in per_policy.items()}
+    return {
+        Place(ALL, "w", "n", policy): [{"total_latency_s": total_s} for total_s in runs_of]
+        for policy, runs_of in per_policy.items()
+    }
 
 
 DEVICES = (Device("gateway", 1, 1), Device("cloud", 2, 2))
@@ -172,7 +175,7 @@ def test_the_interval_of_a_regret_goes_below_zero_only_where_requests_wait_or_th
     other: list[float], queues: bool, below_zero: bool
 ) -> None:
     runs, load = totals(best=[10.0, 10.0, 10.0], other=other), {"cloud_busiest_load": 0.5} if queues else {}
-    table = rows({place: [{**numbers, **load} for numbers in of] for place, of in runs.items()}, 1, oracle="best")
+    table = rows({place: [{**numbers, **load} for numbers in runs_of] for place, runs_of in runs.items()}, 1, oracle="best")
     row = next(row for row in table if row["policy"] == "other")
     assert row["regret_s_low"] < row["regret_s"] < row["regret_s_high"]
     assert (row["regret_s_low"] < 0.0) == below_zero and row["regret_s_high"] > 0.0

@@ -20,11 +20,13 @@ PLANTED = (1, 2)
 """The only shard of `planted_weights` that does anything."""
 
 
-def made_weights(layers: int = 3, heads: int = 4, width: int = 16, ffn: int = 32, seed: int = 3, **told: Any) -> EncoderWeights:
+def made_weights(
+    layers: int = 3, heads: int = 4, width: int = 16, ffn: int = 32, seed: int = 3, **changed: Any
+) -> EncoderWeights:
     """A pre-norm classifier of two classes with random weights, the mean over its tokens classified."""
     options = {"vocabulary": 50, "positions": 40, "classes": 2, "norm": "pre", "activation": "relu", "pooling": "mean"}
     configuration = EncoderConfiguration(
-        kind="elastic", layers=layers, heads=heads, width=width, ffn=ffn, head=False, **(options | told)
+        kind="elastic", layers=layers, heads=heads, width=width, ffn=ffn, head=False, **(options | changed)
     )
     drawn = torch.Generator().manual_seed(seed)
     resident = random_resident(configuration, drawn)

@@ -19,12 +19,12 @@ LAYERS, SLICES = 3, 4
 
 def made(pooling: Literal["mean", "first"] = "mean") -> ElasticClassifier:
     """A model of ours whose every number is random, biases and norms too."""
-    told = EncoderConfiguration(
+    configuration = EncoderConfiguration(
         "elastic", LAYERS, SLICES, 32, 64, 50, 16, 3, norm="pre", norm_epsilon=1e-5, pooling=pooling, head=False
     )
     with torch.random.fork_rng([]):
         torch.manual_seed(7)
-        model = ElasticClassifier(told, dropout=0.0, embedding_dropout=0.0).eval().requires_grad_(False)
+        model = ElasticClassifier(configuration, dropout=0.0, embedding_dropout=0.0).eval().requires_grad_(False)
         for tensor in model.parameters():
             tensor.add_(0.2 * torch.randn(tensor.shape))
     return model
@@ -47,9 +47,9 @@ def test_every_submodel_gives_what_training_saw_of_it(depth: int, chosen: set[in
     """Slices as the trained module leaves them out, in whatever order they lie in the buffer."""
     model, (tokens, mask) = MODEL, batch()
     slices = sorted(chosen, reverse=True)
-    said = logits_of(WEIGHTS, tokens, mask, layers=depth, slices=slices)
+    logits = logits_of(WEIGHTS, tokens, mask, layers=depth, slices=slices)
     expected = model(tokens, mask, depth=depth, slices=[torch.tensor(slices)] * depth)
-    assert said.shape == (3, 3) and torch.allclose(said, expected, atol=1e-5)
+    assert logits.shape == (3, 3) and torch.allclose(logits, expected, atol=1e-5)
 
 
 def test_equal_models_have_one_fingerprint_and_any_changed_number_another() -> None:

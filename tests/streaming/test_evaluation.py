@@ -90,10 +90,10 @@ def test_the_accuracy_proxy_rises_with_bits_and_shards_to_1_for_the_full_model(s
     assert np.mean(few) < 0.8 < np.mean(many)
 
 
-def task_of(folder: Path, content: str | bytes, **told: object) -> Task:
+def task_of(folder: Path, content: str | bytes, **options: object) -> Task:
     path = folder / "task.tsv"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return read_task(path, **told)  # type: ignore[arg-type]
+    return read_task(path, **options)  # type: ignore[arg-type]
 
 
 def test_columns_are_found_by_name_and_pairs_stay_pairs(tmp_path: Path) -> None:
@@ -110,15 +110,15 @@ def test_the_models_classes_decide_what_a_label_means(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "line", "said"),
+    ("content", "line", "message"),
     [
         (b"", 1, "no column sentence"),
         (b"sentence\tlabel\nx\t1\ny\tz\t0\n", 3, "3 fields"),
         (b"sentence\tlabel\nx\tyes\ny\tyes\n", None, "number of classes: 1"),
     ],
 )
-def test_a_bad_line_is_named_with_the_remedy(tmp_path: Path, content: bytes, line: int | None, said: str) -> None:
-    with pytest.raises(StreamingError, match=said) as caught:
+def test_a_bad_line_is_named_with_the_remedy(tmp_path: Path, content: bytes, line: int | None, message: str) -> None:
+    with pytest.raises(StreamingError, match=message) as caught:
         task_of(tmp_path, content)
     assert (caught.value.line, caught.value.path) == (line, str(tmp_path / "task.tsv"))
 

@@ -173,12 +173,12 @@ def test_a_broken_record_ends_the_run_and_leaves_no_thread() -> None:
 
 
 @pytest.mark.parametrize(
-    ("plan", "told"),
+    ("plan", "message"),
     [(plan_of([[2, 2, 2, 2]]), "another model than the store's 3 layers of 3 slices"), (plan_of([[2]] * 4), "another model")],
 )
-def test_a_plan_for_another_store_is_refused_before_anything_is_read(plan: StreamingPlan, told: str) -> None:
+def test_a_plan_for_another_store_is_refused_before_anything_is_read(plan: StreamingPlan, message: str) -> None:
     store = SleepingStore()
-    with pytest.raises(StreamingError, match=told):
+    with pytest.raises(StreamingError, match=message):
         run_once(store, SleepingEncoder(), plan, PreloadBuffer(0))
     assert store.reads == []
 
@@ -214,6 +214,6 @@ def test_shards_are_divided_among_the_threads_which_unpack_at_once(
     monkeypatch.setattr(shards_module, "unpack", watched)
     buffer = LayerBuffer(FIVE_HEADS, len(shards))
     unpack_into(buffer, shards, threads=threads)
-    assert sorted(len(each) for each in by_thread.values()) == shares
-    assert sorted(bits for each in by_thread.values() for bits in each) == sorted(EACH_BITS)
+    assert sorted(len(reads) for reads in by_thread.values()) == shares
+    assert sorted(bits for reads in by_thread.values() for bits in reads) == sorted(EACH_BITS)
     np.testing.assert_array_equal(buffer.array, wanted.array)

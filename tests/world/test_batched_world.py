@@ -21,7 +21,7 @@ from tests.worlds import CLOUD, alternately, believing, everything_to, in_refere
 
 
 @pytest.mark.parametrize("batching", BATCHINGS.values(), ids=BATCHINGS)
-@pytest.mark.parametrize("balancer", [ByNode(), InTurn(), LeastWork()], ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("balancer", [ByNode(), InTurn(), LeastWork()], ids=lambda balancer: type(balancer).__name__)
 def test_every_box_does_what_it_would_do_by_itself(batching: Batching, balancer: Balancer) -> None:
     """Of a gateway and of a cloud; to the last sentences if these wait for company: a box by itself knows that none follows."""
     requests = asked(rate_rps=60.0)
@@ -56,11 +56,11 @@ def test_clients_too_few_to_fill_a_batch_are_waited_for_again_and_again(batching
             requests,
             everything_to(CLOUD),
             believing(0.1),
-            [Batched(how, COST).of(2, ByNode())],
+            [Batched(rule, COST).of(2, ByNode())],
             route=lambda request, node, at_s: ((0.02,), (0.03,), 0.0, 0.0),
             clients=Clients(clients, clients, np.random.default_rng(3).exponential(2.0, clients + n)),
         )
-        for how in (batching, replace(batching, longest_wait_s=0.0))
+        for rule in (batching, replace(batching, longest_wait_s=0.0))
     ]
     waiting, hasty = (trail.batches[CLOUD] for trail in trails)
     assert waiting.sentences == hasty.sentences == n

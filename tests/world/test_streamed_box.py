@@ -66,9 +66,9 @@ def test_a_box_does_what_its_disk_and_its_processor_do(
     requests = asked(gap_s=gap_s, nodes=3)
     trail, slow = kept(requests, streamed, deciders), slowly(requests, streamed, deciders)
     for name in COLUMNS:
-        slow_column = [each[name] for each in slow]
+        slow_column = [row[name] for row in slow]
         np.testing.assert_allclose(getattr(trail, name), slow_column, rtol=1e-9, atol=1e-9, err_msg=name)
-    assert trail.deadline_missed.tolist() == [each["deadline_missed"] for each in slow]
+    assert trail.deadline_missed.tolist() == [row["deadline_missed"] for row in slow]
     if gap_s == 1.5 and slower == 1.0:
         assert set(trail.state) >= {COLD, FIRST_TURN, 2, 3} - (set() if keeps_preload else {FIRST_TURN})
         assert 0.05 < trail.deadline_missed.mean() < 0.95
@@ -110,7 +110,7 @@ def test_an_encoder_alone_needs_no_target_lengths() -> None:
     trail = simulate(requests, everything_to(0), believing(0.1), [Fifo()], local=streamed)
     slow = slowly(replace(requests, tgt_len=np.ones(len(requests), np.int64)), streamed, 1)
     for name in COLUMNS:
-        np.testing.assert_allclose(getattr(trail, name), [each[name] for each in slow], rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(getattr(trail, name), [row[name] for row in slow], rtol=1e-9, atol=1e-9)
 
 
 def test_a_deadline_that_is_just_met_is_met() -> None:
@@ -135,7 +135,7 @@ def test_what_a_state_adds_is_what_a_request_of_its_own_stalls() -> None:
     alone = trail.queue_s == 0.0
     of_state = beyond_s[trail.state, np.arange(len(requests))]
     np.testing.assert_allclose(of_state[alone], trail.stall_s[alone], rtol=1e-9, atol=1e-12)
-    hidden = replace(STREAMED, states=tuple(replace(each, load_s=(0.0,) * 3 + (1e-3,)) for each in STATES))
+    hidden = replace(STREAMED, states=tuple(replace(state, load_s=(0.0,) * 3 + (1e-3,)) for state in STATES))
     assert not np.array(hidden.beyond_s(requests.src_len)).any()
 
 
@@ -153,8 +153,8 @@ def test_the_ledger_is_what_the_buffer_held_over_time(keeps_preload: bool, gap_s
     at_s = np.linspace(begin_s[0], over_s, 400_000)
     last = np.searchsorted(begin_s, at_s, "right") - 1
     state, idle_s = trail.state[last], at_s - end_s[last]
-    kept_bytes = np.array([each.kept_bytes for each in STATES])[state]
-    held_bytes = np.array([each.held_bytes for each in STATES])[state]
+    kept_bytes = np.array([turn_state.kept_bytes for turn_state in STATES])[state]
+    held_bytes = np.array([turn_state.held_bytes for turn_state in STATES])[state]
     after = np.where(idle_s > 60.0, 0, np.where(idle_s > 5.0, 200 if keeps_preload else 0, kept_bytes))
     held = np.where(idle_s < 0.0, held_bytes, after)
     totals = boxes_until(over_s)
@@ -174,12 +174,12 @@ def test_the_most_of_packed_shards_is_what_requests_hold_that_overlap(gap_s: flo
     begin_s = entry_s + trail.queue_s
     end_s = begin_s + trail.execution_s
     reads_from_s = np.zeros(len(requests))
-    for each in range(1, len(requests)):
-        reads_s = STATES[trail.state[each - 1]].read_s
-        reads_from_s[each] = max(reads_from_s[each - 1] + reads_s, begin_s[each - 1], entry_s[each])
+    for request in range(1, len(requests)):
+        reads_s = STATES[trail.state[request - 1]].read_s
+        reads_from_s[request] = max(reads_from_s[request - 1] + reads_s, begin_s[request - 1], entry_s[request])
     read, alone = (
         np.array(column)[trail.state]
-        for column in zip(*((each.streamed_bytes, each.held_bytes + each.streamed_bytes) for each in STATES), strict=True)
+        for column in zip(*((state.streamed_bytes, state.held_bytes + state.streamed_bytes) for state in STATES), strict=True)
     )
     ahead = reads_from_s[1:] < end_s[:-1]
     most = max(alone.max(), (alone[:-1] + read[1:])[ahead].max(initial=0))

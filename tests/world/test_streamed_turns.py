@@ -45,7 +45,7 @@ def test_what_else_a_cold_start_reads_comes_before_everything() -> None:
     plain = engagement(cost, 2.9, 0, length=LENGTH)
     assert engaged.states[0].load_s[0] == plain.states[0].load_s[0] + 3.0
     assert engaged.states[1] == plain.states[1]
-    cold_s = [float(each.states[0].alone_s(each.compute, LENGTH)) for each in (engaged, plain)]
+    cold_s = [float(turns.states[0].alone_s(turns.compute, LENGTH)) for turns in (engaged, plain)]
     assert cold_s == pytest.approx([5.9, 2.9])
     drawn = engaged.states[0].pipeline(engaged.compute, LENGTH)
     assert (drawn.before_s, drawn.latency_s) == pytest.approx((3.9, 5.9))

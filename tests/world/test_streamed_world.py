@@ -32,7 +32,7 @@ def test_with_nothing_to_read_it_is_the_plain_world_to_the_bit(balancer: Balance
     assert (one.queue_s > 0.0).sum() > 100
 
 
-@pytest.mark.parametrize("balancer", [InTurn(), LeastWork()], ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("balancer", [InTurn(), LeastWork()], ids=lambda balancer: type(balancer).__name__)
 def test_every_box_of_a_tier_does_what_it_would_do_by_itself(balancer: Balancer) -> None:
     requests = asked(gap_s=0.5)
     trail = simulate(requests, everything_to(1), believing(0.1), [STREAMED.of(3, balancer)])
@@ -71,7 +71,7 @@ def test_back_to_back_a_box_cools_while_others_work() -> None:
 
 
 @pytest.mark.parametrize("gap_s", [0.3, 3.0])
-@pytest.mark.parametrize("balancer", [InTurn(), LeastWork()], ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("balancer", [InTurn(), LeastWork()], ids=lambda balancer: type(balancer).__name__)
 def test_the_delays_of_an_oracle_are_those_that_the_request_meets(gap_s: float, balancer: Balancer) -> None:
     """Requests on the uplink are counted in; it takes a second, the same for all, so that none overtakes another."""
     requests = asked(gap_s=gap_s)

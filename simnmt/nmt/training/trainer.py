@@ -267,7 +267,7 @@ def _goes_on(folder: Path, account: Mapping[str, Any]) -> bool:
         raise TrainingError("holds something else than a training", path=folder, remedy="give another --out")
     try:
         recorded = json.loads(read_bounded(folder / TRAINING_FILE))
-        before, now = ({"examples": of["sha256"], **of["recipe"]} for of in (recorded, account))
+        before, now = ({"examples": manifest["sha256"], **manifest["recipe"]} for manifest in (recorded, account))
     except (OSError, ValueError, RecursionError, TypeError, KeyError):
         what = "no account of a training"
         raise TrainingError(what, path=folder / TRAINING_FILE, remedy="start again in another folder") from None

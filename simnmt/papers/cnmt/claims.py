@@ -54,7 +54,7 @@ def _oracle_is_least(run: TableRun) -> Result:
     margins = {(cell, policy): run.excess(cell, policy, "oracle") for cell, policy in pairs}
     if not margins:
         raise Undecided("no row of the oracle and of another policy")
-    effects = {name_cell(cell): min(of.mean for (at, _), of in margins.items() if at == cell) for cell, _ in pairs}
+    effects = {name_cell(cell): min(margin.mean for (at, _), margin in margins.items() if at == cell) for cell, _ in pairs}
     cell, policy = _least(margins)
     where = f"{LABELS[policy]}, {name_cell(cell)}"
     return Result(effects, words="", facts={"least": _percent(margins[cell, policy]), "where": where})

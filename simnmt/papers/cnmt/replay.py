@@ -89,7 +89,7 @@ def replays(
     for part_name, plans in todo.items():
         results = []
         for plan in plans:
-            results.append(run_plan(plan, jobs=jobs, progress=lambda units, of: progress(done + units / of, whole)))  # noqa: B023
+            results.append(run_plan(plan, jobs=jobs, progress=lambda units, total: progress(done + units / total, whole)))  # noqa: B023
             done += 1
         part = _part(part_name, results)
         if part_name == name:

@@ -108,10 +108,10 @@ def decoders(profiles: Sequence[DeviceProfile]) -> list[Decoder]:
         except ProfileError:
             continue
         engine = profile.engine
-        how = engine and (engine.backend, engine.compute_type, engine.threads, engine.architecture)
+        engine_key = engine and (engine.backend, engine.compute_type, engine.threads, engine.architecture)
         # A second profile of the same beam is a separate device, even if it names the same box.
         place = 0
-        while cost.beam in devices.get(key := repr((profile.device.name, profile.model.name, how, place)), {}):
+        while cost.beam in devices.get(key := repr((profile.device.name, profile.model.name, engine_key, place)), {}):
             place += 1
         device = devices.setdefault(key, {})
         name = next((decoder.device for decoder in device.values()), profile.name)

@@ -109,7 +109,7 @@ def stages(plain: Decoder, fused: Decoder, test_set: str, sentences: int | None 
     return with_shares(names | seconds)
 
 
-def over_steps(choice: DecoderChoice, stage: str, of: DecoderChoice, account: BatchAccount) -> float:
+def over_steps(choice: DecoderChoice, stage: str, base: DecoderChoice, account: BatchAccount) -> float:
     """Return seconds of a stage over all steps: the share of `of`'s step at each size, times the seconds of those steps.
 
     Shares are interpolated linearly between the measured batch sizes.
@@ -119,7 +119,7 @@ def over_steps(choice: DecoderChoice, stage: str, of: DecoderChoice, account: Ba
         sizes, at_sizes = [step.batch for step in choice.steps], [getattr(step, part) for step in choice.steps]
         return np.interp(np.arange(account.size + 1), sizes, at_sizes)
 
-    return float(np.dot(account.step_s, seconds(choice, stage) / seconds(of, "step_s")))
+    return float(np.dot(account.step_s, seconds(choice, stage) / seconds(base, "step_s")))
 
 
 def memory_traffic(vocab: int, *, fused: bool) -> int:
