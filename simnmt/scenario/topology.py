@@ -127,8 +127,6 @@ def _devices(scenario: ScenarioConfiguration, whole: ScenarioConfiguration) -> I
             yield (*place, "beyond_measured_batch"), "there are no batches without batching"
         if device.failures is not None and name == first:
             yield (*place, "failures"), "the first device decides, and is always up"
-        if device.batching is not None and device.failures is not None and device.failures.requests == "resumed":
-            yield (*place, "failures", "requests"), "a box that batches forgets its batch when it fails; write requeued or lost"
 
 
 def _hops(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
