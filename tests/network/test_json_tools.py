@@ -311,10 +311,6 @@ REMARKED: dict[str, tuple[list[dict[str, Any]], str]] = {
         [route(5080, {"hop": 1, "result": [{"error": UNREACHABLE}, *STARS[:2]]}, goal())],
         f"errors ({UNREACHABLE}): 1",
     ),
-    "a clock that was not synchronised": (
-        [ping(5080, lts=lts, timestamp=1_400_000_000 + place) for place, lts in enumerate((20, -1, 90_000, 300))],
-        "rounds of a probe whose clock was not known to be right (lts): 2",
-    ),
 }
 
 

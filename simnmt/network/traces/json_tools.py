@@ -205,7 +205,6 @@ def read_irtt(source: Source, options: ReadOptions) -> list[Trace]:
 
 RIPE_KEYS = frozenset(("type", "prb_id", "msm_id", "msm_name", "paris_id", "dst_addr", "fw", "sent", "avg", "lts", "rcvd"))
 """Keys of which a result of RIPE Atlas has at least one."""
-_IN_STEP_S = 3600.0  # a clock that was synchronised within this time is off by far less than a round
 
 
 def read_ripe_atlas(source: Source, options: ReadOptions) -> list[Trace]:
@@ -233,8 +232,6 @@ def read_ripe_atlas(source: Source, options: ReadOptions) -> list[Trace]:
         rtts_s.append(value_ms / 1e3)
         if "error" in result:
             counts[_describe_error(result)] += 1
-        if "lts" in result and not 0.0 <= as_number(result["lts"]) <= _IN_STEP_S:
-            counts["rounds of a probe whose clock was not known to be right (lts)"] += 1
     remarks = [f"{what}: {count:,}" for what, count in counts.items()] + source.cut_remarks
     addresses = Counter(address for document in documents if (address := _destination(document)))
     if len(addresses) > 1:

@@ -57,7 +57,6 @@ def decode_code_page(raw: bytes) -> str | None:
 
 
 def _goal(line: str) -> str | None:
-    """Return the host if the line is the first of a run."""
     if len(line) > _MOST_HEAD:
         return None
     head = _WINDOWS_HEAD.match(line) if line.endswith(":") else _UNIX_HEAD.match(line)
@@ -129,7 +128,6 @@ class _Log:
         self.skipped: list[int] = []  # numbers of the lines that are of no known form
 
     def read(self, line: str, number: int) -> None:
-        """Read a line."""
         line, run = line.rstrip(), self.runs[-1]
         stamp = _STAMP.match(line)
         line = line[stamp.end() :] if stamp else line
