@@ -122,6 +122,7 @@ class ServiceOptions:
     tls_cert: Annotated[Path | None, option("FILE", "Certificate, PEM.")] = None
     tls_key: Annotated[Path | None, option("FILE", "Its key, PEM.")] = None
     behind_proxy: Annotated[bool, flag("--behind-proxy", "A proxy before the service encrypts.")] = False
+    allow_origin: Annotated[str | None, option("ORIGIN|*", "Origin of web pages whose scripts may ask. [default: none]")] = None
     forced_lengths: Annotated[bool, flag("--forced-lengths", "Let requests state their target tokens, to validate.")] = False
     max_waiting: Annotated[int, option("N", "Most texts under way; more are refused (429).", min=1, group="Limits")] = 256
     max_texts: Annotated[int, option("N", "Most texts of a request.", min=1)] = 100
@@ -138,7 +139,7 @@ class ServiceOptions:
         if self.max_body < 1:
             raise InputError("--max-body 0 refuses every request", remedy="give a size, such as 1MB")
         address, token = parse_address(self.listen or default_address, "--listen"), read_token(self.token_file, TOKEN)
-        access = Access(address, token, self.tls_cert, self.tls_key, self.behind_proxy)
+        access = Access(address, token, self.tls_cert, self.tls_key, self.behind_proxy, self.allow_origin or "")
         access.ssl_context()  # refuses unusable files before the model is loaded
         pairs, limits = [(self.source, self.target)], Limits(self.max_body, drain_s=self.drain)
         return FrontSettings(pairs, self.max_texts, self.max_waiting, self.deadline, self.forced_lengths, access, limits)

@@ -11,6 +11,7 @@ import hmac
 import ipaddress
 import logging
 import os
+import re
 import signal
 import ssl
 import sys
@@ -71,6 +72,9 @@ def parse_address(text: str, option: str) -> Address:
     return Address(host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port))
 
 
+_ORIGIN = re.compile(r"https?://[^/\s]+")
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
     """Where a service listens, and who may use it. Raises `InputError` for an open address without protection."""
@@ -81,8 +85,12 @@ class Access:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     behind_proxy: bool = False
+    allow_origin: str = ""
+    """Origin of web pages whose scripts may use the service, such as `https://example.org`, or `*`; empty: none."""
 
     def __post_init__(self) -> None:
+        if self.allow_origin not in ("", "*") and not _ORIGIN.fullmatch(self.allow_origin):
+            raise InputError(f"{self.allow_origin!r} is no origin", remedy="give such as https://example.org, or *")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise InputError("--tls-cert and --tls-key belong together", remedy="give both")
         if self.address.is_loopback:
@@ -223,15 +231,18 @@ class HttpService:
 
     @web.middleware
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Answer a request, errors as JSON, and count it."""
-        begin_s = time.perf_counter()
+        """Answer a request: errors as JSON, headers for scripts of other origins, and counted."""
+        begin_s, origin = time.perf_counter(), self._access.allow_origin
         response: web.StreamResponse
         try:
-            if (request.content_length or 0) > self._limits.body_bytes:
-                raise ServiceError(413, f"the body is larger than {self._limits.body_bytes:,} bytes")
-            if request.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
-                raise ServiceError(415, "compressed bodies are not read; send the body as it is")
-            response = await handler(request)
+            if request.method == "OPTIONS" and origin:
+                response = web.Response()
+            else:
+                if (request.content_length or 0) > self._limits.body_bytes:
+                    raise ServiceError(413, f"the body is larger than {self._limits.body_bytes:,} bytes")
+                if request.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
+                    raise ServiceError(415, "compressed bodies are not read; send the body as it is")
+                response = await handler(request)
         except web.HTTPException as error:
             response = _error_response(ServiceError(error.status, f"no {request.method} {request.path[:80]} here"))
         except ServiceError as error:
@@ -244,11 +255,17 @@ class HttpService:
         path = request.path if request.path in self._paths else "other"
         self._requests.labels(path, str(response.status)).inc()
         self._seconds.labels(path).observe(time.perf_counter() - begin_s)
+        if origin:
+            response.headers.update(_CORS | {"Access-Control-Allow-Origin": origin})
         return response
 
     async def _metrics_text(self, request: web.Request) -> web.Response:
         self.check_token(request, "")
         return web.Response(body=generate_latest(self._metrics), content_type="text/plain", charset="utf-8")
+
+
+_CORS = {"Access-Control-Allow-Methods": "GET, POST", "Access-Control-Allow-Headers": "Authorization, Content-Type"}
+"""What a browser asks for before a script of another origin sends a request, as LibreTranslate answers it."""
 
 
 def _error_response(error: ServiceError) -> web.Response:

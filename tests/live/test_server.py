@@ -296,6 +296,20 @@ def test_a_draining_server_finishes_what_is_under_way(services: Services, faulty
     assert {record.outcome for record in requests} == {"done"}
 
 
+def test_web_pages_of_the_allowed_origin_may_ask(services: Services, faulty: EngineProcess) -> None:
+    url = services.server(faulty, access=Access(allow_origin="https://a.example")).http.url
+
+    async def work() -> list[Any]:
+        async with TranslationClient(url) as client:
+            allowed = []
+            for method, path in (("OPTIONS", "/translate"), ("GET", "/health")):
+                async with client.exchange(method, path, headers={"Origin": "https://a.example"}) as response:
+                    allowed.append(response.headers["Access-Control-Allow-Origin"])
+            return allowed
+
+    assert services.run(work()) == ["https://a.example"] * 2
+
+
 @pytest.mark.parametrize("settings", [{}, {"token": "t"}, {"behind_proxy": True}, {"token": "t", "tls_cert": Path("c.pem")}])
 def test_a_server_for_others_needs_a_token_and_encryption(settings: dict[str, Any]) -> None:
     with pytest.raises(InputError):
