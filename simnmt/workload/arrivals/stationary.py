@@ -68,6 +68,12 @@ class Law(Configuration):
                 raise misfit("distribution", f"{label} has negative values (choose a law of positive numbers, e.g. gamma)")
             if not 0.0 < mean < math.inf:
                 raise misfit("parameters", f"{label} has no finite mean (choose parameters with a lighter tail)")
+            # The mean is the quantile integrated over the rarity of a number, here over its logarithm, which is smooth.
+            edge = np.linspace(math.log(1e-6), 0.0, 401)
+            rarity = np.exp((edge[1:] + edge[:-1]) / 2)
+            observable = (law.isf(rarity) * rarity).sum() * (edge[1] - edge[0])
+        if not observable >= mean / 2:
+            raise misfit("parameters", f"{label} has half of its mean from numbers rarer than one in a million")
         return self
 
     @property
