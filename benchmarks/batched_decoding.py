@@ -40,8 +40,7 @@ from simnmt.nmt.search import Search
 from simnmt.nmt.torch_engine import TorchEngine, in_type
 from simnmt.profile.cost import DecodingCost
 from simnmt.profile.decoder_settings import DecoderSettings
-from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.profile_file import read_profile
+from simnmt.profile.device_profile import DeviceProfile, read_profile
 from simnmt.profile.profile_variant import with_decoder
 from simnmt.workload.lengths import MIXES, LognormalLengths
 

@@ -18,7 +18,7 @@ from simnmt.network.series import RttSeries
 from simnmt.network.series_csv import series_text, write_texts
 from simnmt.network.traces import read_trace
 from simnmt.profile.blocks import ExecutionFit
-from simnmt.profile.profile_file import read_profile, write_profile
+from simnmt.profile.device_profile import read_profile, write_profile
 from simnmt.scenario.document import read_document
 from simnmt.workload.length_table import LengthTable, read_table, write_table
 

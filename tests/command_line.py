@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from simnmt.cli import app
-from simnmt.profile.profile_file import write_profile
+from simnmt.profile.device_profile import write_profile
 from simnmt.world.structures import library
 
 MOST_CHARACTERS = 300

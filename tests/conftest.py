@@ -17,8 +17,7 @@ import pytest
 from hypothesis import settings
 
 from simnmt.base.errors import shorten
-from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.profile_file import write_profile
+from simnmt.profile.device_profile import DeviceProfile, write_profile
 from tests import optional_packages
 from tests.browser import chromium, open_page
 from tests.campaigns.harness import SCALE

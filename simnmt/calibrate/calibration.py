@@ -20,10 +20,9 @@ from simnmt.calibrate.parts import Bench, Part, groups
 from simnmt.calibrate.processor_use import pinned
 from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.nmt.engine import Engine, EngineAccount, load_engine
-from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.device_profile import DeviceProfile, read_profile, write_profile
 from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.origin import LengthUnit, Provenance
-from simnmt.profile.profile_file import read_profile, write_profile
 
 TOOL = f"simnmt calibrate, simnmt {VERSION}"
 

@@ -27,11 +27,10 @@ from simnmt.calibrate.harness import Case, Listener, Silent, nothing, rounds
 from simnmt.calibrate.journal import Journal
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.profile.blocks import Execution
-from simnmt.profile.device_profile import SCHEMA_VERSION, DeviceProfile
+from simnmt.profile.device_profile import SCHEMA_VERSION, DeviceProfile, checked_profile, write_profile
 from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.execution_fit import cell_samples, fit_execution
 from simnmt.profile.origin import Device, EndpointBlock, LengthUnit, Model, Provenance, ValidRange
-from simnmt.profile.profile_file import checked_profile, write_profile
 from simnmt.service.client import HttpClient, TranslationClient, bounded_body, check_no_error
 from simnmt.service.messages import ServiceError, TranslateRequest, describe_foreign_body
 from simnmt.workload.length_units import unit_and_counter

@@ -16,10 +16,9 @@ from simnmt.calibrate.harness import counted
 from simnmt.nmt.engine import EngineAccount
 from simnmt.profile.blocks import overheads_times
 from simnmt.profile.decoder_settings import DecoderOptions
-from simnmt.profile.device_profile import SCHEMA_VERSION, DeviceProfile
+from simnmt.profile.device_profile import SCHEMA_VERSION, DeviceProfile, checked_profile
 from simnmt.profile.doubts import alone_vs_plane
 from simnmt.profile.origin import Conditions, Device, EngineBlock, Model
-from simnmt.profile.profile_file import checked_profile
 
 STEADY_GOVERNORS = ("performance", "userspace")
 _ACCOUNT = ("backend", "compute_type", "device", "device_name", "threads", "fused", "weights", "architecture", "versions")

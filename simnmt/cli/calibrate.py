@@ -194,7 +194,7 @@ def list_(
 
     Example: simnmt profile list
     """
-    from simnmt.profile.profile_file import read_profile
+    from simnmt.profile.device_profile import read_profile
     from simnmt.profile.profile_summary import outline
 
     profiles, left_out = outlines(["calibration"], folder, lambda path: [outline(read_profile(path))])
@@ -234,7 +234,7 @@ def inspect(files: Files, as_json: AsJson = False, page: Page = None, force: For
     Example: simnmt profile inspect @tx2-gru
     """
     from simnmt.profile import profile_summary
-    from simnmt.profile.profile_file import read_profile
+    from simnmt.profile.device_profile import read_profile
     from simnmt.report.input_pages import render_profiles
 
     paths = [profile_path(file) for file in files]
@@ -258,7 +258,7 @@ def compare(files: Files, as_json: AsJson = False) -> None:
 
     Example: simnmt profile compare @tx2-gru @titan-xp-gru
     """
-    from simnmt.profile.profile_file import read_profile
+    from simnmt.profile.device_profile import read_profile
     from simnmt.profile.profile_summary import comparison_text, numbers
 
     if len(files) < 2:

@@ -176,7 +176,7 @@ def profile(
     from simnmt.calibrate.settings import STI_LENGTHS, STI_MODEL_LENGTHS, StiSettings, lengths_up_to
     from simnmt.calibrate.streamed_model import profile_model, profile_store
     from simnmt.profile import profile_summary
-    from simnmt.profile.profile_file import write_profile
+    from simnmt.profile.device_profile import write_profile
     from simnmt.streaming.store import ShardStore
     from simnmt.streaming.texts import read_task
 
@@ -247,8 +247,8 @@ def plan(
 
 def _read_profile(profile: str) -> tuple[DeviceProfile, list[str]]:
     """Return a profile with a block `sti`, and print and return what there is to doubt of it. Raises `ProfileError`."""
+    from simnmt.profile.device_profile import read_profile
     from simnmt.profile.doubts import profile_doubts
-    from simnmt.profile.profile_file import read_profile
 
     measured = read_profile(profile_path(profile))
     assert measured.sti_cost  # refuses a profile without the block

@@ -22,10 +22,9 @@ from simnmt.network.configuration import Network, NetworkConfiguration, load_net
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.calibration_error import CalibrationDraws, lacking_samples
 from simnmt.profile.custom import CustomDevice, profile_of_cost
-from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.device_profile import DeviceProfile, read_profile
 from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.origin import LengthUnit
-from simnmt.profile.profile_file import read_profile
 from simnmt.profile.profile_variant import DecoderChoice, with_decoder
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.document import Document

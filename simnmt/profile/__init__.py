@@ -13,9 +13,8 @@ from __future__ import annotations
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.cost import CostTable, DecodingCost, Plane
 from simnmt.profile.decoder_settings import DecoderSettings
-from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.device_profile import DeviceProfile, read_profile, write_profile
 from simnmt.profile.doubts import profile_doubts
-from simnmt.profile.profile_file import read_profile, write_profile
 
 __all__ = [
     "CostTable",

@@ -6,15 +6,21 @@ measured on the device, inferred from published figures, or synthetic.
 
 from __future__ import annotations
 
+import json
+import logging
 import math
-from typing import Annotated, Final, Literal, NoReturn
+import os
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from simnmt.base.arrays import Floats
-from simnmt.base.configuration import Configuration, end_tokens
+from simnmt.base.configuration import Configuration, end_tokens, message_of
+from simnmt.base.files import read_bounded, written_whole
 from simnmt.profile.blocks import (
     BeamOverrun,
     EncoderBlock,
@@ -221,3 +227,59 @@ def _recounted_range(ends: tuple[int, int], tokens: float, before: int, after: i
     """
     low, high = (max(length - before, 0) / tokens for length in ends)
     return math.floor(low) + after if ends[0] else 0, min(math.ceil(high) + after, 10**9)
+
+
+_LOG = logging.getLogger("simnmt.profile")
+
+
+def read_profile(path: str | os.PathLike[str]) -> DeviceProfile:
+    """Read and check a profile; raises `ProfileError` naming the place and the key."""
+    try:
+        text = read_bounded(path).decode("utf-8")
+    except OSError as error:
+        remedy = "name a readable file, or a shipped one as @name"
+        raise ProfileError(f"cannot read the profile: {error.strerror}", path=path, remedy=remedy) from None
+    except UnicodeDecodeError as error:
+        raise ProfileError(f"no UTF-8 text at byte {error.start}", path=path, remedy="a profile is a JSON file") from None
+    # A key that every scenario has, and no profile.
+    if re.search(r"^(?: *[\"'])?(?:workloads|policies)[\"']?\s*:", text, re.MULTILINE):
+        remedy = "name a JSON file that simnmt calibrate wrote, or a shipped profile as @name"
+        raise ProfileError("this is a scenario, no device profile", path=path, remedy=remedy)
+    profile = _checked(text, path)
+    _LOG.info("read the device profile %s: %s, execution %s", path, profile.name, profile.execution.kind)
+    return profile
+
+
+def checked_profile(content: Mapping[str, Any]) -> DeviceProfile:
+    """Return the checked profile of plain JSON content; raises `ProfileError` naming the key."""
+    return _checked(json.dumps(content), None)
+
+
+def write_profile(path: str | os.PathLike[str], profile: DeviceProfile) -> None:
+    """Write a profile whole or not at all; raises `ProfileError` if the file cannot be written."""
+    content = {name: block for name, block in profile.model_dump(mode="json", exclude_defaults=True).items() if block != {}}
+    # Objects and lists without others in them take one line.
+    text = re.sub(r"[\[{][^\[\]{}]*[\]}]", lambda leaf: re.sub(r"\n *", " ", leaf[0]), json.dumps(content, indent=1))
+    try:
+        with written_whole(path) as partial:
+            partial.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ProfileError(f"cannot be written: {error.strerror}", path=path, remedy="choose another folder") from None
+
+
+def _checked(text: str, path: str | os.PathLike[str] | None) -> DeviceProfile:
+    try:
+        return DeviceProfile.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+    key, what, remedy, line, column = ".".join(map(str, first["loc"])), message_of(first), "correct the file", None, None
+    if first["type"] == "json_invalid":
+        what, _, place = what.removeprefix("Invalid JSON: ").partition(" at line ")
+        line, column = map(int, place.split(" column "))
+        what = f"no JSON: {what}"
+    elif key == "schema_version":
+        version = None if first["type"] == "missing" else first["input"]
+        what, remedy = f"{version!r:.40} where this simnmt reads {SCHEMA_VERSION}", "calibrate again with this version"
+    elif first["type"] == "extra_forbidden":
+        what, remedy = "unknown key here", "remove it"
+    raise ProfileError(f"{key}: {what}" if key else what, path=path, line=line, column=column, remedy=remedy)

@@ -17,8 +17,8 @@ from simnmt.calibrate.box import BoxDescription
 from simnmt.calibrate.calibration import calibrate
 from simnmt.calibrate.journal import journal_path
 from simnmt.calibrate.settings import CalibrationError, Settings
+from simnmt.profile.device_profile import read_profile
 from simnmt.profile.doubts import alone_vs_plane
-from simnmt.profile.profile_file import read_profile
 from tests.calibrate.engines import PLANE, QUICK, FakeEngine
 
 ALONE = replace(QUICK, parts=("execution",))

@@ -18,8 +18,7 @@ from simnmt.papers.fvp.study import Study as VocabularyStudy
 from simnmt.papers.kit.study import read_study, study_text
 from simnmt.papers.sti.pipeline import read_pipeline
 from simnmt.papers.sti.study import Study as StiStudy
-from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.profile_file import checked_profile, read_profile, write_profile
+from simnmt.profile.device_profile import DeviceProfile, checked_profile, read_profile, write_profile
 from simnmt.profile.profile_summary import as_json, comparison_text, facts, numbers
 from simnmt.report.charts import pack
 from simnmt.report.input_pages import profile_panels

@@ -27,7 +27,7 @@ from simnmt.experiment.run import run_plan
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import run_unit
 from simnmt.profile.calibration_error import CalibrationDraws
-from simnmt.profile.profile_file import checked_profile
+from simnmt.profile.device_profile import checked_profile
 from simnmt.results.statistics import PREDICTED, prediction_interval
 from simnmt.scenario.document import document_of
 from simnmt.scenario.validation import validate

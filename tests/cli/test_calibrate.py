@@ -15,7 +15,7 @@ import pytest
 from simnmt.base.errors import Interrupted
 from simnmt.calibrate import calibration as run_module
 from simnmt.calibrate import processor_use
-from simnmt.profile.profile_file import read_profile
+from simnmt.profile.device_profile import read_profile
 from tests.calibrate.endpoint_stub import stub_service
 from tests.calibrate.engines import FakeEngine
 from tests.command_line import Command, assert_one_line

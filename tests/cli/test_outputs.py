@@ -31,7 +31,7 @@ def standard_input(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
         ("live replay small.yaml --gateway http://127.0.0.1:1 --out made", "simnmt.live.replay.replay_plan"),
         ("calibrate --model gru --out gateway.json", "simnmt.calibrate.calibration.calibrate"),
         ("trace resample office.csv --hours 1 --out gateway.json", "simnmt.network.traces.trace.resample"),
-        ("profile inspect cloud.json --page gateway.json", "simnmt.profile.profile_file.read_profile"),
+        ("profile inspect cloud.json --page gateway.json", "simnmt.profile.device_profile.read_profile"),
     ],
 )
 def test_an_occupied_output_is_refused_before_the_work(

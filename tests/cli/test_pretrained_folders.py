@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from simnmt.profile.profile_file import read_profile
+from simnmt.profile.device_profile import read_profile
 from tests.command_line import Command, assert_one_line
 from tests.nmt.pretrained_folders import FOLDERS, LANGUAGES, nllb_folder, text
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from simnmt.base import shipped_files
-from simnmt.profile.profile_file import checked_profile, write_profile
+from simnmt.profile.device_profile import checked_profile, write_profile
 from tests.command_line import ROOT, Command, assert_one_line
 from tests.profile.made_profile import whole_profile
 

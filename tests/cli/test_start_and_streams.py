@@ -14,7 +14,7 @@ import pytest
 
 import simnmt as package
 from simnmt.base import shipped_files
-from simnmt.profile.profile_file import read_profile
+from simnmt.profile.device_profile import read_profile
 from tests.campaigns.harness import deep
 from tests.command_line import ROOT, Command
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from simnmt.calibrate import processor_use
-from simnmt.profile.profile_file import read_profile
+from simnmt.profile.device_profile import read_profile
 from simnmt.streaming.encoder import EncoderWeights, padded
 from simnmt.streaming.encoder_folder import save_encoder
 from simnmt.streaming.evaluation import Evaluator

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from simnmt.calibrate import processor_use
-from simnmt.profile.profile_file import checked_profile, write_profile
+from simnmt.profile.device_profile import checked_profile, write_profile
 from simnmt.streaming.store import write_store
 from simnmt.streaming.texts import learn_pieces
 from tests.command_line import Command, assert_one_line

@@ -15,7 +15,7 @@ import pytest
 import simnmt as package
 from simnmt.cli import app
 from simnmt.experiment.sweep import run_point
-from simnmt.profile.profile_file import write_profile
+from simnmt.profile.device_profile import write_profile
 from simnmt.results.sweep_table import TABLE
 from tests.command_line import Command, Tree, assert_one_line, filled_folder
 

@@ -15,7 +15,7 @@ from simnmt.base.errors import InputError
 from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.inputs import read_inputs
 from simnmt.profile.decoder_settings import DecoderSettings
-from simnmt.profile.profile_file import checked_profile, read_profile, write_profile
+from simnmt.profile.device_profile import checked_profile, read_profile, write_profile
 from simnmt.profile.profile_variant import with_decoder
 from simnmt.results import Run
 from simnmt.scenario.source import open_source

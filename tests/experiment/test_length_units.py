@@ -11,8 +11,8 @@ import pytest
 
 from simnmt.experiment.inputs import read_inputs
 from simnmt.profile.blocks import ProfileError
+from simnmt.profile.device_profile import write_profile
 from simnmt.profile.origin import LengthUnit
-from simnmt.profile.profile_file import write_profile
 from simnmt.scenario.configuration import ScenarioConfiguration
 
 SPACED = ["one two three four", "five six", "seven eight nine", "ten"] * 9

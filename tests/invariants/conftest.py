@@ -10,8 +10,7 @@ import pytest
 from ruamel.yaml import YAML
 
 import simnmt
-from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.profile_file import write_profile
+from simnmt.profile.device_profile import DeviceProfile, write_profile
 from tests.conftest import small_scenarios
 from tests.experiment.streamed_profile import TEXT, streamed_profile, written
 from tests.profile.made_profile import line_table

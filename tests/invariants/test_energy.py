@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import simnmt
-from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.profile_file import write_profile
+from simnmt.profile.device_profile import DeviceProfile, write_profile
 from simnmt.results.device_accounts import RunEnergy
 from simnmt.results.requests import RequestLog
 from simnmt.world.structures import library

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import simnmt
-from simnmt.profile.profile_file import write_profile
+from simnmt.profile.device_profile import write_profile
 from simnmt.results.requests import RequestLog
 from tests.invariants.conftest import DISCIPLINES
 from tests.units import plan_of, unit_of, watched

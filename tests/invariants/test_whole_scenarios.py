@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import simnmt
-from simnmt.profile.profile_file import write_profile
+from simnmt.profile.device_profile import write_profile
 from tests.invariants.conftest import POISSON
 from tests.units import plan_of, unit_of, watched
 

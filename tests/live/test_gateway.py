@@ -29,7 +29,7 @@ from simnmt.live.gateway import GatewaySettings, LiveGateway, _Drift, _Server
 from simnmt.live.server import LiveServer
 from simnmt.live.service_engine import ServiceEngine, unit_of_lengths
 from simnmt.network.outages import DownTimes
-from simnmt.profile.profile_file import write_profile
+from simnmt.profile.device_profile import write_profile
 from simnmt.results.live_log import DecisionRecord, read_live_log
 from simnmt.results.requests import Requests
 from simnmt.service.client import Exchange, TranslationClient

@@ -19,7 +19,7 @@ import pytest
 from simnmt.base.errors import InputError
 from simnmt.live.deployment import engine_settings, recommended_policy
 from simnmt.nmt.architecture import architecture_of
-from simnmt.profile.profile_file import read_profile, write_profile
+from simnmt.profile.device_profile import read_profile, write_profile
 from tests.command_line import Outcome, assert_one_line, simnmt, start  # noqa: F401 - fixtures
 from tests.live.fake_engines import ARCHITECTURE
 from tests.live.live_services import unit_of

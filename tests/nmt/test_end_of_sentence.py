@@ -15,9 +15,8 @@ from simnmt.nmt.training.recipe import CorpusFiles
 from simnmt.nmt.training.trainer import Budget
 from simnmt.nmt.training.translation import train_translation as train
 from simnmt.nmt.translation import Translator
-from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.device_profile import DeviceProfile, checked_profile
 from simnmt.profile.doubts import alone_vs_plane
-from simnmt.profile.profile_file import checked_profile
 from simnmt.profile.profile_summary import facts
 from simnmt.workload.length_table import LengthTable
 from simnmt.workload.length_units import unit_and_counter

@@ -10,8 +10,7 @@ from typing import Any
 import pandas as pd
 
 from simnmt.base.shipped_files import find
-from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.profile_file import read_profile, write_profile
+from simnmt.profile.device_profile import DeviceProfile, read_profile, write_profile
 
 
 @cache

@@ -8,8 +8,7 @@ from typing import Any
 
 from simnmt.base import shipped_files
 from simnmt.profile.cost import Plane
-from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.profile_file import write_profile
+from simnmt.profile.device_profile import DeviceProfile, write_profile
 
 GATEWAY = {"bilstm": (0.069, 8.165, 2.3), "gru": (0.037, 2.569, 0.23), "marian": (0.449, 17.49, 7.0)}
 """Milliseconds per source token, per target token and fixed, on one thread of a server processor."""

@@ -18,7 +18,7 @@ from simnmt.papers.fni.topup import LENGTH_CLAIMS, MEASURES, PRINTED, SPEED_CLAI
 from simnmt.papers.kit.claims import ClaimRecord, judge
 from simnmt.papers.kit.rendering import Report
 from simnmt.profile.cost import DecodingCost
-from simnmt.profile.profile_file import write_profile
+from simnmt.profile.device_profile import write_profile
 from tests.papers.fni_stand_ins import profile, timed, written
 from tests.profile.made_profile import line_table
 from tests.world.batched_worlds import cost

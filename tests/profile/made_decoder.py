@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from simnmt.profile.decoder_settings import DecoderSettings
-from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.profile_file import checked_profile
+from simnmt.profile.device_profile import DeviceProfile, checked_profile
 from tests.profile.made_profile import whole_profile
 
 STAGES_S = (0.002, 0.001, 0.0006)

@@ -11,9 +11,8 @@ from simnmt.base import shipped_files
 from simnmt.profile.blocks import CellSample
 from simnmt.profile.calibration_error import CalibrationDraws, lacking_samples, sample_times
 from simnmt.profile.cost import Plane
-from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.device_profile import DeviceProfile, checked_profile, read_profile
 from simnmt.profile.execution_fit import cell_samples, fit_execution
-from simnmt.profile.profile_file import checked_profile, read_profile
 from tests.profile.made_profile import whole_profile
 
 LENGTHS = (2, 5, 10, 20, 40, 80)

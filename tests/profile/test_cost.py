@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.profile.cost import CostTable, DecodingCost
-from simnmt.profile.profile_file import checked_profile
+from simnmt.profile.device_profile import checked_profile
 from simnmt.profile.profile_summary import facts
 from tests.profile.made_profile import line_table, whole_profile
 

@@ -6,8 +6,7 @@ import pytest
 
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.decoder_settings import DecoderSettings
-from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.profile_file import checked_profile
+from simnmt.profile.device_profile import DeviceProfile, checked_profile
 from simnmt.profile.profile_variant import as_calibrated, with_decoder
 from tests.profile.made_decoder import (
     BATCHES,

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from simnmt.profile.decoder_settings import DecoderSettings
-from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.profile_file import checked_profile
+from simnmt.profile.device_profile import DeviceProfile, checked_profile
 from simnmt.profile.profile_variant import with_decoder
 from tests.profile.made_decoder import (
     CLUSTERED,

@@ -9,8 +9,8 @@ import pytest
 
 from simnmt.calibrate.profile_assembly import with_batches_at_pace
 from simnmt.profile.decoder_settings import DecoderSettings
+from simnmt.profile.device_profile import checked_profile
 from simnmt.profile.doubts import Doubt, profile_doubts
-from simnmt.profile.profile_file import checked_profile
 from simnmt.profile.profile_summary import as_json, facts, title
 from tests.profile.made_decoder import decoder_block
 from tests.profile.made_profile import whole_profile

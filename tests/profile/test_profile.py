@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from simnmt.base.errors import InputError
 from simnmt.base.shipped_files import find, names
 from simnmt.profile.blocks import EnergyBlock, ProfileError, Shown
-from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.device_profile import DeviceProfile, checked_profile, read_profile, write_profile
 from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.origin import EndpointBlock, LengthUnit
-from simnmt.profile.profile_file import checked_profile, read_profile, write_profile
 from simnmt.profile.profile_summary import facts, numbers
 from simnmt.profile.streaming_cost import TokenBucket
 from tests.profile.made_profile import whole_profile

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.profile_file import checked_profile, read_profile, write_profile
+from simnmt.profile.device_profile import DeviceProfile, checked_profile, read_profile, write_profile
 from simnmt.profile.profile_summary import as_json, facts
 from tests.profile.made_profile import whole_profile
 from tests.profile.made_sti import sti_block

@@ -12,9 +12,8 @@ import pytest
 
 from simnmt.base import shipped_files
 from simnmt.network.traces.trace import Trace, mend
-from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.device_profile import DeviceProfile, checked_profile, read_profile
 from simnmt.profile.execution_fit import cell_samples
-from simnmt.profile.profile_file import checked_profile, read_profile
 from simnmt.report.input_pages import (
     means_per_tgt_len,
     profile_panels,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from simnmt.base import shipped_files
 from simnmt.batching import Batching, mini, top_up
 from simnmt.profile.cost import DecodingCost
+from simnmt.profile.device_profile import read_profile
 from simnmt.profile.doubts import alone_vs_plane
-from simnmt.profile.profile_file import read_profile
 from simnmt.workload.length_table import read_table
 from simnmt.world.engine import decode_all
 from tests.batching.one_server import batchings, serve

@@ -14,9 +14,8 @@ from simnmt.papers.kit.study import read_distinct
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.cost import DecodingCost
 from simnmt.profile.decoder_settings import DecoderSettings
-from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.device_profile import DeviceProfile, read_profile
 from simnmt.profile.doubts import profile_doubts
-from simnmt.profile.profile_file import read_profile
 from simnmt.profile.profile_variant import DecoderChoice, with_decoder
 from simnmt.results.run import group_doubts
 
