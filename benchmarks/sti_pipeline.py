@@ -43,7 +43,7 @@ from simnmt.calibrate.settings import StiSettings
 from simnmt.calibrate.streamed_model import encoder_block
 from simnmt.papers.kit.claims import format_claims, judge
 from simnmt.papers.sti.pipeline import PIPELINE_CLAIMS, OfPipeline, PipelineMeasurement
-from simnmt.profile.streaming_cost import BITS, Shard, StiCost
+from simnmt.profile.streaming_block import BITS, Shard, StiCost
 from simnmt.streaming.encoder import ElasticEncoder
 from simnmt.streaming.encoder_folder import load_encoder
 from simnmt.streaming.pipeline import Execution, Pipeline, PreloadBuffer, ShardReader

@@ -46,8 +46,18 @@ from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.execution_fit import nonnegative_line, r_squared
 from simnmt.profile.origin import LengthUnit, Provenance, ValidRange
-from simnmt.profile.streaming_block import LayerTimes, ShardReads, StiBlock, StiCompute, StiDecoder, StiImportance, StiIo
-from simnmt.profile.streaming_cost import BITS, Shard, ShardGeometry
+from simnmt.profile.streaming_block import (
+    BITS,
+    LayerTimes,
+    Shard,
+    ShardGeometry,
+    ShardReads,
+    StiBlock,
+    StiCompute,
+    StiDecoder,
+    StiImportance,
+    StiIo,
+)
 from simnmt.streaming.encoder import ElasticEncoder, EncoderConfiguration
 from simnmt.streaming.encoder_folder import random_weights
 from simnmt.streaming.evaluation import Evaluator

@@ -36,7 +36,7 @@ from simnmt.cli.terminal import format_record, note, progress_bar, say, warn
 
 if TYPE_CHECKING:
     from simnmt.profile.device_profile import DeviceProfile
-    from simnmt.profile.streaming_cost import StiCost
+    from simnmt.profile.streaming_block import StiCost
     from simnmt.streaming.pipeline import Turn
     from simnmt.streaming.plan.plan_summary import PlannedRun, PlanSummary
 
@@ -112,7 +112,7 @@ def shard(
 
     Example: simnmt sti shard encoder --out store
     """
-    from simnmt.profile.streaming_cost import BITS
+    from simnmt.profile.streaming_block import BITS
     from simnmt.streaming.encoder_folder import load_encoder
     from simnmt.streaming.store import ShardStore, describe_store, write_store
 
@@ -227,7 +227,7 @@ def plan(
 
     Example: simnmt sti plan --profile @odroid-sti --deadline 200ms --preload 1MB
     """
-    from simnmt.profile.streaming_cost import BERT_BASE
+    from simnmt.profile.streaming_block import BERT_BASE
     from simnmt.streaming.plan.plan_summary import PRESETS, board_cost, summarise_plan
 
     warnings = list[str]()

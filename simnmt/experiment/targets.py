@@ -21,7 +21,7 @@ from simnmt.devices.streaming_configuration import StreamingConfiguration
 from simnmt.profile.custom import CustomDevice
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_variant import DecoderChoice
-from simnmt.profile.streaming_cost import StiCost
+from simnmt.profile.streaming_block import StiCost
 from simnmt.results.device_accounts import PlannedChange, PlannedDevice, PlannedState, state_name
 from simnmt.streaming.plan.engagement import COLD, Engagement, Lifecycle, engagement
 from simnmt.streaming.plan.streaming_plan import bytes_held

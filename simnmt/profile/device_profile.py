@@ -35,8 +35,7 @@ from simnmt.profile.blocks import (
 from simnmt.profile.cost import DecodingCost, LognormalResidual, Plane, ResidualQuantiles
 from simnmt.profile.decoder_block import DecoderBlock
 from simnmt.profile.origin import Conditions, Device, EndpointBlock, EngineBlock, LengthUnit, Model, Provenance, ValidRange
-from simnmt.profile.streaming_block import StiBlock
-from simnmt.profile.streaming_cost import StiCost
+from simnmt.profile.streaming_block import StiBlock, StiCost
 
 Lengths = NDArray[np.int64] | Floats
 SCHEMA_VERSION: Final = 2

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from simnmt.nmt.checkpoint import check_tensors
-from simnmt.profile.streaming_cost import ShardGeometry
+from simnmt.profile.streaming_block import ShardGeometry
 from simnmt.streaming.errors import StreamingError
 from simnmt.streaming.shards import SEGMENTS, LayerBuffer, LayerWeights
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simnmt.nmt.training.trainer import batch_slices
-from simnmt.profile.streaming_cost import Shard
+from simnmt.profile.streaming_block import Shard
 from simnmt.streaming.encoder import ElasticEncoder, padded
 from simnmt.streaming.errors import StreamingError
 from simnmt.streaming.shards import LayerBuffer, unpack_into

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from simnmt.kernels.unpack import PackedWeights
 from simnmt.nmt.devices import torch_threads
-from simnmt.profile.streaming_cost import Shard, StiCost, TokenBucket
+from simnmt.profile.streaming_block import Shard, StiCost, TokenBucket
 from simnmt.streaming import page_cache
 from simnmt.streaming.encoder import ElasticEncoder, padded
 from simnmt.streaming.errors import StreamingError

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from simnmt.kernels.native_library import CACHE_LINE, aligned_bytes, at_once
 from simnmt.kernels.unpack import PackedWeights, unpack
-from simnmt.profile.streaming_cost import ShardGeometry
+from simnmt.profile.streaming_block import ShardGeometry
 from simnmt.streaming.errors import StoreError
 
 SEGMENTS = ("q", "k", "v", "o", "ffn_in", "ffn_out")

@@ -26,7 +26,7 @@ from simnmt.base.files import MOST_MODEL_BYTES, MOST_TENSOR_BYTES, partial_folde
 from simnmt.kernels.native_library import aligned_bytes
 from simnmt.kernels.unpack import PackedWeights
 from simnmt.nmt.checkpoint import read_tensors, write_tensors
-from simnmt.profile.streaming_cost import BITS
+from simnmt.profile.streaming_block import BITS
 from simnmt.streaming import page_cache
 from simnmt.streaming.encoder import EncoderConfiguration, EncoderWeights
 from simnmt.streaming.errors import StoreError

@@ -14,7 +14,7 @@ from simnmt.papers.kit.study import read_study
 from simnmt.papers.sti.plans import Planner, submodels
 from simnmt.papers.sti.study import Study
 from simnmt.papers.sti.study_run import SAVED_EVERY, measure, study_classifier
-from simnmt.profile.streaming_cost import Shard
+from simnmt.profile.streaming_block import Shard
 from simnmt.streaming.encoder import EncoderWeights
 from simnmt.streaming.evaluation import Evaluation
 from simnmt.streaming.store import write_store

@@ -23,8 +23,7 @@ from simnmt.calibrate.streamed_model import (
 )
 from simnmt.kernels.unpack import PackedWeights
 from simnmt.nmt.architecture import TransformerArchitecture
-from simnmt.profile.streaming_block import ShardReads, StiBlock, StiCompute
-from simnmt.profile.streaming_cost import BERT_BASE, BITS, Shard, ShardGeometry
+from simnmt.profile.streaming_block import BERT_BASE, BITS, Shard, ShardGeometry, ShardReads, StiBlock, StiCompute
 from simnmt.streaming.errors import StoreError
 from simnmt.streaming.pipeline import ShardReader
 from simnmt.streaming.store import SHARDS, ShardStore

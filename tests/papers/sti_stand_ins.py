@@ -11,7 +11,7 @@ import numpy as np
 from simnmt.papers.sti.plans import Studied
 from simnmt.papers.sti.study import ImportanceOrder, StudiedClassifier, StudiedTask, Study
 from simnmt.papers.sti.study_run import measure
-from simnmt.profile.streaming_cost import Shard, ShardGeometry
+from simnmt.profile.streaming_block import Shard, ShardGeometry
 from simnmt.streaming.evaluation import Evaluation
 
 EXAMPLES = 400

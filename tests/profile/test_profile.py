@@ -19,7 +19,7 @@ from simnmt.profile.device_profile import DeviceProfile, checked_profile, read_p
 from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.origin import EndpointBlock, LengthUnit
 from simnmt.profile.profile_summary import facts, numbers
-from simnmt.profile.streaming_cost import TokenBucket
+from simnmt.profile.streaming_block import TokenBucket
 from tests.profile.made_profile import whole_profile
 
 MakeProfile = Callable[..., DeviceProfile]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from simnmt.kernels.unpack import PackedWeights
-from simnmt.profile.streaming_cost import Shard, ShardGeometry
+from simnmt.profile.streaming_block import Shard, ShardGeometry
 from simnmt.streaming import shards as shards_module
 from simnmt.streaming.errors import StoreError, StreamingError
 from simnmt.streaming.pipeline import Execution, Pipeline, PreloadBuffer, ShardReader

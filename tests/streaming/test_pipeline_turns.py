@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from simnmt.nmt.devices import library_threads
-from simnmt.profile.streaming_cost import BITS, StiCost
+from simnmt.profile.streaming_block import BITS, StiCost
 from simnmt.streaming.encoder import ElasticEncoder
 from simnmt.streaming.pipeline import (
     EngagementSettings,

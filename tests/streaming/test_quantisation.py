@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.profile.streaming_cost import BERT_BASE, ShardGeometry
+from simnmt.profile.streaming_block import BERT_BASE, ShardGeometry
 from simnmt.streaming.shards import (
     SEGMENTS,
     GaussianFit,

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from simnmt.profile.streaming_cost import BERT_BASE, BITS
+from simnmt.profile.streaming_block import BERT_BASE, BITS
 from simnmt.streaming import page_cache
 from simnmt.streaming.encoder import EncoderWeights
 from simnmt.streaming.errors import StoreError

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simnmt.profile.streaming_cost import StiCost
+from simnmt.profile.streaming_block import StiCost
 from simnmt.streaming.plan.engagement import engagement
 from simnmt.streaming.plan.streaming_plan import make_plan, timeline_of
 from tests.streaming.plan.made_cost import LENGTH, costs, round_cost

@@ -12,7 +12,7 @@ from simnmt.calibrate.settings import read_measurement
 from simnmt.papers.kit.claims import Claim, Facts, Result, Undecided, at_least, at_most, of_paper
 from simnmt.papers.kit.study import AboveZero, Positive
 from simnmt.papers.sti.printed import PAPER
-from simnmt.profile.streaming_cost import BERT_BASE
+from simnmt.profile.streaming_block import BERT_BASE
 from simnmt.streaming.plan.timeline import ROUNDING
 
 FASTER_BY, MOST_STALL, LARGEST_ERROR, LEAST_PLANS, UNPACKS_BY, EVEN = 4.0, 0.15, 0.10, 10, 2.0, 0.8

@@ -12,7 +12,7 @@ import pandas as pd
 
 from simnmt.base.errors import InputError
 from simnmt.papers.sti.study import Study, submodel_name
-from simnmt.profile.streaming_cost import BERT_BASE, BITS, Shard, ShardGeometry, StiCost
+from simnmt.profile.streaming_block import BERT_BASE, BITS, Shard, ShardGeometry, StiCost
 from simnmt.streaming.plan.plan_summary import PRELOAD_BYTES, Board, board_cost, contestants
 from simnmt.streaming.plan.streaming_plan import Memory, StreamingPlan, loads_s, make_plan, memory_of, plan_with_bits
 from simnmt.streaming.plan.submodel import submodel

@@ -7,7 +7,7 @@ from statistics import fmean
 from simnmt.papers.kit.claims import Bound, Claim, Printed, Result, above, at_least, between, of_paper
 from simnmt.papers.kit.paper import read_paper
 from simnmt.papers.kit.rendering import Derived
-from simnmt.profile.streaming_cost import BERT_BASE, BITS
+from simnmt.profile.streaming_block import BERT_BASE, BITS
 from simnmt.streaming.plan.plan_summary import LAYER_COMP_S, LAYER_LOAD_S, OUTLIERS, PRELOAD_BYTES
 from simnmt.streaming.plan.timeline import Work, load_then_run, timeline
 

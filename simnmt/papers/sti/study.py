@@ -16,7 +16,7 @@ from pydantic import model_validator
 
 from simnmt.base.configuration import Configuration
 from simnmt.papers.kit.study import Count, PartRun, Positive, Share
-from simnmt.profile.streaming_cost import Shard
+from simnmt.profile.streaming_block import Shard
 
 
 class StudiedClassifier(Configuration):

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from simnmt.base.arrays import Floats
-from simnmt.profile.streaming_cost import Shard, StiCost
+from simnmt.profile.streaming_block import Shard, StiCost
 from simnmt.streaming.plan.streaming_plan import StreamingPlan, bytes_held, evicted, loads_s, make_plan, memory_of
 from simnmt.streaming.plan.timeline import Timeline, Work, timeline
 

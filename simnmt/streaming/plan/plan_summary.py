@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from simnmt.profile.streaming_cost import BITS, Shard, ShardGeometry, StiCost
+from simnmt.profile.streaming_block import BITS, Shard, ShardGeometry, StiCost
 from simnmt.streaming.plan.streaming_plan import (
     Memory,
     StreamingPlan,

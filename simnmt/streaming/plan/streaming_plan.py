@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from simnmt.base.arrays import Floats
-from simnmt.profile.streaming_cost import BITS, Shard, StiCost
+from simnmt.profile.streaming_block import BITS, Shard, StiCost
 from simnmt.streaming.plan.submodel import PlanError, Submodel, allocate_bits, chosen_size, read_in_time, submodel, work_of
 from simnmt.streaming.plan.timeline import ROUNDING, Timeline, TimelineFunction, timeline
 

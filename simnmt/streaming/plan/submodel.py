@@ -14,7 +14,7 @@ from math import inf
 import numpy as np
 
 from simnmt.base.errors import InputError
-from simnmt.profile.streaming_cost import BITS, Shard, StiCost
+from simnmt.profile.streaming_block import BITS, Shard, StiCost
 from simnmt.streaming.plan.timeline import ROUNDING, Work, timeline
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from simnmt.profile.streaming_cost import BITS, DecoderShards, Shard, ShardGeometry, StiCost
+from simnmt.profile.streaming_block import BITS, DecoderShards, Shard, ShardGeometry, StiCost
 
 LENGTH = 8
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.papers.sti.plans import GPU, PROCESSOR
-from simnmt.profile.streaming_cost import BERT_BASE, BITS, StiCost
+from simnmt.profile.streaming_block import BERT_BASE, BITS, StiCost
 from simnmt.streaming.plan.plan_summary import PRESETS, board_cost, contestants, in_memory, load_and_execute, standard_pipeline
 from simnmt.streaming.plan.streaming_plan import make_plan, memory_of, model_bytes
 from tests.streaming.plan.made_cost import LENGTH, costs, round_cost

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.profile.streaming_cost import BERT_BASE, BITS, Shard, StiCost
+from simnmt.profile.streaming_block import BERT_BASE, BITS, Shard, StiCost
 from simnmt.streaming.plan.plan_summary import standard_pipeline
 from simnmt.streaming.plan.streaming_plan import StreamingPlan, budgets_of, bytes_held, evicted, make_plan, timeline_of
 from simnmt.streaming.plan.submodel import allocate_bits, chosen_size, submodel, work_of
