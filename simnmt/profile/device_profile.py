@@ -1,7 +1,8 @@
 """The device profile: costs of one device running one model, with their origin (XP-05).
 
 A profile is a JSON file: a header that says where the numbers come from, and eight cost blocks. Each block states its kind:
-measured on the device, inferred from published figures, or synthetic.
+measured on the device, inferred from published figures, or synthetic. A wrong file gives one message that names the place and
+the key.
 """
 
 from __future__ import annotations

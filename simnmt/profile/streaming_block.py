@@ -1,4 +1,4 @@
-"""The profile's block `sti`: reads, layer times and importance of a model streamed in shards (STI-07 to STI-09)."""
+"""Costs of streaming a model in shards (STI-01, 05), and the profile's block `sti` that gives them (STI-07 to STI-09)."""
 
 from __future__ import annotations
 
