@@ -5,5 +5,3 @@ one replication, under every policy; `mix` has the workloads and sites that shar
 `Run`). `sweep` runs the points of a grid; `trial` (one run judged by a service level), `capacity` and `deployment` are plans.
 Imports no service, calibration or report.
 """
-
-from __future__ import annotations

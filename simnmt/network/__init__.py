@@ -4,5 +4,3 @@ To read it, start with `series.py` (RTT and bandwidth over time), `link.py` (tra
 `configuration.py` (the network in a scenario file). `traces/` imports measurements of other tools.
 It imports only `base`.
 """
-
-from __future__ import annotations

@@ -7,5 +7,3 @@ vocabulary, `training/` trains small models. Most modules need torch; `errors`, 
 `sentence_decoder` and `subwords` do not import it at top level. No import of `scenario`, `experiment`, `calibrate` or anything
 above.
 """
-
-from __future__ import annotations

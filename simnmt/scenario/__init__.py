@@ -4,5 +4,3 @@ Start with `configuration` and `parts` (every key a scenario may hold), then `do
 `--set`), then `validation` and `topology` (the first fault in one line, with its place). Nothing here runs an experiment: no
 import of `experiment`.
 """
-
-from __future__ import annotations

@@ -5,5 +5,3 @@ execution of a plan). `encoder.py` is the model, `training.py` trains one, `eval
 
 `plan/` imports neither torch nor the other modules: simulations need the plans alone.
 """
-
-from __future__ import annotations

@@ -4,5 +4,3 @@ Open first: `streaming_plan.py` (the plan and the planner), `submodel.py` (the t
 simulated world asks about a streamed request). Pure functions of costs; this package imports no torch and nothing else of
 `simnmt.streaming`.
 """
-
-from __future__ import annotations
