@@ -42,7 +42,7 @@ from simnmt.calibrate.harness import Case, Silent, counted, rounds
 from simnmt.calibrate.settings import StiSettings
 from simnmt.calibrate.streamed_model import encoder_block
 from simnmt.papers.kit.claims import format_claims, judge
-from simnmt.papers.sti.pipeline import PIPELINE_CLAIMS, OfPipeline, PipelineMeasurement
+from simnmt.papers.sti.claims import PIPELINE_CLAIMS, OfPipeline, PipelineMeasurement
 from simnmt.profile.streaming_block import BITS, Shard, StiCost
 from simnmt.streaming.encoder import ElasticEncoder
 from simnmt.streaming.encoder_folder import load_encoder

@@ -16,7 +16,7 @@ from simnmt.nmt.architecture import read_architecture
 from simnmt.papers.fvp.reproduction import judge
 from simnmt.papers.fvp.study import Study as VocabularyStudy
 from simnmt.papers.kit.study import read_study, study_text
-from simnmt.papers.sti.pipeline import read_pipeline
+from simnmt.papers.sti.claims import read_pipeline
 from simnmt.papers.sti.study import Study as StiStudy
 from simnmt.profile.device_profile import DeviceProfile, checked_profile, read_profile, write_profile
 from simnmt.profile.profile_summary import as_json, comparison_text, facts, numbers

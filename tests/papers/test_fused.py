@@ -15,7 +15,6 @@ import torch
 from simnmt.nmt.models import LoadedModel, load_model
 from simnmt.nmt.output_layer import BannedTokens
 from simnmt.papers.fni import real_decoder, simulation
-from simnmt.papers.fni.devices import FUSED, SETS, decoders, fused_decoders
 from simnmt.papers.fni.fused import reproduce
 from simnmt.papers.fni.fused_claims import (
     DEVICE_CLAIMS,
@@ -32,6 +31,7 @@ from simnmt.papers.fni.fused_claims import (
     with_shares,
 )
 from simnmt.papers.fni.real_decoder import fused_speeds, predicted
+from simnmt.papers.fni.simulation import FUSED, SETS, decoders, fused_decoders
 from simnmt.papers.kit.claims import ClaimRecord, judge
 from simnmt.papers.kit.rendering import Report
 from simnmt.profile.decoder_block import DecoderVariant

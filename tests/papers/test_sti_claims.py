@@ -11,8 +11,16 @@ import pandas as pd
 import pytest
 
 from simnmt.papers.kit.claims import FAILS, HOLDS, UNCLEAR, UNKNOWN, ClaimRecord, judge
-from simnmt.papers.sti.claims import DEVICE_CLAIMS, STUDY_CLAIMS, OfStudy, OnDevice, all_claims, gain, paired
-from simnmt.papers.sti.pipeline import PipelineMeasurement
+from simnmt.papers.sti.claims import (
+    DEVICE_CLAIMS,
+    STUDY_CLAIMS,
+    OfStudy,
+    OnDevice,
+    PipelineMeasurement,
+    all_claims,
+    gain,
+    paired,
+)
 from simnmt.papers.sti.plans import DEVICES, PLANNED, Studied
 from simnmt.papers.sti.printed import PAPER, VALUES
 from tests.papers.sti_stand_ins import EXAMPLES, pipeline, studied

@@ -12,8 +12,7 @@ import pytest
 
 from simnmt.base.errors import InputError
 from simnmt.papers.fni import simulation
-from simnmt.papers.fni.devices import SETS, Decoder, chosen_profiles, decoders
-from simnmt.papers.fni.simulation import STRATEGIES, Device, speeds, step_occupancy
+from simnmt.papers.fni.simulation import SETS, STRATEGIES, Decoder, Device, chosen_profiles, decoders, speeds, step_occupancy
 from simnmt.papers.fni.topup import LENGTH_CLAIMS, MEASURES, PRINTED, SPEED_CLAIMS, Lengths, refill_limit, reproduce
 from simnmt.papers.kit.claims import ClaimRecord, judge
 from simnmt.papers.kit.rendering import Report

@@ -18,9 +18,21 @@ from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet
 from simnmt.nmt.vocabulary.contexts import collect
 from simnmt.nmt.vocabulary.restricted_vocabulary import clustered
-from simnmt.papers.fvp import decoding
-from simnmt.papers.fvp.decoding import PLAIN, Direction, decode, encode, time_methods, timed_decoding
-from simnmt.papers.fvp.measure import PARTS, Sizes, cell_of, chosen_of, clustering_of, run_study
+from simnmt.papers.fvp import measure
+from simnmt.papers.fvp.measure import (
+    PARTS,
+    PLAIN,
+    Direction,
+    Sizes,
+    cell_of,
+    chosen_of,
+    clustering_of,
+    decode,
+    encode,
+    run_study,
+    time_methods,
+    timed_decoding,
+)
 from simnmt.papers.fvp.reproduction import judge
 from simnmt.papers.fvp.study import Study
 from simnmt.papers.kit.study import read_study
@@ -171,7 +183,7 @@ def test_a_stretch_that_was_disturbed_with_one_method_counts_with_none(
         places = [place < disturbed and method == "fused" for place, method in frame["case"]]
         return frame.assign(disturbed=places)
 
-    monkeypatch.setattr(decoding, "rounds", measured)
+    monkeypatch.setattr(measure, "rounds", measured)
     sentences = encode(translator, sources(made, 4))
     timed = time_methods(translator, sentences, 1, 1, {"dense": PLAIN, "fused": Output(fused=True)}, 1, 1)
     assert timed.conclusive == conclusive

@@ -9,7 +9,7 @@ import pytest
 from simnmt.papers.fvp.reproduction import judge
 from simnmt.papers.kit.rendering import Report
 from simnmt.papers.sti import reproduction
-from simnmt.papers.sti.pipeline import PipelineMeasurement
+from simnmt.papers.sti.claims import PipelineMeasurement
 from tests.browser import part_of, rows_of
 from tests.papers.sti_stand_ins import pipeline, studied
 from tests.papers.vocab_stand_ins import study

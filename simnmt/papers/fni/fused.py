@@ -11,9 +11,18 @@ import typer
 from simnmt.base.errors import InputError
 from simnmt.papers.fni import fused_claims as layer
 from simnmt.papers.fni import simulation
-from simnmt.papers.fni.devices import BEAMS, FUSED, SETS, Decoder, case_name, chosen_profiles, doubtful_profiles, fused_decoders
 from simnmt.papers.fni.fused_claims import OUTPUT_LAYER, Layers, RealDecoder
-from simnmt.papers.fni.simulation import Row
+from simnmt.papers.fni.simulation import (
+    BEAMS,
+    FUSED,
+    SETS,
+    Decoder,
+    Row,
+    case_name,
+    chosen_profiles,
+    doubtful_profiles,
+    fused_decoders,
+)
 from simnmt.papers.kit.claims import Printed, judge
 from simnmt.papers.kit.rendering import Report, derived_table, grouped, record
 

@@ -15,8 +15,20 @@ import pandas as pd
 import typer
 
 from simnmt.papers.fni import simulation
-from simnmt.papers.fni.devices import SETS, TOPUP, chosen_profiles, decoders, doubtful_profiles
-from simnmt.papers.fni.simulation import NAMES, STRATEGIES, Device, Row, by_case, gains, span
+from simnmt.papers.fni.simulation import (
+    NAMES,
+    SETS,
+    STRATEGIES,
+    TOPUP,
+    Device,
+    Row,
+    by_case,
+    chosen_profiles,
+    decoders,
+    doubtful_profiles,
+    gains,
+    span,
+)
 from simnmt.papers.kit.claims import Claim, Effect, Facts, Result, Undecided, above, at_most, below, judge, of_paper
 from simnmt.papers.kit.rendering import Report, grouped, record
 

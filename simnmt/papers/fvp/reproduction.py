@@ -93,8 +93,7 @@ def reproduce(
     if model is None or text is None:
         return judge(read_studies(shipped_measurements("vocabulary", "study") if studies is None else studies, Study), layers)
     # Here, since reading alone needs no torch.
-    from simnmt.papers.fvp.decoding import directions_of
-    from simnmt.papers.fvp.measure import run_study
+    from simnmt.papers.fvp.measure import directions_of, run_study
 
     return judge([run_study(model, directions_of(text), out=studies[0] if studies else None, say=say)], layers)
 

@@ -13,8 +13,17 @@ import typer
 from simnmt.base.errors import InputError
 from simnmt.papers.kit.rendering import Report, Row, Rows, derived_table
 from simnmt.papers.kit.study import describe_runs, read_studies, shipped_measurements
-from simnmt.papers.sti.claims import NEEDS, all_claims, gain, in_points, in_time, paired, ratio
-from simnmt.papers.sti.pipeline import PipelineMeasurement, read_pipeline
+from simnmt.papers.sti.claims import (
+    NEEDS,
+    PipelineMeasurement,
+    all_claims,
+    gain,
+    in_points,
+    in_time,
+    paired,
+    ratio,
+    read_pipeline,
+)
 from simnmt.papers.sti.plans import DEVICES, METHODS, Studied
 from simnmt.papers.sti.printed import BASELINES, DERIVED, GAINS, PAPER
 from simnmt.papers.sti.study import Study
