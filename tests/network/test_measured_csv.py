@@ -155,6 +155,15 @@ def test_the_remedies_of_a_wrong_unit_and_of_two_equal_columns_help(file: Path) 
     assert (caught.value.line, caught.value.column, caught.value.remedy) == (1, 8, "rename one")
 
 
+@pytest.mark.parametrize(("rate", "unit"), [(50_000_000, "bps"), (20_000_000_000, "bps"), (2_000_000, "bps")])
+def test_of_several_units_the_most_plausible_is_the_remedy(file: Path, rate: int, unit: str) -> None:
+    """Read in kbps, 50,000,000 would be 50 Gbit/s."""
+    with pytest.raises(TraceError) as caught:
+        read(file, f"time_s,download_mbps\n0,{rate}\n1,{rate}\n")
+    assert (caught.value.line, caught.value.column) == (1, 8)
+    assert caught.value.remedy == f"state it by --column downlink=download_mbps:{unit}"
+
+
 def test_an_unambiguous_unit_need_not_be_stated(file: Path) -> None:
     local = "# simnmt rtt series, version 1\n# kind: measured\ntime_s,rtt_ms\n0,0.05\n"
     for text in ("time_s,rtt_us\n0,300\n", "time_s,rtt_ms\n0,0.6\n", "time_s,rtt_s\n0,0.0003\n", local):
