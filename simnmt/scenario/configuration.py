@@ -302,11 +302,8 @@ class ScenarioConfiguration(Configuration):
         """The metrics by which the run is judged: of the objective, the service level, and further ones."""
         levels = [self.requirements, *(requirements(workload.slo) for workload in self.workloads.values())]
         required = [one.metric for level in levels for one in level]
-        return tuple(
-            dict.fromkeys(
-                (*map(objective_metric, (self.objective, *self.objectives.values())), *required, *map(metric, self.metrics))
-            )
-        )
+        minimised = map(objective_metric, (self.objective, *self.objectives.values()))
+        return tuple(dict.fromkeys((*minimised, *required, *map(metric, self.metrics))))
 
     def criteria_of(self, workload_name: str) -> Criteria:
         """Return what the runs of a workload are judged by.
