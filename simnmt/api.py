@@ -382,8 +382,8 @@ def sweep(
         >>> result.table.keys  # doctest: +SKIP
         ('devices.cloud.workers',)
     """
+    from simnmt.base.files import write_text
     from simnmt.experiment.sweep import is_sweep_folder, read_sweep_folder, run_points, run_sweep
-    from simnmt.report.page_template import write_page
     from simnmt.report.study_pages import render_sweep
     from simnmt.results.sweep_table import PAGE
 
@@ -408,7 +408,7 @@ def sweep(
         execute = partial(run_points, jobs=jobs, engine=engine, cluster=cluster)
         progress = progress or notebook_progress()
         result = run_sweep(keys, options, source, folder, execute, progress, announce=announce, allow_code=allow_code)
-        write_page(folder / PAGE, render_sweep(result.table))
+        write_text(folder / PAGE, render_sweep(result.table))
     return result
 
 

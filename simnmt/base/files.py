@@ -212,6 +212,16 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
     _LOG.debug("wrote %s", path)
 
 
+def write_text(path: str | os.PathLike[str], text: str, fault: type[InputError] = InputError) -> None:
+    """Write a text in UTF-8, whole or not at all; raises `fault` if the file cannot be written."""
+    try:
+        with written_whole(path) as partial:
+            partial.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        what = f"cannot be written: {error.strerror or error}"
+        raise fault(what, path=path, remedy="choose a folder that exists and that you may write to") from None
+
+
 def refuse_replacing(out: str | os.PathLike[str] | None, *inputs: str | os.PathLike[str] | None) -> None:
     """Raise `InputError` if `out` is one of `inputs`, under any of its names; None names no file."""
     if out is None or is_standard(out):

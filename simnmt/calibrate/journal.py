@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from simnmt.base.files import MOST_TEXT_BYTES, read_bounded
 from simnmt.calibrate.settings import CalibrationError
 
@@ -71,8 +73,8 @@ class Journal:
     def _difference(self, line: bytes, header: dict[str, Any]) -> str:
         """Return the first difference of the file's header from this one, in words."""
         try:
-            theirs, ours = _flat(json.loads(line)), _flat(header)
-        except (ValueError, AttributeError):
+            theirs, ours = (pd.json_normalize(content).to_dict("records")[0] for content in (json.loads(line), header))
+        except (ValueError, TypeError, NotImplementedError, IndexError):
             theirs = {}
         if "journal" not in theirs:
             raise self._no_journal(1)
@@ -97,11 +99,3 @@ class Journal:
     def _unwritable(self, error: OSError) -> CalibrationError:
         remedy = "make room, or choose another --out"
         return CalibrationError(f"cannot be written: {error.strerror}", path=self.path, remedy=remedy)
-
-
-def _flat(header: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Return settings and box as a flat mapping, so that a message can name the key that differs."""
-    flat: dict[str, Any] = {}
-    for key, value in header.items():
-        flat.update(_flat(value, f"{above}{key}.") if isinstance(value, dict) else {f"{above}{key}": value})
-    return flat

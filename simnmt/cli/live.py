@@ -401,9 +401,10 @@ def validate(
 
     Example: simnmt validate @live-smoke --requests 60 --replications 2 --any-model
     """
+    from simnmt.base.files import write_text
     from simnmt.live.validation import LEGEND
     from simnmt.live.validation import validate as run_validation
-    from simnmt.report.page_template import Section, render_page, write_page
+    from simnmt.report.page_template import Section, render_page
     from simnmt.report.table import Table
     from simnmt.results.run_directory import check_free, reserved
 
@@ -425,7 +426,7 @@ def validate(
     with nullcontext(out) if out is not None else reserved(Path("reports"), "validation") as folder:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "validation.json").write_text(json.dumps(validation.document(), indent=1) + "\n", encoding="utf-8")
-        write_page(folder / "validation.html", render_page("simnmt validate", validation.scenario, [section]))
+        write_text(folder / "validation.html", render_page("simnmt validate", validation.scenario, [section]))
         note(f"wrote {folder}/validation.html")
     if within is not None and validation.worst_structural_error > within:
         warn(f"a structural error of {100 * validation.worst_structural_error:.2f} %, more than --within {100 * within:g} %")

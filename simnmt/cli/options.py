@@ -173,9 +173,9 @@ def print_page(page: Path | None, as_json: bool, render: Callable[[], str]) -> N
     """Write an HTML page after the result of a verb, and print where it is."""
     if page is None:
         return
-    from simnmt.report.page_template import write_page
+    from simnmt.base.files import write_text
 
-    write_page(page, render())
+    write_text(page, render())
     if not is_standard(page) and not as_json:
         print(f"page: {page}")
 

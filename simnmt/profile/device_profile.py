@@ -21,7 +21,7 @@ from pydantic import Field, ValidationError
 
 from simnmt.base.arrays import Floats
 from simnmt.base.configuration import Configuration, end_tokens, message_of
-from simnmt.base.files import read_bounded, written_whole
+from simnmt.base.files import read_bounded, write_text
 from simnmt.profile.blocks import (
     BeamOverrun,
     EncoderBlock,
@@ -260,11 +260,7 @@ def write_profile(path: str | os.PathLike[str], profile: DeviceProfile) -> None:
     content = {name: block for name, block in profile.model_dump(mode="json", exclude_defaults=True).items() if block != {}}
     # Objects and lists without others in them take one line.
     text = re.sub(r"[\[{][^\[\]{}]*[\]}]", lambda leaf: re.sub(r"\n *", " ", leaf[0]), json.dumps(content, indent=1))
-    try:
-        with written_whole(path) as partial:
-            partial.write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise ProfileError(f"cannot be written: {error.strerror}", path=path, remedy="choose another folder") from None
+    write_text(path, text + "\n", ProfileError)
 
 
 def _checked(text: str, path: str | os.PathLike[str] | None) -> DeviceProfile:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +15,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from simnmt.base import VERSION
-from simnmt.base.errors import InputError
-from simnmt.base.files import written_whole
 from simnmt.report.charts import Panel, pack, packed
 
 if TYPE_CHECKING:
@@ -108,15 +105,6 @@ def _prose(text: str, strong: str = "") -> Markup:
 def asset(name: str) -> Markup:
     """Return a style sheet or script of this folder, for a page without escaping."""
     return Markup((_HERE / name).read_text(encoding="utf-8"))
-
-
-def write_page(path: str | os.PathLike[str], text: str) -> None:
-    """Write a page whole or not at all. Raises `InputError` if the file cannot be written."""
-    try:
-        with written_whole(path) as partial:
-            partial.write_text(text, encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror}", path=path, remedy="choose another folder") from None
 
 
 @cache

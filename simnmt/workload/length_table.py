@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simnmt.base import random_streams
 from simnmt.base.configuration import EndOfSentence, end_tokens
-from simnmt.base.files import written_whole
+from simnmt.base.files import write_text
 from simnmt.workload import CorpusError
 from simnmt.workload.text_lines import TextLines
 
@@ -205,12 +205,7 @@ def write_table(path: str | os.PathLike[str], table: LengthTable) -> None:
     keys = [f"# {key}: {' '.join(getattr(table, key).split())}".rstrip() for key in _KEYS]
     rows = zip(table.src_len.tolist(), table.tgt_len.tolist(), table.count.tolist(), strict=True)
     lines = [_TITLE, *keys, _COLUMNS, *(f"{src_len},{tgt_len},{count}" for src_len, tgt_len, count in rows)]
-    try:
-        with written_whole(path) as partial:
-            partial.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
-    except OSError as error:
-        remedy = "name a file in a folder that exists and that you may write to"
-        raise CorpusError(f"cannot be written: {error.strerror or error}", path=path, remedy=remedy) from None
+    write_text(path, "\n".join(lines) + "\n", CorpusError)
 
 
 def read_table(path: str | os.PathLike[str]) -> LengthTable:

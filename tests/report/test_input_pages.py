@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from simnmt.base import shipped_files
+from simnmt.base.files import write_text
 from simnmt.network.traces.trace import Trace, mend
 from simnmt.profile.device_profile import DeviceProfile, checked_profile, read_profile
 from simnmt.profile.execution_fit import cell_samples
@@ -21,7 +22,6 @@ from simnmt.report.input_pages import (
     render_traces,
     trace_panels,
 )
-from simnmt.report.page_template import write_page
 from tests.profile.made_profile import whole_profile
 
 HOSTILE = "</script><script>alert(1)</script>"
@@ -70,7 +70,7 @@ def test_every_plot_is_drawn_and_nothing_is_complained_of(
     open_page: Any, profiles: list[DeviceProfile], tmp_path: Path
 ) -> None:
     file = tmp_path / "page.html"
-    write_page(file, render_profiles(profiles))
+    write_text(file, render_profiles(profiles))
     with open_page(file, viewport={"width": 1000, "height": 800}) as opened:
         opened.page.wait_for_function(DRAWN, arg=4)
         assert opened.problems == []

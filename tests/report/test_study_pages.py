@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import simnmt
-from simnmt.report.page_template import write_page
+from simnmt.base.files import write_text
 from simnmt.report.study_pages import (
     change_panel,
     render_comparison,
@@ -64,7 +64,7 @@ def test_no_name_escapes_and_the_page_is_the_same_each_time(comparison: Comparis
 
 def test_the_page_shows_tables_and_chart_in_a_browser(open_page: Any, comparison: Comparison, tmp_path: Path) -> None:
     file = tmp_path / "page.html"
-    write_page(file, render_comparison(comparison))
+    write_text(file, render_comparison(comparison))
     with open_page(file, viewport={"width": 1200, "height": 800}) as opened:
         page = opened.page
         page.wait_for_function(DRAWN)
@@ -148,7 +148,7 @@ BOTH_DRAWN = "() => document.querySelectorAll('figure[data-drawn]').length === 2
 
 def test_a_browser_draws_the_page_without_complaint(open_page: Any, tmp_path: Path) -> None:
     path = tmp_path / "sweep.html"
-    write_page(path, render_sweep(table_of((*LATENCIES, ENERGY))))
+    write_text(path, render_sweep(table_of((*LATENCIES, ENERGY))))
     with open_page(path, viewport={"width": 1200, "height": 4000}) as opened:
         opened.page.wait_for_function(BOTH_DRAWN)
         assert opened.problems == []
@@ -160,7 +160,7 @@ def test_a_browser_draws_the_page_without_complaint(open_page: Any, tmp_path: Pa
 )
 def test_a_browser_shows_the_page_of_a_plan_without_complaint(open_page: Any, tmp_path: Path, options: dict[str, Any]) -> None:
     answer = simnmt.plan(queue_of(1, "exponential", requests=300), "mean_ms<=40", replications=2, **options)
-    write_page(tmp_path / "plan.html", render_plan(answer))
+    write_text(tmp_path / "plan.html", render_plan(answer))
     with open_page(tmp_path / "plan.html", viewport={"width": 400, "height": 800}) as opened:
         opened.unfold()
         assert opened.page.locator("#answer p").count() >= 2

@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 from simnmt.base import VERSION, shipped_files
 from simnmt.base.configuration import Configuration
 from simnmt.base.errors import InputError
-from simnmt.base.files import written_whole
+from simnmt.base.files import write_text
 from simnmt.calibrate.box import describe_machine
 from simnmt.calibrate.settings import CalibrationError, read_measurement
 from simnmt.nmt.devices import installed_versions
@@ -104,8 +104,4 @@ def study_text(study: Configuration) -> str:
 
 def write_study(path: str | os.PathLike[str], study: Configuration) -> None:
     """Write a study whole or not at all; raises `CalibrationError` where the file cannot be written."""
-    try:
-        with written_whole(path) as partial:
-            partial.write_text(study_text(study), encoding="utf-8")
-    except OSError as error:
-        raise CalibrationError(f"cannot be written: {error.strerror}", path=path, remedy="choose another folder") from None
+    write_text(path, study_text(study), CalibrationError)
