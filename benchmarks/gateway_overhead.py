@@ -25,7 +25,7 @@ import uvloop
 from aiohttp import web
 from numpy.typing import NDArray
 
-from simnmt.calibrate.processor_use import QUIET_SHARE, others_cpus
+from simnmt.calibrate.box import QUIET_SHARE, others_cpus
 from simnmt.experiment.inputs import read_inputs
 from simnmt.kernels.native_library import processor
 from simnmt.live.decider import live_unit

@@ -13,11 +13,10 @@ import pandas as pd
 
 from simnmt.base import VERSION
 from simnmt.calibrate import profile_assembly
-from simnmt.calibrate.box import BoxDescription, describe
+from simnmt.calibrate.box import BoxDescription, describe, pinned
 from simnmt.calibrate.harness import Listener, Silent, rounds
 from simnmt.calibrate.journal import Journal, journal_path
 from simnmt.calibrate.parts import Bench, Part, groups
-from simnmt.calibrate.processor_use import pinned
 from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.nmt.engine import Engine, EngineAccount, load_engine
 from simnmt.profile.device_profile import DeviceProfile, read_profile, write_profile

@@ -11,8 +11,7 @@ from importlib.metadata import version
 from typing import Literal
 
 from simnmt.base.packages import install_command
-from simnmt.calibrate import processor_use
-from simnmt.calibrate.box import BoxDescription, describe
+from simnmt.calibrate.box import QUIET_SHARE, BoxDescription, BusyWatch, describe, is_busy
 from simnmt.calibrate.energy import find_energy_meter
 from simnmt.nmt.engine import supported_types
 
@@ -34,7 +33,7 @@ class Finding:
 
 def examine() -> tuple[BoxDescription, list[Finding]]:
     """Return this box and the findings. Missing parts give findings, not exceptions."""
-    others_cpus = processor_use.others_cpus()  # first, because loading the libraries is a load too
+    others_cpus = BusyWatch.over_span()  # first, because loading the libraries is a load too
     box, gpus = describe(), torch_gpus()
     engines = [engine_finding("torch", "models", device) for device in ("cpu", *gpus)]
     engines += [engine_finding("ctranslate2", "ctranslate2", device) for device in ("cpu", "cuda")]
@@ -91,9 +90,9 @@ def hardware_findings(box: BoxDescription, others_cpus: float | None) -> Iterato
         yield Finding("warning", "load", "the use of the CPUs by other programs is not known", "see top")
     else:
         used = f"others use {others_cpus:.2f} CPUs of {cpus}"
-        remedy = f"wait until it is below {processor_use.QUIET_SHARE * cpus:.1f}: see top"
+        remedy = f"wait until it is below {QUIET_SHARE * cpus:.1f}: see top"
         busy = Finding("warning", "load", f"{used}: other programs will disturb the times", remedy)
-        yield busy if processor_use.is_busy(others_cpus, box) else Finding("can", "load", f"{used}: quiet")
+        yield busy if is_busy(others_cpus, box) else Finding("can", "load", f"{used}: quiet")
     if box.virtualisation:
         what = f"{box.virtualisation}: neighbours on the same hardware are invisible"
         yield Finding("warning", "box", what, "compare two calibrations of different hours")

@@ -40,8 +40,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from simnmt.calibrate.box import QUIET_SHARE, BusyWatch
 from simnmt.calibrate.journal import Journal
-from simnmt.calibrate.processor_use import QUIET_SHARE, BusyWatch
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.nmt.errors import OutOfMemory
 

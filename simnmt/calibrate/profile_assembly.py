@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from simnmt.calibrate import processor_use
-from simnmt.calibrate.box import BoxDescription
+from simnmt.calibrate.box import BoxDescription, BusyWatch, is_busy
 from simnmt.calibrate.harness import counted
 from simnmt.nmt.engine import EngineAccount
 from simnmt.profile.blocks import overheads_times
@@ -30,10 +29,10 @@ CELL = ["cell", "src_len", "tgt_len", "batch"]
 
 def state(box: BoxDescription) -> Conditions:
     """Return the present load, clock and governor of the box, which is watched for half a second."""
-    others = processor_use.others_cpus()
+    others = BusyWatch.over_span()
     return Conditions(
         others_cpus=others,
-        busy=None if others is None else processor_use.is_busy(others, box),
+        busy=None if others is None else is_busy(others, box),
         load_average=None if box.load_average is None else box.load_average[0],
         governor=box.governor,
         frequency_mhz=box.frequency_mhz,

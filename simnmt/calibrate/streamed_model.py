@@ -28,11 +28,10 @@ import torch
 
 from simnmt.base import VERSION
 from simnmt.calibrate import profile_assembly
-from simnmt.calibrate.box import describe
+from simnmt.calibrate.box import describe, pinned
 from simnmt.calibrate.calibration import check_threads, kept_journal
 from simnmt.calibrate.harness import Case, Listener, Silent, by_round, counted, rounds
 from simnmt.calibrate.journal import Journal
-from simnmt.calibrate.processor_use import pinned
 from simnmt.calibrate.settings import CalibrationError, StiSettings
 from simnmt.kernels.unpack import PackedWeights
 from simnmt.nmt.architecture import ARCHITECTURES, TransformerArchitecture, read_architecture

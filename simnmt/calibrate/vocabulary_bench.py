@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import linear
 
-from simnmt.calibrate import processor_use
-from simnmt.calibrate.box import describe
+from simnmt.calibrate.box import BusyWatch, describe
 from simnmt.calibrate.harness import Case, by_round, ratio, rounds
 from simnmt.calibrate.projection_bench import LayerCost, ProjectionBench, Setting, StageName, StagePoint, StepTime, fit_stage
 from simnmt.calibrate.settings import CalibrationError
@@ -204,7 +203,7 @@ def vocabulary_bench(
     setting that cannot be measured, `NmtError` for a GPU that is not there.
     """
     _check(setting)
-    others, sizes = [processor_use.others_cpus()], list(product(setting.vocabs, setting.widths))
+    others, sizes = [BusyWatch.over_span()], list(product(setting.vocabs, setting.widths))
     costs, steps = list[LayerCost](), list[StepTime]()
     with library_threads(setting.threads), torch.inference_mode():
         for done, (vocab, width) in enumerate(sizes):
@@ -219,7 +218,7 @@ def vocabulary_bench(
             for step in measured:
                 predicted_s = cost.step_s(round(step.columns), step.rows, setting.clusters)
                 steps.append(step.model_copy(update={"predicted_s": predicted_s}))
-    others.append(processor_use.others_cpus())
+    others.append(BusyWatch.over_span())
     box, threads = describe(), f"{setting.threads} thread{'s' if setting.threads > 1 else ''}"
     return ProjectionBench(
         kind="measured",

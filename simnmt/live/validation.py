@@ -21,7 +21,7 @@ import numpy as np
 
 from simnmt.base import VERSION
 from simnmt.base.arrays import Floats
-from simnmt.calibrate import processor_use
+from simnmt.calibrate.box import QUIET_SHARE, BusyWatch
 from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.units import kinds, run_unit
 from simnmt.live.engine import EngineSettings
@@ -142,7 +142,7 @@ class Validation:
         """The warning of a busy box, whose runs are all disturbed, so that none stands out as void."""
         cpus, used = os.cpu_count() or 1, self.others_cpus or 0.0
         why = "these errors do not judge the simulation (repeat when simnmt doctor shows no load)"
-        is_busy = used > processor_use.QUIET_SHARE * cpus
+        is_busy = used > QUIET_SHARE * cpus
         return f"other programs used {used:.1f} of {cpus} CPUs: {why}" if is_busy else None
 
     @property
@@ -178,7 +178,7 @@ def validate(
     scenario = plan.scenario
     names = list(policies) or [name for name, settings in scenario.policies.items() if not settings.knows_truth]
     check(plan, names)
-    others_cpus = [processor_use.others_cpus()]
+    others_cpus = [BusyWatch.over_span()]
     predicted: dict[tuple[str, str, str, int], Floats] = {}
     for replication, network in product(range(scenario.replications), plan.networks):
         progress(f"simulating {network}, replication {replication + 1}")
@@ -193,7 +193,7 @@ def validate(
     with TemporaryDirectory(prefix="simnmt-", ignore_cleanup_errors=True) as folder:
         started = engines_of(plan, Path(folder), engines or {}, any_model)
         runs = run_precisely(replayed_runs(plan, names, started, Path(folder), progress))
-    others_cpus.append(processor_use.others_cpus())
+    others_cpus.append(BusyWatch.over_span())
     references_s = [np.concatenate(seconds) for seconds in zip(*(run.references_s for run in runs), strict=True)]
     usual_s = [float(np.median(seconds)) if seconds.size else np.nan for seconds in references_s]
     why_void = {run: _reason_void(run, usual_s) for run in runs}

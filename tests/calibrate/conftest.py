@@ -12,7 +12,7 @@ import pytest
 
 from simnmt.calibrate import box as box_module
 from simnmt.calibrate import calibration as run_module
-from simnmt.calibrate import processor_use
+from simnmt.calibrate.box import BusyWatch
 from simnmt.calibrate.calibration import Calibrated, calibrate, measure
 from simnmt.calibrate.harness import counted
 from simnmt.calibrate.parts import Bench
@@ -25,8 +25,8 @@ from tests.calibrate.engines import BOX, QUICK, FakeEngine
 @pytest.fixture(autouse=True)
 def nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever else computes while these tests run: they are not watched, nor is the clock."""
-    monkeypatch.setattr(processor_use, "others_cpus", lambda: 0.0)
-    monkeypatch.setattr(processor_use.BusyWatch, "others_cpus", lambda watch: 0.0)
+    monkeypatch.setattr(BusyWatch, "over_span", lambda: 0.0)
+    monkeypatch.setattr(BusyWatch, "others_cpus", lambda watch: 0.0)
     monkeypatch.setattr(box_module, "frequency_mhz", lambda: None)
 
 

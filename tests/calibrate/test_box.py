@@ -15,10 +15,9 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from simnmt.calibrate import box, processor_use
-from simnmt.calibrate.box import BoxDescription, describe
+from simnmt.calibrate import box
+from simnmt.calibrate.box import BoxDescription, BusyWatch, choose_cpus, describe, pinned
 from simnmt.calibrate.doctor import examine, hardware_findings
-from simnmt.calibrate.processor_use import BusyWatch, choose_cpus, pinned
 
 needs_affinity = pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system binds no process to processors")
 CPU = "sys/devices/system/cpu/cpu"
@@ -80,7 +79,7 @@ def test_only_the_work_of_others_counts(
     own_times, clock = iter([100.0, 100.0 + own_s]), iter([0.0, 1.0])
     monkeypatch.setattr(psutil, "cpu_times", lambda: states.__next__())
     times = SimpleNamespace(process_time=lambda: next(own_times), monotonic=lambda: next(clock))
-    monkeypatch.setattr(processor_use, "time", times)
+    monkeypatch.setattr(box, "time", times)
     assert BusyWatch().others_cpus() == pytest.approx(others, abs=0.02)
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from simnmt.base.errors import InputError
 from simnmt.base.shipped_files import find
-from simnmt.calibrate import processor_use, profile_assembly
-from simnmt.calibrate.box import BoxDescription
+from simnmt.calibrate import profile_assembly
+from simnmt.calibrate.box import BoxDescription, BusyWatch
 from simnmt.calibrate.calibration import calibrate
 from simnmt.calibrate.journal import journal_path
 from simnmt.calibrate.settings import CalibrationError, Settings
@@ -91,7 +91,7 @@ def test_a_box_is_busy_by_what_others_do_now_and_not_by_what_we_did_before(
     monkeypatch: pytest.MonkeyPatch, others: float | None, warned: bool | None
 ) -> None:
     """A load average of 3 is what our own last calibration leaves behind."""
-    monkeypatch.setattr(processor_use, "others_cpus", lambda: others)
+    monkeypatch.setattr(BusyWatch, "over_span", lambda: others)
     state = profile_assembly.state(BoxDescription("x86_64", "Linux", logical_cores=2, load_average=(3.0, 1.0, 1.0)))
     block = profile_assembly.conditions_block(state, state, None, [])
     assert (block.load_average, block.others_cpus, block.busy) == (3.0, others, warned)

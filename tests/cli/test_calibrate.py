@@ -14,7 +14,7 @@ import pytest
 
 from simnmt.base.errors import Interrupted
 from simnmt.calibrate import calibration as run_module
-from simnmt.calibrate import processor_use
+from simnmt.calibrate.box import BusyWatch
 from simnmt.profile.device_profile import read_profile
 from tests.calibrate.endpoint_stub import stub_service
 from tests.calibrate.engines import FakeEngine
@@ -31,7 +31,7 @@ TINY = {
 @pytest.fixture
 def numbers(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """The command measures a box made of numbers, on which nobody else computes."""
-    monkeypatch.setattr(processor_use, "others_cpus", lambda: 0.0)
+    monkeypatch.setattr(BusyWatch, "over_span", lambda: 0.0)
     real = run_module.calibrate
 
     def put(**engine: Any) -> None:
@@ -183,7 +183,7 @@ APIS = {"libretranslate": (), "openai": ("--api", "openai", "--model", "stub")}
 
 @pytest.fixture
 def texts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processor_use, "others_cpus", lambda: 0.0)
+    monkeypatch.setattr(BusyWatch, "over_span", lambda: 0.0)
     monkeypatch.delenv("SIMNMT_TOKEN", raising=False)
     (folder / "text.de").write_text("\n".join("w " * (1 + 3 * length) + str(length) for length in range(6)))
 

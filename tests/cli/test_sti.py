@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from simnmt.calibrate import processor_use
+from simnmt.calibrate.box import BusyWatch
 from simnmt.profile.device_profile import read_profile
 from simnmt.streaming.encoder import EncoderWeights, padded
 from simnmt.streaming.encoder_folder import save_encoder
@@ -66,7 +66,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def here(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with all of these; whoever else computes meanwhile is not watched."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(processor_use, "others_cpus", lambda: 0.0)
+    monkeypatch.setattr(BusyWatch, "over_span", lambda: 0.0)
     for path in made.iterdir():
         (tmp_path / path.name).symlink_to(path)
     return tmp_path

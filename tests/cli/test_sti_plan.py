@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from simnmt.calibrate import processor_use
+from simnmt.calibrate.box import BusyWatch
 from simnmt.profile.device_profile import checked_profile, write_profile
 from simnmt.streaming.store import write_store
 from simnmt.streaming.texts import learn_pieces
@@ -53,7 +53,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def here(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The current folder, with all of these; other programs do not decide what these tests see."""
     monkeypatch.chdir(made)
-    monkeypatch.setattr(processor_use, "others_cpus", lambda: 0.0)
+    monkeypatch.setattr(BusyWatch, "over_span", lambda: 0.0)
 
 
 def values(out: str) -> dict[str, str]:
@@ -151,7 +151,7 @@ def test_a_text_has_the_answer_of_the_same_text_in_a_task(simnmt: Command) -> No
 
 
 def test_a_busy_box_and_a_doubtful_profile_are_warned_of(simnmt: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processor_use, "others_cpus", lambda: 50.0)
+    monkeypatch.setattr(BusyWatch, "over_span", lambda: 50.0)
     plan = ("--deadline", "50ms", "--preload", "2kB", "--turns", "1")
     done = simnmt("sti", "run", "s", *plan, "--profile", "doubtful.json", "--json")
     warnings = json.loads(done.out)["warnings"]

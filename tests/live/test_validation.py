@@ -149,7 +149,7 @@ def test_void_rows_count_for_no_error_and_are_marked() -> None:
 
 def test_live_runs_are_compared_with_both_simulations(monkeypatch: pytest.MonkeyPatch) -> None:
     loads = iter((0.25, 1.5))
-    monkeypatch.setattr("simnmt.calibrate.processor_use.others_cpus", lambda: next(loads))
+    monkeypatch.setattr("simnmt.calibrate.box.BusyWatch.over_span", lambda: next(loads))
     few = ("requests=4", "replications=2", "workloads.de-en.arrivals.rate_rps=25")
     policies, network = "policies={edge: {}, cloud: {}, oracle: {}}", "networks={lan: {rtt: {constant_ms: 30}}}"
     scenario = plan_of("@live-smoke", *few, policies, network)
