@@ -358,6 +358,7 @@ def sweep(
     replications: int | None = None,
     seed: int | None = None,
     jobs: int | None = None,
+    cluster: str | None = None,
     progress: Progress | None = None,
     engine: Engine | None = None,
     allow_code: bool = False,
@@ -370,10 +371,11 @@ def sweep(
         grid: swept keys, such as `"devices.cloud.count=1,2,4"` or `"workloads.de-en.arrivals.rate_rps=5:20:4"`.
         out, under: the folder to write; without `out` a new one in `under`.
         overrides, requests, replications, seed, jobs, engine, allow_code: as in `run`, the same at all points.
+        cluster: address of a Dask scheduler, such as `"tcp://127.0.0.1:8786"`, whose workers run the points.
         progress: called with the number of finished points and of all points.
         announce: called with a line on the folder before the first point.
 
-    Raises `InputError` for any fault of the input, before anything runs.
+    Raises `InputError` for any fault of the input, before anything runs; `SimnmtError` for a cluster that is lost.
 
     Example:
         >>> result = simnmt.sweep("@open-loop", grid=["devices.cloud.workers=1,2"], jobs=1)  # doctest: +SKIP
@@ -403,7 +405,7 @@ def sweep(
     else:
         place = files.reserved(Path(under), f"{source.scenario.name}-sweep")
     with place as folder:
-        execute = partial(run_points, jobs=jobs, engine=engine)
+        execute = partial(run_points, jobs=jobs, engine=engine, cluster=cluster)
         progress = progress or notebook_progress()
         result = run_sweep(keys, options, source, folder, execute, progress, announce=announce, allow_code=allow_code)
         write_page(folder / PAGE, render_sweep(result.table))

@@ -17,6 +17,7 @@ EXTRAS = {
     **dict.fromkeys(("aiohttp", "uvloop", "prometheus_client"), "live"),
     **{name: name for name in ("tokenizers", "ctranslate2")},
     "pynvml": "nvidia",
+    "distributed": "cluster",
 }
 """The extra of simnmt that installs each optional package."""
 

@@ -178,6 +178,7 @@ def sweep(
     grid: Annotated[list[str] | None, option("KEY=VALUES", f"{VALUES} May be repeated.")] = None,
     out: Annotated[Path | None, option("DIR", "Folder to write. [default: a new one under reports/]")] = None,
     jobs: MostJobs = 0,
+    cluster: Annotated[str | None, option("tcp://HOST:PORT", "Dask scheduler whose workers run the points.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a scenario at many points of its keys; a sweep that stopped goes on by the name of its folder.
@@ -195,6 +196,7 @@ def sweep(
             out=out,
             overrides=overrides,
             jobs=jobs or None,
+            cluster=cluster,
             progress=lambda done, total: bar.runs(done, total, "points"),
             allow_code=changes.allow_code,
             announce=say,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from math import inf, isnan, nan
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 import simpy
@@ -19,7 +19,6 @@ from simnmt.batching.batcher import ModelBatcher
 from simnmt.devices.device import (
     BATCH_ACTS,
     FAILS,
-    REACHES,
     Arrival,
     Balancer,
     ByNode,
@@ -30,44 +29,13 @@ from simnmt.devices.device import (
     Process,
     numbers,
 )
-from simnmt.devices.failures import MOST_RESTARTS, AvailableBoxes, Failures
+from simnmt.devices.failures import AvailableBoxes
 from simnmt.devices.models import Loads, Models
+from simnmt.network.outages import DownTimes
+from simnmt.profile.cost import DecodingCost
 from simnmt.results.columns import Array, Recorder
 from simnmt.results.device_accounts import BatchAccount
 from simnmt.results.requests import Block
-
-
-class BatchingCost(Protocol):
-    """The times of a box's work; `simnmt.profile.DecodingCost` is one."""
-
-    @property
-    def leave_s(self) -> float:
-        """Seconds added to a step at whose end some sentences are done, which are done after it."""
-        ...
-
-    def steps_at(self, batch: int) -> Callable[[int, int], float]:
-        """Return the function that gives the seconds of steps first..last, both included, of `batch` sentences; 0 if last <
-        first.
-
-        The position of a step is that of the sentence that has been active longest.
-        """
-        ...
-
-    def source_s(self, batch: int, longest: int) -> float:
-        """Return the seconds added to each step of `batch` sentences whose longest active source has `longest` tokens."""
-        ...
-
-    def encode_s(self, src_lens: Sequence[int]) -> float:
-        """Return the seconds of encoding sentences of these lengths together."""
-        ...
-
-    def solo_s(self, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64]) -> Floats:
-        """Return the seconds of sentences alone."""
-        ...
-
-    def refill_s(self, joining: int) -> float:
-        """Return the seconds until `joining` encoded sentences have joined."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +43,17 @@ class Batched:
     """Boxes that decode sentences together, as their batcher says."""
 
     batching: Batching
-    cost: BatchingCost
+    cost: DecodingCost
     varies: bool = False
     """True if sentences of the same lengths take different times: in batches too, a request takes its seconds of execution
     over the usual ones, `cost.solo_s`."""
     boxes: int = 1
     balancer: Balancer = field(default_factory=ByNode)
-    failures: Failures | None = None
+    failures: Sequence[DownTimes] | None = None
+    """By box, when it is down; the requests in it are then lost."""
     models: Models | None = None
     """Given if boxes have several models; a batch holds sentences of one."""
-    costs: tuple[BatchingCost, ...] = ()
+    costs: tuple[DecodingCost, ...] = ()
     """By model, in place of `cost`."""
 
     name: ClassVar[str] = "batch"
@@ -170,7 +139,7 @@ class BatchBox:
     after all requests have arrived.
     """
 
-    idle_since_s = wasted_s = 0.0
+    idle_since_s = 0.0
 
     def __init__(self, clock: Clock, kind: Batched, number: int, leaves: Callable[[Sentence], None]) -> None:
         """`number`: among all boxes on the clock; `leaves`: called with each sentence that is done."""
@@ -350,7 +319,7 @@ class BatchDevice(Device):
             self._loads = Loads(clock, models, requests, trail, kind.boxes, first_box)
         self._failures, self._watched = kind.failures, set[int]()
         if kind.failures is not None:
-            self._balancer = AvailableBoxes(self._balancer, kind.failures.down)
+            self._balancer = AvailableBoxes(self._balancer, kind.failures)
 
     def enter(self, execution: Execution) -> None:
         """Let a request wait at a box."""
@@ -366,17 +335,21 @@ class BatchDevice(Device):
         self._arrive(execution)
 
     def _arrive(self, execution: Execution) -> None:
-        request, failures, now_s = execution.request, self._failures, self._clock.now
-        if failures is not None and failures.down[execution.box].is_down(now_s):
-            self._drop(execution)
-            return
+        request, now_s = execution.request, self._clock.now
+        fails_s = inf
+        if self._failures is not None:
+            down = self._failures[execution.box]
+            if down.is_down(now_s):
+                self._drop(execution)
+                return
+            fails_s = down.next_begin(now_s)
         factor = 1.0 if self._factor is None else self._factor[request]
         model = self._model[request] if self._model else 0
         sentence = Sentence(execution, self._src_len[request], self._tgt_len[request], factor, model=model)
         self.boxes[execution.box].arrive(sentence)
-        if failures is not None and execution.box not in self._watched and failures.down[execution.box].next_begin(now_s) < inf:
+        if execution.box not in self._watched and fails_s < inf:
             self._watched.add(execution.box)
-            self._clock.process(self._fail(execution.box, failures.down[execution.box].next_begin(now_s)))
+            self._clock.process(self._fail(execution.box, fails_s))
 
     def _fail(self, box: int, fails_s: float) -> Process:
         """Empty a box when it fails. A failure is on the clock only while its box holds sentences."""
@@ -386,19 +359,9 @@ class BatchDevice(Device):
             self._drop(sentence.execution)
 
     def _drop(self, execution: Execution) -> None:
-        """Lose a request at a box that is down, or let it start over when that is repaired."""
-        failures = self._failures
-        assert failures is not None
-        execution.restarts += 1
-        if failures.fate == "lost" or execution.restarts > MOST_RESTARTS:
-            execution.begin_s = self._clock.now if isnan(execution.begin_s) else execution.begin_s
-            execution.end(self._clock.now, is_done=False)
-        else:
-            self._clock.process(self._requeue(execution, failures.down[execution.box].up_from(self._clock.now)))
-
-    def _requeue(self, execution: Execution, repaired_s: float) -> Process:
-        yield self._clock.moment(repaired_s, REACHES, execution.request)
-        self._arrive(execution)
+        """Lose a request at a box that is down."""
+        execution.begin_s = self._clock.now if isnan(execution.begin_s) else execution.begin_s
+        execution.end(self._clock.now, is_done=False)
 
     def _leaves(self, sentence: Sentence) -> None:
         execution, now_s = sentence.execution, self._clock.now

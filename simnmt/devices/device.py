@@ -56,7 +56,7 @@ class Clock(simpy.Environment):
 class Execution:
     """One request at a device, from its entry to its end."""
 
-    __slots__ = ("begin_s", "begun", "box", "ended", "entry_s", "finish_s", "node", "report", "request", "restarts")
+    __slots__ = ("begin_s", "begun", "box", "ended", "entry_s", "finish_s", "node", "report", "request")
 
     def __init__(self, clock: Clock, request: int, node: int) -> None:
         """`node`: the end node, or at a decider's own device the number of its box, by which `ByNode` chooses."""
@@ -64,7 +64,7 @@ class Execution:
         self.begun = clock.event()
         self.ended = clock.event()
         """Its value is True if the request is done, False if its box failed and dropped it."""
-        self.box = self.restarts = 0
+        self.box = 0
         self.begin_s = self.finish_s = nan
         self.report: Any = None
         """Information in the answer, for a decider that views the target."""
@@ -72,8 +72,7 @@ class Execution:
     def begin(self, begin_s: float) -> None:
         """Note that the execution begins now."""
         self.begin_s = begin_s
-        if not self.begun.triggered:  # a request that starts over begins again
-            self.begun.succeed()
+        self.begun.succeed()
 
     def end(self, finish_s: float, is_done: bool = True) -> None:
         """Note that the execution ends now."""
@@ -106,24 +105,20 @@ class Balancer(Protocol):
         ...
 
     def copy(self) -> Balancer:
-        """Return a balancer in the same state, for another run or to foresee choices."""
-        ...
+        """Return a balancer in the same state, for another run or to foresee choices: itself if it has none."""
+        return self
 
 
 @dataclass(frozen=True)
-class ByNode:
+class ByNode(Balancer):
     """Each end node has its box: number node modulo boxes, however long its queue."""
 
     def choose(self, boxes: Sequence[Box], now_s: float, request: int, node: int) -> int:
         """Return the node's box."""
         return node % len(boxes)
 
-    def copy(self) -> Balancer:
-        """Return this balancer: it has no state."""
-        return self
 
-
-class InTurn:
+class InTurn(Balancer):
     """Takes one box after another."""
 
     def __init__(self, following: int = 0) -> None:
@@ -141,7 +136,7 @@ class InTurn:
 
 
 @dataclass(frozen=True)
-class LeastWork:
+class LeastWork(Balancer):
     """Takes the box with the least work left; of idle first-in first-out boxes the one that has been idle longest, else the
     first."""
 
@@ -150,12 +145,8 @@ class LeastWork:
         left = [(box.work_left(now_s), box.idle_since_s) for box in boxes]
         return left.index(min(left))
 
-    def copy(self) -> Balancer:
-        """Return this balancer: it has no state."""
-        return self
 
-
-class LeastLoadedOfDrawn:
+class LeastLoadedOfDrawn(Balancer):
     """Of some boxes drawn for each request, takes the one with the least work left; among equals, the one drawn first.
 
     `choices`: shape (requests, drawn), numbers of boxes. They are given, not drawn here, so that every policy meets the same.
@@ -169,10 +160,6 @@ class LeastLoadedOfDrawn:
         drawn: list[int] = self.choices[request].tolist()
         return min(drawn, key=lambda box: boxes[box].work_left(now_s)) if len(drawn) > 1 else drawn[0]
 
-    def copy(self) -> Balancer:
-        """Return this balancer: it has no state."""
-        return self
-
 
 Arrival = tuple[float, int, int]
 """When a request reaches a target, its number, and its end node."""
@@ -185,7 +172,6 @@ class Device(Protocol):
     """
 
     boxes: Sequence[Any]
-    """Each has `wasted_s`: seconds lost in executions that a failure interrupted and that started over."""
 
     def enter(self, execution: Execution) -> None:
         """Let a request enter now."""
@@ -215,8 +201,8 @@ class Device(Protocol):
 class Kind(Protocol):
     """How the boxes of a target execute requests, and their number.
 
-    A kind whose boxes can fail is a dataclass with a field `failures` (`Failures`, or None); one whose boxes have several
-    models has a field `models` (`Models`, or None).
+    A kind whose boxes can fail is a dataclass with a field `failures` (when each box is down, or None); one whose boxes
+    have several models has a field `models` (`Models`, or None).
     """
 
     name: ClassVar[str]

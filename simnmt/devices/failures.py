@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -13,13 +12,9 @@ from simnmt.base.configuration import Configuration
 from simnmt.devices.device import Balancer, Box, ByNode, LeastLoadedOfDrawn, LeastWork
 from simnmt.network.outages import DownTimes, MeanSeconds, Span, Spans, drawn_spans
 
-MOST_RESTARTS = 10_000
-"""Times that a request starts over before it is dropped: one longer than every up time would never end."""
-FateInFailedBox = Literal["lost", "requeued", "resumed"]
-
 
 class FailureConfiguration(Configuration):
-    """When the boxes of a device fail and are repaired, and what becomes of the requests in them."""
+    """When the boxes of a device fail and are repaired; the requests in them are lost."""
 
     mttf_s: MeanSeconds | None = None
     """Mean time to failure of each box, exponential, from the repair on."""
@@ -27,9 +22,6 @@ class FailureConfiguration(Configuration):
     """Mean time to repair of each box, exponential."""
     intervals_s: Spans | None = None
     """Instead: when all boxes are down, as begin and end in seconds after the run began, such as `[[60, 75], [300, 320]]`."""
-    requests: FateInFailedBox = "lost"
-    """What becomes of the requests in a box that fails: `lost`; `requeued`, to start over after the repair; or `resumed` after
-    it where they were."""
 
     @model_validator(mode="after")
     def _has_one_form(self) -> FailureConfiguration:
@@ -52,17 +44,12 @@ class FailureConfiguration(Configuration):
         return iter([(span[0], span[1]) for span in self.intervals_s or ()])
 
     def describe(self) -> str:
-        """Describe when boxes fail and what becomes of their requests."""
+        """Describe when boxes fail."""
         when = "boxes are down at the listed times"
         if self.availability is not None:
             mean = f"{self.mttf_s:g} s, is repaired in {self.mttr_s:g} s"
             when = f"each box fails after {mean} in the mean, and is up {100 * self.availability:.4g} % of the time"
-        fates = {
-            "lost": "are lost",
-            "requeued": "start over after the repair",
-            "resumed": "go on after the repair",
-        }
-        return f"{when}; requests in a box that fails {fates[self.requests]}"
+        return f"{when}; requests in a box that fails are lost"
 
 
 class LateAnswers(Configuration):
@@ -80,19 +67,6 @@ class LateAnswers(Configuration):
             f"after {self.timeout_ms:g} ms without an answer, or when it hears that the request was lost, the device that "
             "decides executes the request itself and discards a later answer"
         ) + ("; it sends nothing more there until one of its tries is answered" if self.leave_out else "")
-
-
-@dataclass(frozen=True, slots=True)
-class Failures:
-    """When each box of a target is down, and what becomes of the requests in a box that fails."""
-
-    down: Sequence[DownTimes]
-    fate: FateInFailedBox = "lost"
-    """Lost: their connection breaks. Requeued: they start over when the box is repaired. Resumed: they go on then."""
-
-    def up_from(self, at_s: float, box: int | None) -> float:
-        """Return the first moment, not before this one, at which a box is up; None: any box."""
-        return min(down.up_from(at_s) for down in (self.down if box is None else self.down[box : box + 1]))
 
 
 class AvailableBoxes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 from math import inf
@@ -25,7 +25,7 @@ from simnmt.devices.device import (
     Process,
     numbers,
 )  # fmt: skip
-from simnmt.devices.failures import MOST_RESTARTS, AvailableBoxes, Failures
+from simnmt.devices.failures import AvailableBoxes
 from simnmt.devices.models import Loads, Models
 from simnmt.network.outages import ALWAYS_UP, DownTimes
 from simnmt.results.columns import Recorder
@@ -39,7 +39,8 @@ class Fifo:
     boxes: int = 1
     workers: int = 1
     balancer: Balancer = field(default_factory=ByNode)
-    failures: Failures | None = None
+    failures: Sequence[DownTimes] | None = None
+    """By box, when it is down; the requests in it are then lost."""
     models: Models | None = None
     """Given if boxes have several models; requests are executed in the order in which they and their models are there."""
 
@@ -68,10 +69,8 @@ class FifoBox:
     SimPy's `Resource` takes requests from the front of a list, which is quadratic in a backlog: a deque is as plain.
     """
 
-    def __init__(self, clock: Clock, workers: int, down: DownTimes = ALWAYS_UP, fate: str = "lost") -> None:
-        self._clock, self._down, self._fate = clock, down, fate
-        self.wasted_s = 0.0
-        """Seconds of executions that started over."""
+    def __init__(self, clock: Clock, workers: int, down: DownTimes = ALWAYS_UP) -> None:
+        self._clock, self._down = clock, down
         self._idle_since_s = [0.0] * workers
         """By idle worker, when it became idle; a heap."""
         self._ends_s: dict[int, float] = {}
@@ -82,7 +81,7 @@ class FifoBox:
     def execute(self, execution: Execution, service_s: float) -> Process:
         """Wait for a worker, and execute a request."""
         clock, request = self._clock, execution.request
-        fails_s = self._fails_s(clock.now)
+        fails_s = clock.now if self._down.is_down(clock.now) else self._down.next_begin(clock.now)
         if fails_s > clock.now and not self._idle_since_s:
             waiting = clock.event(), service_s
             self._waiting.append(waiting)
@@ -96,46 +95,12 @@ class FifoBox:
         heappop(self._idle_since_s)
         execution.begin(clock.now)
         self._ends_s[request] = end_s = clock.now + service_s
-        is_done = True
-        if self._down is ALWAYS_UP:
-            yield clock.moment(end_s, COMPLETES, request)
-        else:
-            is_done = yield from self._through_failures(execution, service_s)
+        yield clock.moment(end_s, COMPLETES, request) if end_s <= fails_s else clock.moment(fails_s, FAILS, request)
         del self._ends_s[request]
         heappush(self._idle_since_s, clock.now)
         if self._waiting:
             self._waiting.popleft()[0].succeed()
-        execution.end(clock.now, is_done)
-
-    def _fails_s(self, now_s: float) -> float:
-        """Return when the box drops the requests that are in it now; infinity if it keeps them."""
-        if self._down is ALWAYS_UP or self._fate != "lost":
-            return inf
-        return now_s if self._down.is_down(now_s) else self._down.next_begin(now_s)
-
-    def _through_failures(self, execution: Execution, service_s: float) -> Generator[simpy.Event, Any, bool]:
-        """Execute a request on a box that fails; return whether it was done. The time before it started over, or for which it
-        was interrupted, counts as waiting."""
-        clock, down, left_s = self._clock, self._down, service_s
-        for _ in range(MOST_RESTARTS):
-            if down.is_down(clock.now):
-                self._ends_s[execution.request] = down.up_from(clock.now) + left_s
-                yield clock.moment(down.up_from(clock.now), FAILS, execution.request)
-            fails_s = down.next_begin(clock.now)
-            if clock.now + left_s <= fails_s:
-                yield clock.moment(clock.now + left_s, COMPLETES, execution.request)
-                if self._fate != "lost":
-                    execution.begin_s = clock.now - service_s
-                return True
-            begin_s = clock.now
-            yield clock.moment(fails_s, FAILS, execution.request)
-            if self._fate == "lost":
-                return False
-            if self._fate == "resumed":
-                left_s -= fails_s - begin_s
-            else:
-                self.wasted_s += fails_s - begin_s
-        return False
+        execution.end(clock.now, is_done=end_s <= fails_s)
 
     def free_s(self) -> list[float]:
         """Return when each worker comes free for a request that enters now, as a heap; of an idle one, since when it is."""
@@ -195,11 +160,11 @@ class FifoDevice(Device):
 
     def __init__(self, kind: Fifo, clock: Clock, target: int, requests: Block, trail: Recorder, first_box: int) -> None:
         self._down: Sequence[DownTimes] = [ALWAYS_UP] * kind.boxes
-        self._balancer, fate = kind.balancer.copy(), "lost"
+        self._balancer = kind.balancer.copy()
         if kind.failures is not None:
-            self._down, fate = kind.failures.down, kind.failures.fate
+            self._down = kind.failures
             self._balancer = AvailableBoxes(self._balancer, self._down)
-        self.boxes: Sequence[FifoBox] = [FifoBox(clock, kind.workers, down, fate) for down in self._down]
+        self.boxes: Sequence[FifoBox] = [FifoBox(clock, kind.workers, down) for down in self._down]
         self._clock, self._execution_s = clock, numbers(requests.execution_s[target])
         self._loads: Loads | None = None
         if kind.models is not None and kind.models.loads:

@@ -165,7 +165,7 @@ class StreamBox:
     request. Reads that slow computing slow only their own request, not the one before it during which they run ahead.
     """
 
-    idle_since_s = wasted_s = 0.0
+    idle_since_s = 0.0
 
     def __init__(self, streamed: Streamed) -> None:
         self.free_s = -inf
@@ -193,16 +193,10 @@ class StreamBox:
         self._changes_at_s = self._phases[phase + 1][0] if phase + 1 < len(self._phases) else inf
         lifecycle = self._lifecycle = streamed.lifecycle
         self._engaged_s = engaged_s(lifecycle)
-        self._following = [lifecycle.next_state(state, 0.0) for state in range(lifecycle.last + 1)]
-        """The next state within an engagement, by state."""
-        self._read_s = [state.read_s for state in streamed.states]
+        self._states = streamed.states
         self._slowing = 1.0 - 1.0 / streamed.compute.slowed
         """Share of the seconds of reading beside computing by which computing is delayed."""
-        self._cached_bytes = [state.held_bytes for state in streamed.states]
-        self._kept_bytes = [state.kept_bytes for state in streamed.states]
-        self._preload_bytes = self._cached_bytes[FIRST_TURN]
-        self._streamed_bytes = [state.streamed_bytes for state in streamed.states]
-        self._shard_bytes = [state.held_bytes + state.streamed_bytes for state in streamed.states]
+        self._preload_bytes = streamed.states[FIRST_TURN].held_bytes
 
     def set_totals(
         self,
@@ -277,37 +271,22 @@ class StreamBox:
             execution_s = row[at - 3]
         if self._deferred is not None:
             state, idle_s = self._after_change(entry_s), 0.0
-        elif idle_s <= self._engaged_s:
-            state = self._following[self.state]
         else:
-            state = self._lifecycle.next_state(self.state, idle_s)
-        disk_s = self._disk_free_s
-        if disk_s < self._begun_s:
-            disk_s = self._begun_s
-        if disk_s < entry_s:
-            disk_s = entry_s
-        begin_s = free_s if free_s > entry_s else entry_s
-        finish_s, stall_s = begin_s + execution_s, 0.0
-        read_until_s = disk_s + self._read_s[state]
-        if self._slowing and read_until_s > begin_s:
-            stall_s = self._slowing * (read_until_s - begin_s)
-        late_s = disk_s + row[at + state] - finish_s
-        if late_s > stall_s:
-            stall_s = late_s
-        finish_s += stall_s
+            state = self._lifecycle.next_state(self.state, 0.0 if idle_s <= self._engaged_s else idle_s)
+        plan, disk_s, begin_s = self._states[state], max(self._disk_free_s, self._begun_s, entry_s), max(free_s, entry_s)
+        read_until_s, computed_s = disk_s + plan.read_s, begin_s + execution_s
+        slowed_s = self._slowing * max(read_until_s - begin_s, 0.0)
+        stall_s = max(slowed_s, disk_s + row[at + state] - computed_s)
+        finish_s = computed_s + stall_s
         if idle_s > 0.0 and self.peak_bytes:
             self._held_byte_s += self._idle_byte_s(idle_s)
-        held_bytes, kept_bytes = self._cached_bytes[state], self._kept_bytes[state]
-        self._held_byte_s += held_bytes * (finish_s - begin_s)
-        peak_bytes = held_bytes if held_bytes > kept_bytes else kept_bytes
-        if peak_bytes > self.peak_bytes:
-            self.peak_bytes = peak_bytes
-        shard_bytes = self._shard_bytes[state]
+        self._held_byte_s += plan.held_bytes * (finish_s - begin_s)
+        self.peak_bytes = max(self.peak_bytes, plan.held_bytes, plan.kept_bytes)
+        shard_bytes = plan.held_bytes + plan.streamed_bytes
+        self.peak_shard_bytes = max(self.peak_shard_bytes, shard_bytes)
         if disk_s < free_s:  # read while the request before is computed, whose shards are there as well
-            shard_bytes = max(shard_bytes, self._last_shard_bytes + self._streamed_bytes[state])
-        if shard_bytes > self.peak_shard_bytes:
-            self.peak_shard_bytes = shard_bytes
-        self._last_shard_bytes = self._shard_bytes[state]
+            self.peak_shard_bytes = max(self.peak_shard_bytes, self._last_shard_bytes + plan.streamed_bytes)
+        self._last_shard_bytes = shard_bytes
         self._disk_free_s = read_until_s
         self._begun_s, self.free_s, self.state = begin_s, finish_s, state
         self._counts[self._phase][state] += 1
@@ -333,9 +312,10 @@ class StreamBox:
     def _idle_byte_s(self, idle_s: float) -> float:
         """Return the byte-seconds held since the last end: all that was kept, then the preload buffer, then nothing."""
         lifecycle = self._lifecycle
+        kept_bytes = self._states[self.state].kept_bytes
         if idle_s <= self._engaged_s:
-            return self._kept_bytes[self.state] * idle_s
-        byte_s = self._kept_bytes[self.state] * self._engaged_s
+            return kept_bytes * idle_s
+        byte_s = kept_bytes * self._engaged_s
         if lifecycle.keeps_preload:
             byte_s += self._preload_bytes * (min(idle_s, lifecycle.reclaimed_after_s) - self._engaged_s)
         return byte_s

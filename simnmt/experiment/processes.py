@@ -1,4 +1,4 @@
-"""Run tasks in parallel processes, each connected by its own pipe.
+"""Run tasks in parallel processes, each connected by its own pipe, or on the workers of a Dask cluster.
 
 `concurrent.futures` shares its queues among all processes: one that dies in the middle of an answer, killed for its memory or
 by an interrupt, leaves their reader waiting for ever (seen in one interrupt of thirty). Here its pipe ends. joblib's loky was
@@ -12,19 +12,23 @@ import logging
 import multiprocessing
 import os
 import pickle
+import re
 import signal
 import sys
 import threading
 import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import closing, contextmanager, nullcontext, suppress
+from importlib import import_module
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
 from simnmt.base.compile import NativeLibraryWarning
-from simnmt.base.errors import SimnmtError
+from simnmt.base.errors import InputError, SimnmtError, describe_error
+from simnmt.base.packages import named_if_missing
 
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
@@ -35,6 +39,8 @@ Failed = Callable[[Task, BaseException], Answer]
 
 LEAST_WORK_S = 3.0
 """Seconds of work per process from which it is started: the start alone takes 1 s of processor time, mostly for imports."""
+CONNECT_S = 10.0
+"""Seconds within which a scheduler and a worker of a cluster must answer."""
 DIED = (
     "a process died, perhaps for lack of memory (give fewer jobs or requests; a script must call simnmt below "
     "`if __name__ == '__main__':`)"
@@ -135,6 +141,30 @@ def run_here(work: Callable[[Task], Answer], tasks: Sequence[Task]) -> Answers[A
     """Run `work(task)` for every task in this process."""
     for index, task in enumerate(tasks):
         yield index, work(task)
+
+
+def run_on_cluster(
+    work: Callable[[Task], Answer], tasks: Sequence[Task], address: str, failed: Failed[Task, Answer]
+) -> Answers[Answer]:
+    """Run `work(task)` for every task on the workers of the Dask scheduler at `address`; `failed` as of `run_in_processes`.
+
+    joblib's backend for Dask is not used: it runs all tasks here if there is one worker, and waits for ever if a worker dies.
+    Raises `SimnmtError` if the cluster cannot be reached, or is lost.
+    """
+    if re.fullmatch(r"(tcp|tls)://.+:\d+", address) is None:
+        raise InputError(f"cluster {address}: no address of a scheduler", remedy="write tcp://HOST:PORT")
+    with named_if_missing("cluster"):
+        distributed: Any = import_module("distributed")
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # a lost connection is reported here, in one line
+    try:
+        with distributed.Client(address, timeout=CONNECT_S, set_as_default=False) as client:
+            client.wait_for_workers(1, timeout=CONNECT_S)
+            indices = {client.submit(work, task, pure=False): index for index, task in enumerate(tasks)}
+            for future in distributed.as_completed(indices, loop=client.loop):
+                index, error = indices[future], future.exception()
+                yield index, future.result() if error is None else failed(tasks[index], error)
+    except (OSError, TypeError, ValueError, CancelledError) as error:
+        raise SimnmtError(f"cluster {address}: {describe_error(error)}; finished points are kept") from None
 
 
 def _serve(work: Callable[[Task], Answer], pipe: Connection) -> None:

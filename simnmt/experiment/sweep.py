@@ -35,7 +35,7 @@ from simnmt.base.configuration import checked_dataclass, input_files
 from simnmt.base.errors import InputError, SimnmtError, describe_error
 from simnmt.experiment.criteria import check_criteria
 from simnmt.experiment.inputs import InputCache, read_inputs
-from simnmt.experiment.processes import Answers, answers_of, run_here, run_in_processes, worthwhile_processes
+from simnmt.experiment.processes import Answers, answers_of, run_here, run_in_processes, run_on_cluster, worthwhile_processes
 from simnmt.experiment.run import Progress, goal_of, in_order, places_of, roles_of, summarise, units_of
 from simnmt.experiment.units import expected_s, run_unit
 from simnmt.results.metrics import metric, metric_of_column, objective_metric
@@ -85,6 +85,7 @@ class Point:
     scenario: ScenarioConfiguration
     inputs: tuple[tuple[str, str], ...] = ()
     """Path and SHA-256 of each file that the sweep reads, users' code included."""
+    version: str = VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,8 @@ def make_points(keys: Sequence[VariedKey], source: Source, *, allow_code: bool =
 def run_point(point: Point, engine: Engine | None = None, jobs: int = 1) -> PointResult:
     """Run all replications of a point, in this process or on `jobs` others; an error is its result."""
     try:
+        if point.version != VERSION:
+            raise InputError(f"this worker has simnmt {VERSION}, and the sweep is of {point.version}")
         for path, digest in point.inputs:
             status = Path(path).stat()
             if _digest(path, status.st_size, status.st_mtime_ns) != digest:
@@ -183,15 +186,20 @@ def _cache_of(inputs: tuple[tuple[str, str], ...]) -> InputCache:
     return InputCache()
 
 
-def run_points(points: Sequence[Point], jobs: int | None, engine: Engine | None) -> Answers[PointResult]:
+def run_points(
+    points: Sequence[Point], jobs: int | None, engine: Engine | None, cluster: str | None = None
+) -> Answers[PointResult]:
     """Yield the results of points as they end: several points at once, or, if they are few, the units of one after the other.
 
     Args:
         points: what to run.
         jobs: processes; None: as many as save time.
         engine: of the world; None: the compiled one where it covers a unit.
+        cluster: address of a Dask scheduler whose workers run the points; None: this machine runs them.
     """
     run = partial(run_point, engine=engine)
+    if cluster is not None:
+        return run_on_cluster(run, points, cluster, _failed)
     library()  # warns here, and not in every process, if it cannot be used
     scenarios = [point.scenario for point in points]
     units = [len(scenario.workloads) * len(scenario.networks) * scenario.replications for scenario in scenarios]

@@ -18,7 +18,6 @@ from simnmt.base.arrays import Floats
 from simnmt.devices import Batched, Streamed
 from simnmt.devices.stream import PlanChange
 from simnmt.devices.streaming_configuration import StreamingConfiguration
-from simnmt.profile.cost import DecodingCost
 from simnmt.profile.custom import CustomDevice
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_variant import DecoderChoice
@@ -47,7 +46,6 @@ class StreamedDevice:
 class Decoding(Batched):
     """How each box of a target decodes in batches, with the costs of its profile."""
 
-    cost: DecodingCost
     free_refills: bool = False
 
 

@@ -21,7 +21,6 @@ from simnmt.base.errors import InputError
 from simnmt.batching.custom import CustomBatchingConfiguration
 from simnmt.devices import KINDS, Fifo, Kind
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
-from simnmt.devices.failures import Failures
 from simnmt.devices.models import Models
 from simnmt.experiment.accounts import (
     REMEDY_OF_LOSSES,
@@ -114,10 +113,9 @@ def kinds(unit: Unit, down: Mapping[str, Sequence[DownTimes]] | None = None) -> 
         boxes = unit.scenario.count_of(target.device, unit.case.name)
         balancer = _balancer(unit, target.device, boxes) if boxes_of_targets else ByNode()
         kind = _kind(unit, number, cases, boxes, balancer)
-        failures = unit.scenario.devices[target.device].failures
-        if down and target.device in down and failures is not None:
+        if down and target.device in down:
             # The kinds of which boxes fail are dataclasses.
-            kind = replace(kind, failures=Failures(down[target.device], failures.requests))  # type: ignore[type-var]
+            kind = replace(kind, failures=down[target.device])  # type: ignore[type-var]
         boxes_of_targets.append(kind)
     return boxes_of_targets
 

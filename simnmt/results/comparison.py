@@ -91,12 +91,14 @@ def compare_runs(runs: Sequence[Run]) -> Comparison:
 
     A change is that of the mean latency, which for a run that loses requests is that of its answered ones. It is the ratio of
     the means over the replications, paired where both runs issue the same requests (`unpaired_reasons`), which then hold their
-    common noise. Raises `InputError` for one run alone, one that is given twice, or with files that have changed.
+    common noise. Raises `InputError` for one run alone, or one with files that have changed.
     """
     if len(runs) < 2:
         raise InputError("there is nothing to compare", remedy="give two runs or more")
-    for at, run in enumerate(runs):
-        _check(run, runs[:at])
+    for run in runs:
+        if run.manifest and run.directory is not None:
+            digests = {name: run.manifest["outputs"].get(name, "") for name in (SUMMARY, RESOLVED)}
+            check_unchanged(digests, "a file", run.directory.joinpath, f"run {run.directory / RESOLVED} anew")
     names = [run.name for run in runs]
     if len({*names}) < len(names):
         names = [run.name if run.directory is None else run.directory.resolve().name for run in runs]
@@ -124,17 +126,6 @@ def compare_runs(runs: Sequence[Run]) -> Comparison:
         ],
         notes=[*_pairing_notes(changes), *_missing_notes(by_name), *_origin_notes(by_name)],
     )
-
-
-def _check(run: Run, others: Sequence[Run]) -> None:
-    for other in others:
-        same_folder = run.directory and other.directory and run.directory.resolve() == other.directory.resolve()
-        # A directory may have been given to a later run since.
-        if run is other or (same_folder and run.replicated == other.replicated):
-            raise InputError("the same run is given twice", path=run.directory, remedy="give two different ones")
-    if run.manifest and run.directory is not None:
-        digests = {name: run.manifest["outputs"].get(name, "") for name in (SUMMARY, RESOLVED)}
-        check_unchanged(digests, "a file", run.directory.joinpath, f"run {run.directory / RESOLVED} anew")
 
 
 def _changes(baseline: tuple[str, Run], compared: tuple[str, Run]) -> Iterator[Row]:

@@ -34,10 +34,8 @@ _batch_costs: dict[tuple[int, int, int], tuple[DecodingCost, PinnedMemory]] = {}
 Making them takes 15 ms, for every policy of every unit and twice for its saturated boxes."""
 
 
-def batch_cost(batching: Batching, cost: Any, memory: PinnedMemory) -> int:
+def batch_cost(batching: Batching, cost: DecodingCost, memory: PinnedMemory) -> int:
     """Return the address of the costs of batches."""
-    if type(cost) is not DecodingCost:
-        raise UncompiledError("batches of other costs are in the reference alone")
     together = max(batching.encoded_together or batching.size, batching.size)
     key = (id(cost), batching.size, together)
     if key not in _batch_costs:

@@ -31,7 +31,7 @@ from simnmt.policies.views import BacklogView, PlanView
 from simnmt.results.columns import recorder
 from simnmt.results.device_accounts import BatchAccount, BoxesUntil
 from simnmt.results.requests import Block, Trail
-from simnmt.world.checks import BlockChecks, check_world
+from simnmt.world.checks import BlockChecks
 from simnmt.world.compiled_batches import account_of, batch_cost, batching_settings
 from simnmt.world.deciders import Beliefs, checked_target
 from simnmt.world.inputs import Clients, PolicySetup, World
@@ -67,7 +67,6 @@ def simulate_compiled(
     cdll = library()
     if cdll is None:
         raise UncompiledError(NOT_COMPILED)
-    check_world(world, policy)
     requests, route = world.requests, world.route
     if world.faults is not None:
         raise UncompiledError("faults are simulated by the reference alone")
@@ -312,8 +311,6 @@ class _Run:
             settings.workers = kind.workers
             if kind.models is not None and kind.models.loads:
                 settings.kind, settings.models = c.MODEL_POOL, self._models(kind.models)
-            elif isinstance(balancer, LeastWork):
-                settings.kind = c.LEAST_WORK_POOL
         elif isinstance(kind, Batched):
             if kind.models is not None:
                 costs = [batch_cost(kind.batching, cost, self._memory) for cost in kind.costs]

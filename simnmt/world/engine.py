@@ -13,9 +13,9 @@ from simnmt.base.compile import compile_remedy
 from simnmt.base.errors import InputError
 from simnmt.batching import Batching
 from simnmt.devices import Batched
-from simnmt.devices.batch import BatchingCost
 from simnmt.policies.decision import Fixed
 from simnmt.policies.estimates import TransferEstimate
+from simnmt.profile.cost import DecodingCost
 from simnmt.results.device_accounts import BatchAccount
 from simnmt.results.requests import Engine, Requests, Trail
 from simnmt.world.compiled_world import NOT_COMPILED, simulate_compiled
@@ -37,7 +37,9 @@ def simulate(world: World, policy: PolicySetup, judged_share: float = 0.0, engin
     try:
         return simulate_compiled(world, policy, judged_share)
     except UncompiledError as error:
-        _refuse_if_chosen(engine, error)
+        if engine == "compiled":
+            remedy = f"{compile_remedy()}, or " if str(error) == NOT_COMPILED else ""
+            raise InputError(f"engine compiled: {error}", remedy=f"{remedy}choose the engine reference, or none") from None
         _LOG.debug("in the reference: %s", error)
         return replace(simulate_reference(world, policy, judged_share), engine_reason=str(error))
 
@@ -61,7 +63,7 @@ class Decoded:
 
 def decode_all(
     batching: Batching,
-    cost: BatchingCost,
+    cost: DecodingCost,
     src_len: ArrayLike,
     tgt_len: ArrayLike,
     arrival_s: ArrayLike | None = None,
@@ -84,9 +86,3 @@ def decode_all(
     account = trail.batches[0]
     assert account is not None
     return Decoded(begin_s, begin_s + trail.execution_s, trail.first_token_s, account)
-
-
-def _refuse_if_chosen(engine: Engine | None, error: UncompiledError) -> None:
-    if engine == "compiled":
-        remedy = f"{compile_remedy()}, or " if str(error) == NOT_COMPILED else ""
-        raise InputError(f"engine compiled: {error}", remedy=f"{remedy}choose the engine reference, or none") from None

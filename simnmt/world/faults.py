@@ -196,18 +196,16 @@ class FaultyLinks:
         entry_s, downlink_s = sent_s + world.uplink_s[target][request], world.downlink_s[target][request]
         if self._is_down(request, target, sent_s):
             return sent_s + UNACKNOWLEDGED_S, False
-        kind, answer_s = world.kinds[target - 1], entry_s
-        failures = getattr(kind, "failures", None)
-        if failures is not None:
-            box = world.node[request] % kind.boxes if isinstance(kind.balancer, ByNode) else None
-            answer_s = failures.up_from(entry_s, box)
-            if answer_s > entry_s and failures.fate == "lost":  # the reset of the connection meets no fault
+        kind = world.kinds[target - 1]
+        if (failures := getattr(kind, "failures", None)) is not None:
+            own = [failures[world.node[request] % kind.boxes]] if isinstance(kind.balancer, ByNode) else failures
+            if all(down.is_down(entry_s) for down in own):  # the reset of the connection meets no fault
                 return entry_s + downlink_s, False
-        if answer_s + downlink_s > sent_s + TRY_S:
+        if entry_s + downlink_s > sent_s + TRY_S:
             return sent_s + TRY_S, False
-        if self._is_down(request, target, answer_s):
-            return answer_s + UNACKNOWLEDGED_S, False
-        return answer_s + downlink_s, True
+        if self._is_down(request, target, entry_s):
+            return entry_s + UNACKNOWLEDGED_S, False
+        return entry_s + downlink_s, True
 
     def outage_s(self, request: int, target: int, now_s: float) -> float:
         """Return the seconds until a message passes the links to a target one after another; an oracle waits for that."""
@@ -218,7 +216,7 @@ class FaultyLinks:
 
     def account(self) -> FaultAccount:
         """Return the account of the faults of the run."""
-        work = [self._work_of(target) + [box.wasted_s for box in boxes] for target, boxes in enumerate(self._boxes())]
+        work = [self._work_of(target) for target in range(self._world.targets)]
         left_out = self._left_out() if self._faults.leave_out else ()
         return FaultAccount(self._failed_executions, tuple(work), left_out, tuple(self._loads))
 

@@ -24,7 +24,7 @@ from simnmt.devices.fifo import FifoBox
 from simnmt.devices.stream import StreamDevice
 from simnmt.results.columns import recorder
 from simnmt.results.requests import Block, Trail
-from simnmt.world.checks import BlockChecks, check_world
+from simnmt.world.checks import BlockChecks
 from simnmt.world.deciders import Beliefs, Decider, DecisionInput, Prepared, checked_target
 from simnmt.world.faults import FaultyLinks
 from simnmt.world.inputs import Clients, PolicySetup, World
@@ -37,7 +37,6 @@ def simulate_reference(world: World, policy: PolicySetup, judged_share: float = 
     all requests if a target streams its model, and none otherwise. Raises `InputError` for columns with values that are NaN,
     infinite or below 0, and for parts that do not fit each other.
     """
-    check_world(world, policy)
     requests = world.requests
     (block,) = requests.blocks(max(len(requests), 1)) if len(requests) else (requests,)
     choice = policy.decide_for(block)

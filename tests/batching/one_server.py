@@ -14,7 +14,6 @@ import numpy as np
 from hypothesis import strategies as st
 
 from simnmt.batching import Batcher, Batching, Encode
-from simnmt.devices.batch import BatchingCost
 
 
 @st.composite
@@ -84,7 +83,7 @@ def serve(
     arrival_s: Sequence[float],
     src_len: Sequence[int],
     tgt_len: Sequence[int],
-    cost: BatchingCost = PlainCost(),
+    cost: Any = PlainCost(),
 ) -> Served:
     """Serve sentences that arrive at these times, in order; the batcher is closed when all others are done."""
     batcher, served = Batcher(batching), Served()

@@ -195,10 +195,10 @@ def test_end_nodes_of_each_workload_have_devices_of_their_own() -> None:
 
 SITES: dict[str, Any] = {
     "berlin": {"share": 2, "devices": {"gateway": {"profile": "@tx2-gru", "workers": 2, "overhead": 2}}},
-    "branches": {"count": 2, "networks": {"n": {"rtt": "@cp1", "rtt_mean_ms": 40}}},
+    "branches": {"count": 2, "networks": {"n": {"rtt": "@cp1", "rtt_mean_ms": {"dist": "lognorm", "s": 0.5, "scale": 40}}}},
     "bare": {"devices": {"gateway": None}, "workloads": ["fr-en"]},
 }
-"""An own device, two lines, and no device."""
+"""An own device, drawn lines, and no device."""
 
 
 class ShortStays:

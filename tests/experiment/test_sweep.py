@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 import simnmt
-from simnmt.base.errors import InputError
+from simnmt.base.errors import InputError, SimnmtError
 from simnmt.experiment.sweep import Point, make_points, run_point, run_points
+from simnmt.results.sweep_table import TABLE
 from simnmt.scenario.source import open_source
 from simnmt.scenario.varied_keys import check_grid, parse_varied_key
 from simnmt.scenario.yaml_text import write_document
@@ -95,6 +96,22 @@ def test_a_point_whose_input_or_code_has_changed_since_the_sweep_began_fails(
     assert all(changed in failure.error for failure in result.failures)
     with pytest.raises(InputError, match=changed):
         simnmt.sweep("out", jobs=1, allow_code=True)
+
+
+@pytest.mark.deep
+def test_a_cluster_gives_the_bytes_of_this_machine(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from distributed import LocalCluster
+
+    monkeypatch.chdir(tmp_path)
+    grid = ["networks.cp1.rtt_mean_ms=20,200"]
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
+        result = simnmt.sweep(given, grid=grid, out="there", cluster=cluster.scheduler_address)
+    assert (result.failures, result.ran) == ([], 2)
+    simnmt.sweep(given, grid=grid, out="here", jobs=1)
+    assert Path("there", TABLE).read_bytes() == Path("here", TABLE).read_bytes()
+    monkeypatch.setattr("simnmt.experiment.processes.CONNECT_S", 0.5)
+    with pytest.raises(SimnmtError, match="cluster"):
+        simnmt.sweep(given, grid=grid, out="lost", cluster=cluster.scheduler_address)
 
 
 @pytest.mark.deep

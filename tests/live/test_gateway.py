@@ -23,7 +23,6 @@ from prometheus_client import CollectorRegistry
 from simnmt.base.configuration import end_tokens
 from simnmt.base.errors import InputError
 from simnmt.devices import Fifo
-from simnmt.devices.failures import Failures
 from simnmt.live.engine import Result
 from simnmt.live.engine_process import EngineProcess
 from simnmt.live.gateway import GatewaySettings, LiveGateway, _Drift, _Server
@@ -208,7 +207,7 @@ def test_a_server_that_is_lost_under_load_is_left_out_as_in_the_reference_until_
     arrival_s = live.decision_s.to_numpy() - gateway.begin_s
     execution_s, half_s = np.full(len(live), 2 * STEP_S), np.full(len(live), 1e-3)
     requests = Requests(np.ones(len(live), np.int64), (execution_s,) * 2, (half_s,), (half_s,), arrival_s)
-    box = Fifo(failures=Failures([DownTimes([(lost_s, back_s)])]))
+    box = Fifo(failures=[DownTimes([(lost_s, back_s)])])
     trail = in_reference(requests, everything_to(1), believing(2e-3), [box], faults=Faults(timeout_s=10.0, leave_out=True))
     around_loss = np.abs(arrival_s - lost_s) < 0.15
     until_try = (arrival_s > back_s - 0.15) & (arrival_s < max(returned_s, back_s + LONGEST_S) + 0.15)

@@ -170,6 +170,12 @@ def test_the_summary_counts_losses_after_the_last_reply(file: Path) -> None:
     assert trace.lost.tolist() == [False, True, True, False]
 
 
+def test_a_summary_that_the_lines_contradict_is_remarked(file: Path) -> None:
+    assert not any("summary" in remark for remark in read(file, LINUX).remarks)
+    few = read(file, LINUX.replace("5 packets transmitted, 3 received", "3 packets transmitted, 4 received"))
+    assert sum("summary" in remark for remark in few.remarks) == 2
+
+
 HEAD = "PING 192.0.2.9 (192.0.2.9) 56(84) bytes of data.\n"
 
 
@@ -243,6 +249,26 @@ VARIANTS = {
         "time_s,rtt_ms\n0,50\n1,50\n" + MACOS,
         "..xx.",
         "lines skipped, the first of them line 1: 3",
+    ),
+    "a summary of other RTTs": (
+        BUSYBOX.format(12, 16) + "round-trip min/avg/max = 12.5/999.0/16.5 ms\n",
+        "..xx",
+        "min/avg/max by the summary of ping: 12.5/999/16.5 ms, in the file: 12.5/14.5/16.5 ms",
+    ),
+    "a Windows summary of other RTTs": (
+        WINDOWS_IPV6.replace("Average = 6", "Average = 60"),
+        ".x.x",
+        "min/avg/max by the summary of ping: 0/60/12 ms, in the file: 1/6.5/12 ms",
+    ),
+    "fewer replies by the summary of Windows": (
+        WINDOWS.replace("Received = 4", "Received = 2"),
+        "..xx.",
+        "replies by the summary of ping, of which 3 are in the file: 2",
+    ),
+    "more replies by the summary of Windows": (
+        WINDOWS.replace("Received = 4", "Received = 5"),
+        "..xx.",
+        "replies by the summary of ping, of which 3 are in the file: 4",
     ),
     "losses before the first reply": (
         LINUX.replace("icmp_seq=1", "icmp_seq=3").replace("icmp_seq=2", "icmp_seq=4"),

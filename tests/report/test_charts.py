@@ -23,7 +23,6 @@ from simnmt.report.charts import (
     extremes,
     light_palette,
     pack,
-    plain,
     quantile_shares,
     quantiles,
 )
@@ -51,10 +50,6 @@ def test_a_logarithmic_span_is_given_in_powers_of_ten_and_names_take_the_place_o
     assert Axis("ms", log=True, span=(10.0, 1000.0)).layout()["range"] == pytest.approx([1.0, 3.0])
     layout = Axis(ticks={0: "a", 1: "b"}).layout()
     assert (layout["tickvals"], layout["ticktext"]) == ([0, 1], ["a", "b"])
-
-
-def test_names_of_the_input_are_shown_as_they_are() -> None:
-    assert plain("<b>&") == "&lt;b&gt;&amp;"
 
 
 def test_a_panel_has_a_chart_for_every_combination_of_options() -> None:

@@ -191,11 +191,3 @@ def test_a_run_that_was_replaced_by_another_is_compared_with_it(make_scenario: M
     assert simnmt.compare(first, second).scenario_differences == [{"key": "seed", "run (1)": 7, "run (2)": 9}]
     compared = simnmt.compare(*(replace(first, name=name, directory=None) for name in ("a", "a", "a (2)")))
     assert len({*compared.names}) == 3
-
-
-def test_the_same_run_twice_is_refused(small_run: simnmt.Run) -> None:
-    folder = small_run.directory
-    assert folder is not None
-    for twice in ((small_run, small_run), (small_run, folder), (folder, folder / ".." / "run")):
-        with pytest.raises(simnmt.InputError):
-            simnmt.compare(*twice)

@@ -88,10 +88,6 @@ def test_parts_that_fit_are_taken(tmp_path: Path, overrides: list[str]) -> None:
         (["networks.n.hops.gateway.1.outages={intervals_s: [[1, 2]]}"], "networks.n.hops.gateway.1.outages"),
         (["networks.n.outages=trace", "networks.n.clock=spread"], "networks.n.outages"),
         ([f"devices.gateway.{FAILS}"], "devices.gateway.failures"),
-        (
-            [f"devices.cloud.batching={BATCHING}", f"devices.cloud.{FAILS}", "devices.cloud.failures.requests=resumed"],
-            "devices.cloud.failures.requests",
-        ),
         (["workloads.w.arrivals={kind: back_to_back}", "late_answers={timeout_ms: 100}"], "workloads.w"),
         ([*ALONE, "late_answers={timeout_ms: 50}"], "late_answers"),
     ],

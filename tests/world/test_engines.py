@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from simnmt.base.errors import InputError
 from simnmt.batching import Batching
 from simnmt.devices import Batched, Fifo
-from simnmt.devices.failures import Failures
 from simnmt.network.outages import DownTimes
 from simnmt.policies import Fixed, LeastTotal, TransferEstimate
 from simnmt.policies.decision import DecisionView
@@ -114,7 +113,7 @@ def test_what_a_policy_raises_and_a_target_that_does_not_exist_end_the_run(wrong
 
 
 @pytest.mark.parametrize(
-    "uncompiled", [{"faults": Faults()}, {"faults": Faults(), "kinds": [Fifo(failures=Failures([DownTimes([(1.0, 2.0)])]))]}]
+    "uncompiled", [{"faults": Faults()}, {"faults": Faults(), "kinds": [Fifo(failures=[DownTimes([(1.0, 2.0)])])]}]
 )
 def test_the_reference_runs_what_the_compiled_engine_does_not_cover_and_gives_the_reason(uncompiled: dict[str, Any]) -> None:
     trail = run(**uncompiled)

@@ -1,8 +1,7 @@
-"""Faults in the world: no request is lost uncounted or answered twice; and theory of failures."""
+"""Faults in the world: no request is lost uncounted or answered twice."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -15,15 +14,14 @@ from hypothesis import strategies as st
 from simnmt.batching import Batching
 from simnmt.devices import Batched, Fifo, Kind
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastWork
-from simnmt.devices.failures import Failures
-from simnmt.network.outages import ALWAYS_UP, DownTimes, drawn_spans
-from simnmt.policies.health import PAUSES_S, TRY_S
+from simnmt.network.outages import ALWAYS_UP, DownTimes
+from simnmt.policies.health import PAUSES_S
 from simnmt.policies.views import BacklogView
 from simnmt.results.requests import DONE, FALLBACK, LOST, Requests, Trail
 from simnmt.world.faults import UNACKNOWLEDGED_S, Faults
 from simnmt.world.inputs import Clients
 from tests.world.batched_worlds import SECONDS
-from tests.world.theory import Floats, assert_mean
+from tests.world.theory import Floats
 from tests.worlds import believing, everything_to, in_reference
 
 RTT_S = 0.2
@@ -46,10 +44,10 @@ def requests_at(arrival_s: Iterable[float], service_s: Any, here_s: Any = 1.0, t
     )
 
 
-def failing(spans: Iterable[tuple[float, float]], fate: Any, boxes: int = 1, workers: int = 1) -> Fifo:
+def failing(spans: Iterable[tuple[float, float]], boxes: int = 1) -> Fifo:
     """All boxes but the first are always up."""
     down = [DownTimes(spans), *[ALWAYS_UP] * (boxes - 1)]
-    return Fifo(boxes, workers, InTurn() if boxes > 1 else ByNode(), Failures(down, fate))
+    return Fifo(boxes, 1, InTurn() if boxes > 1 else ByNode(), down)
 
 
 def run(requests: Requests, kind: Kind, faults: Faults = NO_FAULTS, target: int = 1, **keys: Any) -> Trail:
@@ -73,7 +71,7 @@ def test_boxes_that_never_fail_are_those_without_failures(kind: Any) -> None:
     random = np.random.default_rng(5)
     requests = requests_at(np.cumsum(random.exponential(0.8, 400)), random.exponential(1.0, 400))
     plain = in_reference(requests, everything_to(1), believing(0.1), [kind])
-    trail = run(requests, replace(kind, failures=Failures([ALWAYS_UP] * kind.boxes)))
+    trail = run(requests, replace(kind, failures=[ALWAYS_UP] * kind.boxes))
     assert trail.queue_s.any()
     np.testing.assert_array_equal(plain.queue_s, trail.queue_s)
     np.testing.assert_allclose(ends_s(requests, trail), ends_s(requests, plain.with_columns(transfer_s=np.full(400, RTT_S))))
@@ -88,31 +86,27 @@ AT_ONCE_S = RTT_S / 2 + 1.0 + RTT_S / 2
 FOUR_S, DOWN = [0.0, 0.5, 2.0, 4.0], [(1.5, 4.0)]
 BY_HAND: dict[str, tuple[Any, ...]] = {
     # Requests enter the box at 0.1, 0.6, 2.1 and 4.1, and take 1 s each; it is down from 1.5 to 4.
-    "lost": (FOUR_S, Fifo(), DOWN, "lost", [], None, [DONE, LOST, LOST, DONE], [1.2, np.nan, np.nan, 5.2]),
-    "requeued": (FOUR_S, Fifo(), DOWN, "requeued", [], None, [DONE] * 4, [1.2, 5.1, 6.1, 7.1]),
-    "resumed": (FOUR_S, Fifo(), DOWN, "resumed", [], None, [DONE] * 4, [1.2, 4.7, 5.7, 6.7]),
-    "batch lost": ([0.0, 1.9, 4.0], BATCHED, [(3, 6)], "lost", [], None, [DONE, LOST, LOST], [2.2, np.nan, np.nan]),
-    "batch requeued": ([0.0, 1.9, 4.0], BATCHED, [(3, 6)], "requeued", [], None, [DONE] * 3, [2.2, 8.1, 8.1]),
-    "never up so long": ([0.0], BATCHED, ((s, s + 1) for s in itertools.count(1, 2)), "requeued", [], None, [LOST], [np.nan]),
-    "answer at the moment of the timeout": ([0.0], Fifo(), [], "lost", [], AT_ONCE_S, [DONE], [AT_ONCE_S]),
-    "loss heard of before the timeout": ([0.0], Fifo(), [(0.5, 9.0)], "lost", [], 100.0, [FALLBACK], [0.5 + RTT_S / 2 + 0.5]),
-    "late answer": ([0.0, 4.0], Fifo(), [], "lost", [], 1.0, [FALLBACK, FALLBACK], [1.5, 5.5]),
-    "late batch": ([0.0], BATCHED, [], "lost", [], 1.0, [FALLBACK], [1.5]),
+    "lost": (FOUR_S, Fifo(), DOWN, [], None, [DONE, LOST, LOST, DONE], [1.2, np.nan, np.nan, 5.2]),
+    "batch lost": ([0.0, 1.9, 4.0], BATCHED, [(3, 6)], [], None, [DONE, LOST, LOST], [2.2, np.nan, np.nan]),
+    "answer at the moment of the timeout": ([0.0], Fifo(), [], [], AT_ONCE_S, [DONE], [AT_ONCE_S]),
+    "loss heard of before the timeout": ([0.0], Fifo(), [(0.5, 9.0)], [], 100.0, [FALLBACK], [0.5 + RTT_S / 2 + 0.5]),
+    "late answer": ([0.0, 4.0], Fifo(), [], [], 1.0, [FALLBACK, FALLBACK], [1.5, 5.5]),
+    "late batch": ([0.0], BATCHED, [], [], 1.0, [FALLBACK], [1.5]),
     # A sender hears that the connection has broken 0.2 s after it sent; the decider then executes its request.
-    "messages under way": ([1.0], Fifo(), [], "lost", [(1.05, 2.0), (2.15, 9.0)], None, [DONE], [1.0 + AT_ONCE_S]),
-    "request sent in an outage": ([1.0], Fifo(), [], "lost", [(0.5, 1.5)], None, [LOST], [np.nan]),
-    "executed here": ([1.0], Fifo(), [], "lost", [(0.5, 1.5)], 100.0, [FALLBACK], [1.0 + UNACKNOWLEDGED_S + 0.5]),
-    "answer sent in an outage": ([1.0], Fifo(), [], "lost", [(1.5, 9.0)], 100.0, [FALLBACK], [2.1 + UNACKNOWLEDGED_S + 0.5]),
+    "messages under way": ([1.0], Fifo(), [], [(1.05, 2.0), (2.15, 9.0)], None, [DONE], [1.0 + AT_ONCE_S]),
+    "request sent in an outage": ([1.0], Fifo(), [], [(0.5, 1.5)], None, [LOST], [np.nan]),
+    "executed here": ([1.0], Fifo(), [], [(0.5, 1.5)], 100.0, [FALLBACK], [1.0 + UNACKNOWLEDGED_S + 0.5]),
+    "answer sent in an outage": ([1.0], Fifo(), [], [(1.5, 9.0)], 100.0, [FALLBACK], [2.1 + UNACKNOWLEDGED_S + 0.5]),
 }  # fmt: skip
-"""Arrivals, the box, its failures and their fate, outages of the link, timeout; outcomes, and when requests are answered."""
+"""Arrivals, the box, its failures, outages of the link, timeout; outcomes, and when requests are answered."""
 
 
 @pytest.mark.parametrize("case", BY_HAND)
 def test_requests_meet_their_fate(case: str) -> None:
     """A request takes half a second at its decider. Of a late answer nothing is in the log but the work that it cost."""
-    arrival_s, kind, failures, fate, outages, timeout_s, outcomes, ends = BY_HAND[case]
+    arrival_s, kind, failures, outages, timeout_s, outcomes, ends = BY_HAND[case]
     requests = requests_at(arrival_s, 1.0, here_s=0.5)
-    kind = replace(kind, failures=Failures([DownTimes(failures)], fate))
+    kind = replace(kind, failures=[DownTimes(failures)])
     trail = run(requests, kind, Faults([[DownTimes(outages)]], timeout_s))
     assert trail.outcome.tolist() == outcomes
     assert ends_s(requests, trail).tolist() == pytest.approx(ends, nan_ok=True)
@@ -129,24 +123,15 @@ def test_requests_meet_their_fate(case: str) -> None:
 def test_the_boxes_that_are_up_share_the_requests_of_one_that_is_down(
     balancer: Balancer, service_s: float, counts: list[int]
 ) -> None:
-    kind = replace(failing([(0.0, 100.0)], "lost", boxes=4), balancer=balancer)
+    kind = replace(failing([(0.0, 100.0)], boxes=4), balancer=balancer)
     trail = run(requests_at(np.arange(40.0), service_s), kind)
     assert np.bincount(trail.server, minlength=4).tolist() == counts
     assert (trail.outcome == DONE).all() and not trail.queue_s.any()
 
 
-def test_work_left_at_a_box_counts_what_a_failure_undid() -> None:
-    """Down from 1 to 50 s; a request of 10 s starts over then, so that one at 51 s waits for 9 s there."""
-    requests = requests_at([0.0, 0.0, 50.9], [10.0, 60.0, 1.0])
-    kind = replace(failing([(1.0, 50.0)], "requeued", boxes=2), balancer=LeastWork())
-    trail = run(requests, kind)
-    assert trail.server.tolist() == [0, 1, 0]
-    assert trail.queue_s[2] == pytest.approx(9.0)
-
-
 def test_clients_go_on_after_a_loss() -> None:
     clients = {"route": route, "clients": Clients(1, 1, np.full(7, 1.0))}
-    trail = run(replace(requests_at(np.zeros(6), 1.0), arrival_s=None), failing([(0.5, 3.0)], "lost"), **clients)
+    trail = run(replace(requests_at(np.zeros(6), 1.0), arrival_s=None), failing([(0.5, 3.0)]), **clients)
     # Asked at 1.0, it finds the box down at 1.1; the client hears of it at 1.2 and asks again a second later.
     assert trail.arrival_s[:4] == pytest.approx([1.0, 2.2, 3.4, 5.6])
     assert trail.outcome.tolist() == [LOST, LOST, DONE, DONE, DONE, DONE]
@@ -163,7 +148,6 @@ times = st.one_of(st.none(), st.floats(0.05, 3.0))
     arrivals=st.lists(st.floats(0.0, 1.0), min_size=1, max_size=25),
     downs=st.lists(span_lists, min_size=1, max_size=3),
     outages=span_lists,
-    fate=st.sampled_from(["lost", "requeued", "resumed"]),
     timeout_s=times,
     leave_out=st.booleans(),
     batches=st.booleans(),
@@ -176,7 +160,6 @@ def test_every_request_is_answered_once_or_counted_as_lost(
     arrivals: list[float],
     downs: list[list[tuple[float, float]]],
     outages: list[tuple[float, float]],
-    fate: str,
     timeout_s: float | None,
     leave_out: bool,
     batches: bool,
@@ -190,7 +173,7 @@ def test_every_request_is_answered_once_or_counted_as_lost(
     requests = requests_at(np.cumsum(arrivals), random.exponential(0.5, count), random.exponential(0.5, count))
     down = [DownTimes(iter(spans)) for spans in downs]
     kind = BATCHED if batches else Fifo()
-    kind = replace(kind, boxes=len(down), balancer=InTurn(), failures=Failures(down, fate))
+    kind = replace(kind, boxes=len(down), balancer=InTurn(), failures=down)
     settings: dict[str, Any] = {"faults": Faults([[DownTimes(outages)]], timeout_s, timeout_s is not None and leave_out)}
     if local_batches:
         settings["local"] = BATCHED
@@ -210,46 +193,27 @@ def test_every_request_is_answered_once_or_counted_as_lost(
     assert (trail.queue_s[~lost] > -1e-9).all()
 
 
-MTTF_S, MTTR_S = 8.0, 4.0
-
-
-def test_waits_before_a_server_that_breaks_down_are_those_of_theory() -> None:
-    """White and Christie (1958): the mean number in M/M/1 with breakdowns at any time, preemptive resume; Little's law."""
-    rate, fails, repairs = 0.3, 1 / MTTF_S, 1 / MTTR_S
-    number = rate * ((fails + repairs) ** 2 + fails) / ((fails + repairs) * (repairs - rate * (fails + repairs)))
-    means = []
-    for replication in range(10):
-        random = np.random.default_rng([3, replication])
-        requests = requests_at(np.cumsum(random.exponential(1 / rate, 4_000)), random.exponential(1.0, 4_000))
-        trail = run(requests, failing(drawn_spans(3, replication, "box", MTTF_S, MTTR_S), "resumed"))
-        sojourn_s = ends_s(requests, trail) - requests.arrival_s - RTT_S
-        means.append(float(sojourn_s[400:].mean()))
-    assert_mean(means, number / rate, within=0.3)
-
-
 DEAD = [(60.0, 120.0)]
 TRIES_S = sum(PAUSES_S)
 """Six tries follow a failure, each a pause after the end of the one before: only the last is after the minute."""
 BY_HEALTH: dict[str, tuple[Any, ...]] = {
     # Requests come every 0.125 s from 0.03 on. The first to enter at 60 or later is sent at 59.905.
     # Of a lost one the decider hears after a round trip: the next two are sent at 60.03 and 60.155.
-    "box": ("lost", DEAD, [], False, 480, (0, 0.0)),
-    "box, left out": ("lost", DEAD, [], True, 2, (60.105, TRIES_S + 6 * RTT_S)),
+    "box": (DEAD, [], False, 480, (0, 0.0)),
+    "box, left out": (DEAD, [], True, 2, (60.105, TRIES_S + 6 * RTT_S)),
     # The answer to the request of 59.905 is lost as well; that of 60.03 is given up first, at 60.23.
-    "link": ("lost", [], DEAD, False, 481, (0, 0.0)),
-    "link, left out": ("lost", [], DEAD, True, 3, (60.23, TRIES_S + 6 * UNACKNOWLEDGED_S)),
-    # Four are sent until the first is given up; a box that hangs lets tries wait.
-    "hangs, left out": ("requeued", DEAD, [], True, 4, (60.355, TRIES_S + 5 * TRY_S + RTT_S)),
+    "link": ([], DEAD, False, 481, (0, 0.0)),
+    "link, left out": ([], DEAD, True, 3, (60.23, TRIES_S + 6 * UNACKNOWLEDGED_S)),
 }
-"""Fate in a box that fails, when it is down, outages of the link, whether it is left out; fallbacks, and from when for how long
+"""When the box is down, outages of the link, whether it is left out; fallbacks, and from when for how long
 it is left out."""
 
 
 @pytest.mark.parametrize("case", BY_HEALTH)
 def test_a_target_that_dies_for_a_minute_costs_the_requests_of_a_round_trip_if_it_is_left_out(case: str) -> None:
-    fate, down, outages, leave_out, fallbacks, (from_s, seconds) = BY_HEALTH[case]
+    down, outages, leave_out, fallbacks, (from_s, seconds) = BY_HEALTH[case]
     arrival_s = 0.03 + 0.125 * np.arange(1600)
-    kind = Fifo(failures=Failures([DownTimes(down)], fate))
+    kind = Fifo(failures=[DownTimes(down)])
     trail = run(requests_at(arrival_s, 0.04, here_s=0.01), kind, Faults([[DownTimes(outages)]], 0.45, leave_out))
     fell_back = trail.outcome == FALLBACK
     assert fell_back.sum() == fallbacks
@@ -263,7 +227,7 @@ def test_each_decider_has_its_own_health_and_estimates_by_the_try_and_an_oracle_
     """Node 1 asks nothing until the box is up again; its decider never left it out, and that of node 0 did."""
     arrivals = [1.0, 1.5, 2.0, 9.0, 9.5, 10.0]
     requests = replace(requests_at(arrivals, 0.1), node=np.array([0, 0, 0, 1, 0, 1], np.int32))
-    kind, faults = failing([(0.5, 8.0)], "lost"), Faults(timeout_s=1.0, leave_out=True)
+    kind, faults = failing([(0.5, 8.0)]), Faults(timeout_s=1.0, leave_out=True)
     trail = run(requests, kind, faults, deciders=2)
     # Heard at 1.2; tried at 2.2, at 4.4, and at 8.6 with an answer at 8.8.
     assert trail.outcome.tolist() == [FALLBACK, DONE, DONE, DONE, DONE, DONE]
@@ -280,7 +244,7 @@ def test_each_decider_has_its_own_health_and_estimates_by_the_try_and_an_oracle_
 def test_a_try_reaches_any_box_that_is_up_but_only_the_nodes_own_if_boxes_are_attached() -> None:
     down = [DownTimes([(0.5, 50.0)]), ALWAYS_UP]
     for balancer, seconds in ((ByNode(), 61.2), (InTurn(), 0.0)):
-        kind = Fifo(2, 1, balancer, Failures(down))
+        kind = Fifo(2, 1, balancer, down)
         trail = run(requests_at(np.arange(1.0, 100.0), 0.1), kind, Faults(timeout_s=1.0, leave_out=True))
         assert trail.faults.left_out[1][1] == pytest.approx(seconds)
 
@@ -293,7 +257,7 @@ def test_a_policy_that_compares_delays_chooses_the_next_best_of_the_targets_that
         requests, execution_s=(*requests.execution_s, requests.execution_s[1]), uplink_s=(half, half), downlink_s=(half, half)
     )
     decide = lambda block: lambda request, delay_s: int(np.argmin(np.array([1.0, 0.3, 0.1]) + delay_s))  # noqa: E731
-    kinds = [Fifo(), failing([(0.5, 8.0)], "lost")]
+    kinds = [Fifo(), failing([(0.5, 8.0)])]
     faults = Faults(timeout_s=1.0, leave_out=True)
     trail = in_reference(requests, decide, believing(RTT_S), kinds, faults=faults)
     # Lost at 1.2; tried at 2.2, at 4.4, and at 8.6 with an answer at 8.8.

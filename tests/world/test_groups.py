@@ -9,15 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.base.errors import InputError
 from simnmt.batching import mini, top_up
 from simnmt.devices import Batched, Fifo, Kind
-from simnmt.devices.device import InTurn
 from simnmt.network.outages import DownTimes
 from simnmt.policies import BacklogView, LeastTotal
 from simnmt.results.requests import Block
 from simnmt.world.faults import Faults
-from simnmt.world.inputs import Clients
 from tests.world.batched_worlds import COST, asked
 from tests.world.streamed_boxes import STREAMED
 from tests.world.streamed_boxes import asked as asked_of_streams
@@ -26,9 +23,7 @@ from tests.worlds import (
     assert_agree,
     believing,
     everything_to,
-    in_compiled,
     in_reference,
-    needs_compiled,
     simulate,
 )
 
@@ -125,31 +120,3 @@ def test_a_decider_without_a_device_sends_everything_and_no_oracle_prefers_its_d
     )
     assert trail.target[bare].all() and not trail.target[~bare].all()
     assert not trail.decision_regret_s[bare].any()
-
-
-WRONG: dict[str, dict[str, Any]] = {
-    "as many beliefs as groups": {"beliefs": [believing(0.1)]},
-    "deciders that exist": {"decider": np.full(50, 2, np.int32)},
-    "no decider below 0": {"decider": np.full(50, -1, np.int32)},
-    "a decider for each request": {"decider": np.zeros(49, np.int32)},
-    "a decider where there are groups": {"decider": None},
-    "no deciders back to back": {"requests": replace(asked(50), arrival_s=None)},
-    "no deciders in a closed loop": {
-        "route": lambda request, node, moment_s: ((0.0,), (0.0,), 0.0, 0.0),
-        "clients": Clients(1, 1, np.zeros(51)),
-    },
-    "groups": {"local": [], "beliefs": []},
-    "a decider in each group": {"local": [Fifo(2), Fifo(0)]},
-    "workers": {"local": [Fifo(), Fifo(workers=0)]},
-    "no balancer before the deciders": {"local": [Fifo(), Fifo(balancer=InTurn())]},
-}
-
-
-@pytest.mark.parametrize("rule", WRONG)
-@pytest.mark.parametrize("engine", [in_reference, pytest.param(in_compiled, marks=needs_compiled)])
-def test_groups_that_do_not_fit_are_refused(rule: str, engine: Any) -> None:
-    right = {"beliefs": [believing(0.1)] * 2, "local": [Fifo(), Fifo()], "decider": np.zeros(50, np.int32)}
-    parts = {"requests": asked(50), "decide_for": everything_to(1), "kinds": [Fifo()], **right}
-    assert engine(**parts).target.all()
-    with pytest.raises(InputError):
-        engine(**(parts | WRONG[rule]))

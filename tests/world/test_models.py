@@ -8,17 +8,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from simnmt.base.errors import InputError
 from simnmt.batching import Batching
 from simnmt.devices import Batched, Fifo
 from simnmt.devices.device import InTurn
 from simnmt.devices.models import Models
 from simnmt.results.requests import DONE, FALLBACK, Requests, Trail
 from simnmt.world.faults import Faults
-from simnmt.world.structures import library
 from tests.model_cache import misses
 from tests.world.batched_worlds import EIGHTHS
-from tests.worlds import believing, everything_to, in_compiled, in_reference, simulate
+from tests.worlds import believing, everything_to, in_reference, simulate
 
 
 def asked(
@@ -120,17 +118,6 @@ def test_a_batch_holds_sentences_of_one_model_and_decodes_them_at_its_costs() ->
         assert trail.execution_s[1] > trail.execution_s[0], "at the costs of its model"
         # If its model is there at 0, the second sentence has waited longer than the last one, which could join the first batch.
         assert (begin_s[4] >= end_s[1]) == (waits_s == 0.0)
-
-
-def test_an_unknown_model_is_refused() -> None:
-    models = Models((0, 1), (1, 1), (1.0, 1.0), 1)
-    requests = replace(asked([0.0], [10**8]), tgt_len=np.ones(1, np.int64))
-    for kind in (Fifo(models=models), Batched(Batching(4), EIGHTHS, models=models, costs=(EIGHTHS, EIGHTHS))):
-        for run_in in (in_reference, *([] if library() is None else [in_compiled])):
-            with pytest.raises(InputError):
-                run_in(requests, everything_to(1), believing(0.1), [kind])
-    with pytest.raises(InputError):
-        simulate(asked([0.0], [0]), everything_to(1), believing(0.1), [Fifo(models=Models((2,), (1, 1), (1.0, 1.0), 2))])
 
 
 def test_a_box_that_batches_may_have_any_number_of_models() -> None:

@@ -11,8 +11,8 @@
 
 /* An active sentence. */
 typedef struct {
-    int64_t finish_step, request, src_len;
-    double entry_s, begin_s, first_s, factor;
+    int64_t finish_step, request;
+    double begin_s, first_s, factor;
     void *event;
     int is_new; /* whether it has not taken its first step */
 } Active;
@@ -43,12 +43,6 @@ typedef struct {
 DEFINE_QUEUE(Joins, Joined, joins)
 
 typedef struct {
-    double entry_s, begin_s, first_s, finish_s;
-    int64_t request;
-    void *event;
-} Finished;
-
-typedef struct {
     const BatchCost *cost;   /* of the model of the last move */
     const BatchCost *const *costs; /* by model; NULL for one */
     Batcher *batchers;       /* by model */
@@ -62,7 +56,7 @@ typedef struct {
     Sources sources;
     Joins joins;
     ARRAY(Waiting) joining;
-    ARRAY(Finished) done;
+    ARRAY(Active) done; /* at the last action */
     ARRAY(int64_t) src_lens; /* of the sentences that are encoded */
     int64_t step, position, batch, to_completion, until, new_count;
     int is_joining, keeps_sources; /* `is_joining`: sentences are encoded, or join */
@@ -231,7 +225,7 @@ static void begin_joining(Memory *memory, BatchBox *self, int64_t count, double 
 }
 
 /* Let the joining sentences join; those without output are done. */
-static void join(Memory *memory, BatchBox *self, double now_s) {
+static void join(Memory *memory, BatchBox *self) {
     int64_t count = self->joining.count, step = self->step, last = 0;
     int first = !self->done.count;
     self->is_joining = 0;
@@ -239,15 +233,14 @@ static void join(Memory *memory, BatchBox *self, double now_s) {
     if (!count) return;
     for (int64_t number = 0; number < count; number++) {
         const Waiting *sentence = self->joining.items + number;
-        double entry_s = sentence->entry_s, begin_s = sentence->begin_s;
-        int64_t request = sentence->request, src_len = sentence->src_len, finish_step = step + sentence->tgt_len;
+        int64_t finish_step = step + sentence->tgt_len;
+        Active joined = {finish_step, sentence->request, sentence->begin_s, NAN, sentence->factor, sentence->event, 1};
         if (!sentence->tgt_len) {
-            APPEND(memory, self->done, (Finished){entry_s, begin_s, NAN, now_s, request, sentence->event});
+            APPEND(memory, self->done, joined);
             continue;
         }
-        Active joined = {finish_step, request, src_len, entry_s, begin_s, NAN, sentence->factor, sentence->event, 1};
         actives_push(memory, &self->active, joined);
-        if (self->keeps_sources) sources_push(memory, &self->sources, (Source){src_len, finish_step});
+        if (self->keeps_sources) sources_push(memory, &self->sources, (Source){sentence->src_len, finish_step});
         if (finish_step > last) last = finish_step;
         self->waiting_tokens -= sentence->tgt_len;
         self->finish_sum += finish_step;
@@ -302,17 +295,15 @@ static void batch_box_act(Memory *memory, BatchBox *self) {
         if (self->active.items[0].finish_step == finish_step) {
             settle(self, now_s);
             while (self->active.count && self->active.items[0].finish_step == finish_step) {
-                Active sentence = actives_pop(&self->active);
-                self->factor_sum -= sentence.factor;
-                APPEND(memory, self->done,
-                       (Finished){sentence.entry_s, sentence.begin_s, sentence.first_s, now_s, sentence.request, sentence.event});
+                APPEND(memory, self->done, actives_pop(&self->active));
+                self->factor_sum -= self->done.items[self->done.count - 1].factor;
             }
             self->finish_sum -= finish_step * self->done.count;
             self->left_active = self->active.count;
             self->left_waiting = self->waiting;
         }
     } else if (self->is_joining) {
-        join(memory, self, now_s);
+        join(memory, self);
     }
     for (;;) {
         if (!self->waiting || self->active.count > threshold) {
@@ -340,7 +331,7 @@ static void batch_box_act(Memory *memory, BatchBox *self) {
         else
             begin_joining(memory, self, count, now_s);
         if (self->next_s > now_s) return;
-        join(memory, self, now_s);
+        join(memory, self);
     }
 }
 

@@ -59,17 +59,6 @@
         heap->count -= 1;                                                                                                    \
         name##_replace_first(heap, heap->items[heap->count]);                                                                \
         return first;                                                                                                        \
-    }                                                                                                                        \
-                                                                                                                             \
-    /* Make `heap` equal to `other`, which is not empty and mostly has one item: then a call of `memcpy` would cost more. */ \
-    static inline void name##_copy(Memory *memory, Heap *heap, const Heap *other) {                                          \
-        if (heap->capacity < other->count) {                                                                                 \
-            heap->items = resized(memory, heap->items, other->count, sizeof(Item));                                          \
-            heap->capacity = other->count;                                                                                   \
-        }                                                                                                                    \
-        heap->items[0] = other->items[0];                                                                                    \
-        if (other->count > 1) memcpy(heap->items, other->items, (size_t)other->count * sizeof(Item));                        \
-        heap->count = other->count;                                                                                          \
     }
 
 /* Define a queue, which keeps its items one after another; `name_at(queue, 0)` is the first. */

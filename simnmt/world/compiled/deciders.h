@@ -13,7 +13,7 @@ static void decider_begin(World *world, int64_t number, int64_t group, int64_t i
     Memory *memory = world->memory;
     self->number = in_group;
     if (of_group->pool.kind == FIFO_POOL)
-        fifo_begin(memory, &self->device, of_group->pool.workers);
+        fifo_begin(memory, &self->device, 1, of_group->pool.workers);
     else
         self->pool = world->pools + group;
     self->estimates = zeroed(memory, targets, sizeof(TransferEstimate));

@@ -4,50 +4,37 @@
 
 #include "deciders.h"
 
-static void begin_model_boxes(Memory *memory, Pool *self) {
-    self->models = zeroed(memory, self->settings.boxes, sizeof(ModelBox));
-    for (int64_t box = 0; box < self->settings.boxes; box++) model_box_begin(memory, self->models + box, self->settings.models);
-}
-
-static void begin_batch_boxes(Memory *memory, Pool *self) {
-    self->batches = zeroed(memory, self->settings.boxes, sizeof(BatchBox));
-    for (int64_t box = 0; box < self->settings.boxes; box++)
-        batch_box_begin(memory, self->batches + box, &self->settings.batching, self->settings.cost, self->settings.models);
-}
-
-static void begin_stream_boxes(Memory *memory, Pool *self) {
-    self->streams = zeroed(memory, self->settings.boxes, sizeof(StreamBox));
-    self->trial_streams = zeroed(memory, self->settings.boxes, sizeof(StreamBox));
-    for (int64_t box = 0; box < self->settings.boxes; box++)
-        stream_begin(memory, self->streams + box, self->settings.stream->states);
-}
-
-static void begin_fifo_boxes(Memory *memory, Pool *self) {
-    self->boxes = zeroed(memory, self->settings.boxes, sizeof(FifoBox));
-    self->trial_boxes = zeroed(memory, self->settings.boxes, sizeof(FifoBox));
-    for (int64_t box = 0; box < self->settings.boxes; box++) fifo_begin(memory, self->boxes + box, self->settings.workers);
-}
-
 static void pool_begin(Memory *memory, Pool *self, int64_t target, const PoolSettings *settings) {
+    int64_t kind = settings->kind, boxes = settings->boxes;
     self->settings = *settings;
     self->target = target;
-    self->trial_of = zeroed(memory, settings->boxes, sizeof(int64_t));
-    if (settings->kind == BATCH_POOL)
-        begin_batch_boxes(memory, self);
-    else if (settings->kind == STREAM_POOL)
-        begin_stream_boxes(memory, self);
-    else if (settings->kind == LEAST_WORK_POOL)
-        least_work_begin(memory, &self->least_work, settings->boxes, settings->workers);
-    else
-        begin_fifo_boxes(memory, self);
-    if (settings->models != NULL && !settings->models->keeps_all) begin_model_boxes(memory, self);
+    self->is_least_work = kind == FIFO_POOL && settings->balancer == LEAST_WORK;
+    self->trial_of = zeroed(memory, boxes, sizeof(int64_t));
+    if (kind == BATCH_POOL) {
+        self->batches = zeroed(memory, boxes, sizeof(BatchBox));
+    } else if (kind == STREAM_POOL) {
+        self->streams = zeroed(memory, boxes, sizeof(StreamBox));
+        self->trial_streams = zeroed(memory, boxes, sizeof(StreamBox));
+    } else {
+        self->boxes = zeroed(memory, boxes, sizeof(FifoBox));
+        self->trial_boxes = zeroed(memory, boxes, sizeof(FifoBox));
+        if (self->is_least_work) fifo_begin(memory, self->boxes, boxes, settings->workers);
+    }
+    int has_loads = settings->models != NULL && !settings->models->keeps_all;
+    if (has_loads) self->models = zeroed(memory, boxes, sizeof(ModelBox));
+    for (int64_t box = 0; box < boxes; box++) {
+        if (kind == BATCH_POOL) batch_box_begin(memory, self->batches + box, &settings->batching, settings->cost, settings->models);
+        if (kind == STREAM_POOL) stream_begin(memory, self->streams + box, settings->stream->states);
+        if (self->boxes != NULL && !self->is_least_work) fifo_begin(memory, self->boxes + box, 1, settings->workers);
+        if (has_loads) model_box_begin(memory, self->models + box, settings->models);
+    }
 }
 
 /* Return the box of a pool for a trial, a copy made on first access; outside a trial, the box itself. */
 static inline FifoBox *box_of(World *world, Pool *pool, int64_t box, int64_t trial) {
     if (!trial) return pool->boxes + box;
     if (pool->trial_of[box] != trial) {
-        fifo_copy(world->memory, pool->trial_boxes + box, pool->boxes + box);
+        fifo_copy(world->memory, pool->trial_boxes + box, pool->boxes + box, pool->settings.boxes);
         pool->trial_of[box] = trial;
     }
     return pool->trial_boxes + box;
@@ -100,13 +87,10 @@ static inline int64_t chosen_box(World *world, Pool *pool, const Arrival *arriva
 
 /* Let a request enter a first-in first-out box; return when it starts, and set its box. In a trial only copies change. */
 static inline double enter_fifo(World *world, Pool *pool, const Arrival *arrival, int64_t *next, int64_t *box, int64_t trial) {
-    double entry_s = arrival->entry_s, execution_s = arrival->execution_s;
-    if (pool->settings.kind == LEAST_WORK_POOL) {
-        LeastWorkPool *least_work = trial ? &pool->trial_least_work : &pool->least_work;
-        return least_work_enter(world->memory, least_work, entry_s, execution_s, box);
-    }
-    *box = chosen_box(world, pool, arrival, next, trial);
-    return fifo_serve(world->memory, box_of(world, pool, *box, trial), entry_s, execution_s);
+    *box = pool->is_least_work ? 0 : chosen_box(world, pool, arrival, next, trial);
+    FifoBox *fifo = box_of(world, pool, *box, trial);
+    if (pool->is_least_work) *box = fifo->workers.items[0].box;
+    return fifo_serve(world->memory, fifo, arrival->entry_s, arrival->execution_s);
 }
 
 /* Let a request enter a box that streams, and record its execution. */
@@ -176,12 +160,12 @@ static void batch_acts(World *world, Pool *pool, int64_t box, double now_s) {
         if (event->downlink_s == 0.0) hear(world, event->decider, now_s); /* earlier answers of this moment */
     }
     for (int64_t number = 0; number < batch->done.count; number++) {
-        const Finished *done = batch->done.items + number;
+        const Active *done = batch->done.items + number;
         RequestEvent *event = done->event;
         if (pool->models != NULL) event->copies[0]->requests -= 1;
-        world->settings.execution_s[done->request] = done->finish_s - done->begin_s;
+        world->settings.execution_s[done->request] = now_s - done->begin_s;
         world->settings.first_token_s[done->request] = done->first_s - event->arrival.entry_s;
-        answer(world, event, done->begin_s, done->finish_s, box, done->finish_s, (int32_t)batch->left_active, (int32_t)batch->left_waiting);
+        answer(world, event, done->begin_s, now_s, box, now_s, (int32_t)batch->left_active, (int32_t)batch->left_waiting);
     }
     if (pool->models != NULL) begin_load(world, pool, box, now_s);
     arm(world, pool, box);
@@ -306,8 +290,6 @@ static double foreseen_wait_s(World *world, Pool *pool, const Arrival *arrival, 
         }
         return outcome.finish_s - arrival->entry_s - arrival->execution_s;
     }
-    if (pool->settings.kind == LEAST_WORK_POOL)
-        least_work_copy(world->memory, &pool->trial_least_work, &pool->least_work, pool->settings.boxes);
     for (int64_t number = 0; number < count; number++) enter_fifo(world, pool, world->ahead.items + number, &next, &box, trial);
     return enter_fifo(world, pool, arrival, &next, &box, trial) - arrival->entry_s;
 }

@@ -7,7 +7,7 @@
 
 enum { BACK_TO_BACK, OPEN_LOOP, CLOSED_LOOP };                    /* disciplines */
 enum { ALWAYS, LEAST_TOTAL, CALLED };                             /* choices */
-enum { FIFO_POOL, LEAST_WORK_POOL, MODEL_POOL, BATCH_POOL, STREAM_POOL }; /* kinds of boxes */
+enum { FIFO_POOL, MODEL_POOL, BATCH_POOL, STREAM_POOL }; /* kinds of boxes */
 enum { BY_NODE, IN_TURN, LEAST_LOADED_OF_DRAWN, LEAST_WORK };     /* balancers */
 enum { WEIGHTED, QUANTILE };                                      /* estimates */
 enum { DONE, NO_MEMORY, PAUSED, STOPPED };                        /* how a call of Python ends */

@@ -36,7 +36,7 @@ typedef struct {
 static BacklogView *backlog_new(Memory *memory, int64_t parallel) {
     BacklogView *self = zeroed(memory, 1, sizeof *self);
     self->parallel = parallel;
-    fifo_begin(memory, &self->mirror, parallel);
+    fifo_begin(memory, &self->mirror, 1, parallel);
     self->last_number = -1;
     return self;
 }

@@ -56,14 +56,13 @@ typedef struct Pool {
     PoolSettings settings;
     int64_t target;
     int64_t next; /* of the balancer that takes boxes in turn */
-    LeastWorkPool least_work;
-    FifoBox *boxes;
+    int is_least_work;
+    FifoBox *boxes; /* one for all boxes if `is_least_work` */
     ModelBox *models;
     StreamBox *streams;
     BatchBox *batches;
     /* Copies to foresee waits, each valid in one trial. */
     int64_t *trial_of;
-    LeastWorkPool trial_least_work;
     FifoBox *trial_boxes;
     StreamBox *trial_streams;
 } Pool;
