@@ -15,7 +15,7 @@ from simnmt.calibrate.projection_bench import ProjectionBench, read_bench
 from simnmt.nmt.architecture import read_architecture
 from simnmt.papers.fvp.reproduction import judge
 from simnmt.papers.fvp.study import Study as VocabularyStudy
-from simnmt.papers.kit.study import read_study, study_text
+from simnmt.papers.kit.study import read_study
 from simnmt.papers.sti.claims import read_pipeline
 from simnmt.papers.sti.study import Study as StiStudy
 from simnmt.profile.device_profile import DeviceProfile, checked_profile, read_profile, write_profile
@@ -43,7 +43,7 @@ def use_profile(profile: DeviceProfile, path: Path) -> None:
 
 
 def use_study(study: Any, path: Path) -> None:
-    path.write_text(study_text(study))
+    path.write_text(study.model_dump_json())
     assert read_study(path, type(study)) == study
 
 
@@ -57,10 +57,10 @@ Use = Callable[[Any, Path], object]
 ARTEFACTS: dict[str, tuple[Callable[[], str], Callable[[Path], Any], Use | None, int]] = {
     "profile": (lambda: json.dumps(WHOLE_PROFILE), read_profile, use_profile, 100),
     "sti study": (
-        lambda: study_text(sti_stand_ins.study()), lambda path: read_study(path, StiStudy), use_study, 40
+        lambda: sti_stand_ins.study().model_dump_json(), lambda path: read_study(path, StiStudy), use_study, 40
     ),
     "vocabulary study": (
-        lambda: study_text(vocab_stand_ins.study()), lambda path: read_study(path, VocabularyStudy), use_study, 100
+        lambda: vocab_stand_ins.study().model_dump_json(), lambda path: read_study(path, VocabularyStudy), use_study, 100
     ),
     "projection bench": (lambda: bench().model_dump_json(), read_bench, use_bench, 200),
     "pipeline": (lambda: json.dumps(pipeline()), read_pipeline, None, 100),

@@ -35,7 +35,7 @@ class Report:
     rows: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """Rows of the JSON document by table, where they are not the shown ones."""
     more: Mapping[str, Any] = field(default_factory=dict)
-    """Further keys of the JSON document, or others in place of these; `doubts` and `summary` are shown on the page."""
+    """Further keys of the JSON document, or others in place of these; `doubts` are shown on the page."""
     warnings: Sequence[str] = ()
     """What the command line warns of."""
 
@@ -69,7 +69,7 @@ class Report:
         """Return the page, to be written as UTF-8: an open summary, and below it everything else, folded."""
         doubts, matrix = self.more.get("doubts", ()), matrix_table(self.claims)
         claims = [claim for claim in by_claim(self.claims) if claim[0].identifier in self.paper.main_claims]
-        summary = self.more.get("summary", "").splitlines() or [*self.paper.summary]
+        summary = [*self.paper.summary]
         verdicts = describe_verdicts(self.claims)
         summary += [] if any(verdicts in line for line in summary) else [f"{verdicts}."]
         shown = [table for table in self.tables if table.columns and table.rows]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 from collections.abc import Callable, Iterable
@@ -91,17 +90,6 @@ def shipped_measurements(paper: str, kind: str) -> list[Path]:
     return sorted((shipped_files.folder("calibration") / paper).glob(f"{kind}-*.json"))
 
 
-def study_text(study: Configuration) -> str:
-    """Return JSON with each entry of a list on one line, so that a long list of numbers stays readable."""
-
-    def text(value: Any) -> str:
-        entries = ",\n  ".join(json.dumps(entry, allow_nan=False) for entry in value) if isinstance(value, list) else ""
-        return f"[\n  {entries}\n ]" if entries else json.dumps(value, allow_nan=False)
-
-    parts = [f' "{key}": {text(value)}' for key, value in study.model_dump(mode="json").items()]
-    return "{\n" + ",\n".join(parts) + "\n}\n"
-
-
 def write_study(path: str | os.PathLike[str], study: Configuration) -> None:
     """Write a study whole or not at all; raises `CalibrationError` where the file cannot be written."""
-    write_text(path, study_text(study), CalibrationError)
+    write_text(path, study.model_dump_json(indent=1) + "\n", CalibrationError)
