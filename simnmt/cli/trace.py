@@ -46,7 +46,10 @@ class Reading:
         list[str] | None,
         option("ROLE=NAME[:UNIT]", "Column of a CSV file that holds time, rtt, downlink or uplink; repeatable."),
     ] = None
-    interval: Annotated[float, time_option("Time between the requests of a ping that printed no times. [default: 1s]")] = 1.0
+    interval: Annotated[
+        float | None,
+        time_option("Time between the requests of a ping that printed no times. [default: its summary's, else 1s]"),
+    ] = None
 
     def read(self, file: Path) -> list[Trace]:
         """Return the traces of a file."""

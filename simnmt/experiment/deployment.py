@@ -129,7 +129,8 @@ class Candidate:
 
     def __str__(self) -> str:
         """Return the choice on one line, such as `2 cloud servers, policy=cnmt`."""
-        servers = [f"{count} {device} server{'s' * (count > 1)}" for device, count in self.boxes.items()]
+        boxes = {device if device.endswith("server") else f"{device} server": count for device, count in self.boxes.items()}
+        servers = [f"{count} {name}{'s' * (count > 1)}" for name, count in boxes.items()]
         devices = self.placements[0].plan.scenario.devices
         counts = {f"{part}devices.{device}.count" for device in devices for part in ("", "sites.*.")}
         others = [f"{key}={format_choice(value)}" for key, value in self.choice.items() if key not in counts]

@@ -293,11 +293,17 @@ class ScenarioConfiguration(Configuration):
         return self.requirements if slo is None else requirements(slo)
 
     @property
+    def objectives(self) -> dict[str, Objective]:
+        """The objectives of workloads that have one of their own."""
+        return {name: part.objective for name, part in self.workloads.items() if part.objective is not None}
+
+    @property
     def measured_metrics(self) -> tuple[Metric, ...]:
         """The metrics by which the run is judged: of the objective, the service level, and further ones."""
         levels = [self.requirements, *(requirements(workload.slo) for workload in self.workloads.values())]
         required = [one.metric for level in levels for one in level]
-        return tuple(dict.fromkeys((objective_metric(self.objective), *required, *map(metric, self.metrics))))
+        minimised = map(objective_metric, (self.objective, *self.objectives.values()))
+        return tuple(dict.fromkeys((*minimised, *required, *map(metric, self.metrics))))
 
     def criteria_of(self, workload_name: str) -> Criteria:
         """Return what the runs of a workload are judged by.

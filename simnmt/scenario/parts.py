@@ -265,8 +265,10 @@ Policies = Annotated[dict[Name, Policy], BeforeValidator(_kinds_by_name)]
 
 
 class ServedWorkload(WorkloadConfiguration):
-    """A workload with the service level that it should meet."""
+    """A workload with what its policy should minimise, and the service level that it should meet."""
 
+    objective: Objective | None = None
+    """What the best policy of this workload minimises, in place of the scenario's `objective`."""
     slo: ServiceLevel | None = None
     """Service level of this workload, in place of the scenario's."""
 

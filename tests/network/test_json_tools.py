@@ -93,6 +93,15 @@ def test_iperf3_knows_the_direction_at_both_ends_with_and_without_the_newer_key(
     assert older.remarks == trace.remarks
 
 
+@pytest.mark.parametrize("factor", [1e-6, 1e6])
+def test_rtts_that_no_network_has_are_refused(file: Path, factor: float) -> None:
+    """As of a file whose nanoseconds are milliseconds."""
+    with pytest.raises(TraceError) as caught:
+        read(file, irtt(20 * factor, 30 * factor, 40 * factor))
+    assert caught.value.path == str(file) and caught.value.remedy
+    assert read(file, irtt(0.02, None, 0.03))[0].value.min() == 0.02e-3
+
+
 @pytest.mark.parametrize("key", ["sum_bidir_reverse", "sum"])
 @pytest.mark.parametrize("with_sender", [True, False])
 def test_both_directions_of_iperf3_become_two_series(file: Path, key: str, with_sender: bool) -> None:

@@ -117,6 +117,7 @@ BAD_FILES = {
     "UTF-16": ("hallo\thello\n".encode("utf-16"), 1, 4, "-f UTF-16"),
     "UTF-16 without mark": ("hallo\thello\n".encode("utf-16-le"), 1, 2, "-f UTF-16"),
     "one column": (b"a\tb\nonly\n", 2, None, "one tab"),
+    "one file of two": (b"ein Satz\nzwei\n", 1, None, "file of the translations"),
     "three columns": (b"a\tb\tc\n", 1, None, "cut -f1,2"),
     "JSON Lines without keys": (b'{"de": "a", "en": "b"}\n', 1, None, "--keys"),
     "NUL byte": (b"a\tb\na b\tc \0 d\n", 2, 7, "-f UTF-16"),

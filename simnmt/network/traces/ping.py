@@ -38,6 +38,7 @@ _WINDOWS_REPLY = re.compile(r"([=<])(\d{1,9})\D{0,14}TTL=\d")
 _WINDOWS_IPV6_REPLY = re.compile(r":\s?[^\s=<:]+\s?([=<])(\d{1,9})\D{0,14}$")
 _UNIX_SUMMARY = re.compile(r"(\d{1,9}) [^\d,]+, (\d{1,9}) [^\d,]+,.*%")
 _WINDOWS_SUMMARY = re.compile(r"[ \t]+[^\s:=][^:=]*:[^:=]+= ?(\d{1,9})[^\d=]+= ?(\d{1,9})[^\d=]+= ?(\d{1,9})")
+_UNIX_SPAN = re.compile(r"%.*?(\d{1,12}) ?ms\b")  # of the time from the first to the last request, in the summary of Linux
 _UNIX_TIMES = re.compile(r"[^=\d]{0,40}/[^=\d]{0,40}= ?" + "/".join([r"(\d{1,9}(?:[.,]\d{1,9})?)"] * 3))
 _WINDOWS_TIMES = re.compile(r"[ \t]+[^\s=:][^=:]*= ?(\d{1,9})\D+= ?(\d{1,9})\D+= ?(\d{1,9})\D*$")
 _MOST_HEAD = 400  # characters of the first line of a run; names of hosts have 253 at most
@@ -89,6 +90,8 @@ class _Run:
     """Lines of a Windows run that may be answers of routers."""
     times_ms: Sequence[float] = ()
     """Least, mean and greatest RTT by the summary."""
+    span_s: float = 0.0
+    """Time from the first request to the last by the summary; 0 if it states none."""
 
     def number(self, printed: int) -> int | None:
         """Return the number of a request, which goes on where the printed one restarts; None if a new run has begun."""
@@ -118,6 +121,11 @@ class _Run:
             first = min(first, 1)  # BSD, macOS and busybox begin with 0
         return range(first, max(self.last + 1, first + (self.sent or 0)))
 
+    @property
+    def interval_s(self) -> float:
+        """Time between two requests by the summary, else a second."""
+        return self.span_s / (self.sent - 1) if self.span_s and self.sent and self.sent > 1 else 1.0
+
 
 class _Log:
     """Runs of ping to one host, with counts of what is left out or assumed."""
@@ -142,6 +150,7 @@ class _Log:
             self.is_open = not self.is_listing
         elif summary := _UNIX_SUMMARY.match(line):
             self.is_open, run.sent, run.received = False, int(summary[1]), int(summary[2])
+            run.span_s = float(span[1]) / 1e3 if (span := _UNIX_SPAN.search(line)) else 0.0
         elif summary := _WINDOWS_SUMMARY.match(line):
             self.is_listing, run.sent, received = False, int(summary[1]), int(summary[2])
             run.received = received - min(run.answers, max(received - len(run.rtt_ms), 0))
@@ -183,8 +192,9 @@ def read_ping(source: Source, options: ReadOptions) -> list[Trace]:
     """Return the RTTs of one or several runs of ping to one host: one value per request, lost if it was not answered.
 
     The time of a request is when it was sent: the stamp of `ping -D`, which is that of the reply, less the RTT. Without stamps,
-    a request each `options.interval_s` is assumed. The remarks state where a summary of ping contradicts the lines above it.
-    Raises `TraceError` for runs to several hosts, and for a log that shows no reply although ping received some.
+    `options.interval_s` lies between two requests, else what the summary states, else a second. The remarks state where a
+    summary of ping contradicts the lines above it. Raises `TraceError` for runs to several hosts, and for a log that shows no
+    reply although ping received some.
     """
     path, log = source.path, _Log()
     *lines, unfinished = source.text.split("\n")
@@ -226,12 +236,15 @@ def read_ping(source: Source, options: ReadOptions) -> list[Trace]:
             if (np.abs(pair[0] - pair[1]) > 1.0 + 0.01 * pair[0]).any():  # ping prints a time with three digits at most
                 summary, file = ("/".join(f"{ms:.4g}" for ms in times_ms) for times_ms in pair)
                 remarks.append(f"min/avg/max by the summary of ping: {summary} ms, in the file: {file} ms")
+    steps_s = [options.interval_s or run.interval_s for run in runs]
     if any(run.sent_s for run in runs) and all(len(run.sent_s) == len(run.rtt_ms) for run in runs):
-        time_s = _sending_times(runs, options.interval_s)
+        time_s = _sending_times(runs, steps_s[0])
     else:
-        time_s = np.arange(requests, dtype=np.float64) * options.interval_s
-        every = f"a request each {options.interval_s:g} s taken for granted"
-        remarks.append(f"no times in the file, which ping -D of Linux prints: {every}")
+        step_s = np.array([step_s for run, step_s in zip(runs, steps_s, strict=True) for _ in run.numbers])
+        time_s = np.cumsum(step_s) - step_s
+        origin = "by the summary" if options.interval_s is None and any(run.span_s for run in runs) else "taken for granted"
+        every = format_list(dict.fromkeys(f"{step_s:.4g}" for step_s in steps_s))
+        remarks.append(f"no times in the file, which ping -D of Linux prints: a request each {every} s {origin}")
     rtt_s = 1e-3 * np.array([run.rtt_ms.get(number, math.nan) for run in runs for number in run.numbers])
     goal = f"ping to {next(iter(goals))}" if goals else f"ping, file {shorten(path.name)}"
     return [mend("rtt", time_s, rtt_s, "measured", goal, remarks, path=path)]
