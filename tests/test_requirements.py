@@ -288,7 +288,7 @@ SHOWN_BY = {
     "SHARP-18": ["SHARP-18"],
     "SHARP-19": ["papers/test_sharp.py::test_no_baseline_gives_all_printed_factors"],
     "XP-01": ["world/test_batch_server.py::test_a_sentence_alone_costs_the_same_with_batching_on_and_off"],
-    "XP-02": ["kernels/test_columns.py::test_columns_sent_to_the_fused_layer_give_the_result_of_scatter_and_softmax"],
+    "XP-02": ["nmt/test_subsets.py::test_columns_straight_to_the_fused_kernel_give_the_tokens_of_scatter_and_softmax"],
     "XP-03": [
         "experiment/test_decoder.py::test_the_reader_is_told_what_is_measured_and_exact",
         "papers/test_sharp.py::test_a_rung_shows_its_agreement_on_a_trained_model",

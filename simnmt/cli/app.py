@@ -42,7 +42,7 @@ _VERBS = {
     "profile": "calibrate.app",
     "corpus": "corpus.app",
     "reproduce": "reproduce.app",
-    "traffic": "traffic.traffic",
+    "traffic": "trace.traffic",
     "trace": "trace.app",
     "nmt": "nmt.app",
     "kernels": "kernels.app",

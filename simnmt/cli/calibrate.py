@@ -209,7 +209,6 @@ def list_(
 
 
 def _listed(profile: Mapping[str, Any]) -> list[str]:
-    """Return the row of a profile in the list."""
     from simnmt.results.number_text import digits
 
     usual = profile["kinds"]["execution"]

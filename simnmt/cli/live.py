@@ -364,7 +364,6 @@ def _parse_batching(text: str, longest_wait_s: float) -> Batching:
 
 
 def _read_plan(scenario: str, changes: Overrides | Changes) -> RunPlan:
-    """Return a scenario with its inputs. Raises `InputError`."""
     from simnmt.experiment.inputs import read_inputs
     from simnmt.scenario.source import open_source
 

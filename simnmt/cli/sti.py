@@ -381,7 +381,6 @@ def _turn_document(turn: Turn) -> dict[str, Any]:
 
 
 def _turn_row(number: int, turn: dict[str, Any]) -> dict[str, Any]:
-    """Return what the text shows of a turn's document."""
     size = {"turn": number, "layers": turn["plan"]["layers"], "slices": turn["plan"]["slices_per_layer"]}
     measured = {name: turn["execution"][name] for name in ("latency_s", "stall_s", "bytes_read")}
     shown = ("held_bytes", "kept_bytes", "planned_latency_s", "planned_stall_s", "class", "class_share")

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
@@ -74,10 +74,6 @@ class CleanStream:
         """Write the cleaned text; return the characters taken."""
         self.raw.write(without_controls(text))
         return len(text)
-
-    def writelines(self, lines: Iterable[str]) -> None:
-        """Write the cleaned lines."""
-        self.write("".join(lines))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.raw, name)

@@ -1,4 +1,4 @@
-"""`simnmt trace`: list, import, inspect and resample series of RTT and bandwidth."""
+"""`simnmt trace` and `simnmt traffic`: series of RTT and bandwidth, and the traffic of a log of requests."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ class Reading:
         list[str] | None,
         option("ROLE=NAME[:UNIT]", "Column of a CSV file that holds time, rtt, downlink or uplink; repeatable."),
     ] = None
-    interval: Annotated[float, time_option("Time between the requests of a ping that printed no times. [default: 1s]")] = 1.0
+    interval: Annotated[
+        float | None,
+        time_option("Time between the requests of a ping that printed no times. [default: its summary's, else 1s]"),
+    ] = None
 
     def read(self, file: Path) -> list[Trace]:
         """Return the traces of a file."""
@@ -176,3 +179,28 @@ def resample(
 
     traces = reading.read(file)
     _write("resample", traces, out, force, file, lambda measured: trace.resample(measured, hours * 3600, seed, block))
+
+
+def traffic(
+    log: Annotated[Path, argument("LOG", "Requests as CSV or JSON Lines, plain or gzip, or the log of simnmt live gateway.")],
+    time_unit: Annotated[Literal["s", "ms"] | None, option(None, "Unit of times that are numbers. [default: as known]")] = None,
+    page: Page = None,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the traffic of a log: rates and peaks, burstiness beside Poisson, repeated texts, lengths, language pairs.
+
+    Example: simnmt traffic gateway.jsonl --page traffic.html
+    """
+    from simnmt.report.traffic_page import render_traffic, traffic_facts, traffic_tables
+    from simnmt.workload.arrivals.traffic import read_traffic
+
+    check_output(page, force, log)
+    result = read_traffic(log, time_unit)
+
+    def text() -> str:
+        tables = [table.to_text() for table in traffic_tables(result)]
+        return "\n\n".join([f"{result.name}:\n{format_pairs(traffic_facts(result), '  ')}", *tables])
+
+    print_result(as_json, result.document, text)
+    print_page(page, as_json, lambda: render_traffic(result))

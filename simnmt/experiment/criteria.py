@@ -22,6 +22,9 @@ def check_criteria(plan: RunPlan, document: Document | None = None) -> None:
     scenario = plan.scenario
     workloads = list(scenario.workloads)
     criteria: list[tuple[Location, Metric, list[str]]] = [(("objective",), objective_metric(scenario.objective), [])]
+    criteria += [
+        (("workloads", name, "objective"), objective_metric(objective), []) for name, objective in scenario.objectives.items()
+    ]
     criteria += [(("slo", name), metric(name), workloads) for name in scenario.slo or {}]
     criteria += [
         (("workloads", workload, "slo", name), metric(name), [workload])

@@ -89,11 +89,15 @@ def read_sites(
     """Read the inputs of each site, each file once; the arguments and the errors are those of `read_inputs`."""
     cache, plans = cache or InputCache(), list[SitePlan]()
     readers = {
-        name: _Reader(scenario.at(name), base, document, cache, partial(scenario.key_at, name)) for name in scenario.sites
+        name: [
+            _Reader(scenario.at(name, copy), base, document, cache, partial(scenario.key_at, name))
+            for copy in range(1, site.count + 1)
+        ]
+        for name, site in scenario.sites.items()
     }
     # A hundred sites with one kind of device have the same inputs.
     by_device: dict[str, dict[int, _Reader]] = {workload: {} for workload in scenario.workloads}
-    for name, reader in readers.items():
+    for name, (reader, *_) in readers.items():
         for workload in reader.scenario.workloads:
             by_device[workload].setdefault(id(scenario.own_device(name)), reader.of(workload))
     known_cases = dict[tuple[str, int], Case]()
@@ -102,11 +106,11 @@ def read_sites(
         table = first.table([*of_sites.values()])
         known_cases |= {(workload, device): reader.case(table) for device, reader in of_sites.items()}
     for name, site in scenario.sites.items():
-        reader, device = readers[name], scenario.own_device(name)
-        view = reader.scenario
+        view, device = readers[name][0].scenario, scenario.own_device(name)
         cases = {workload: known_cases[workload, id(device)] for workload in view.workloads}
-        reader.check_memories(cases.values(), slice(1))
-        networks = {network: (links,) * site.count for network, links in reader.networks().items()}
+        readers[name][0].check_memories(cases.values(), slice(1))
+        lines = [reader.networks() for reader in readers[name]]
+        networks = {network: tuple(by_name[network] for by_name in lines) for network in view.networks}
         is_alone = len(scenario.sites) == site.count == 1
         plans.append(SitePlan(name, view, cases, networks, site.share, device is not None, not plans, is_alone))
     # All sites share the devices behind.

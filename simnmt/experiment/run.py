@@ -195,7 +195,7 @@ def goal_of(scenario: ScenarioConfiguration) -> Goal:
     """Return the objective and the service levels by which the policies of a scenario are judged."""
     levels = {name: scenario.requirements_of(name) for name in scenario.workloads}
     at_sites = {site: level_at(scenario, site) for site in scenario.sites if len(scenario.sites) > 1}
-    return Goal(scenario.objective, scenario.requirements, levels, at_sites)
+    return Goal(scenario.objective, scenario.requirements, levels, at_sites, scenario.objectives)
 
 
 def level_at(scenario: ScenarioConfiguration, site: str) -> tuple[Requirement, ...]:

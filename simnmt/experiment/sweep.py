@@ -370,7 +370,7 @@ def _standings(
     """
     roles, goal = roles_of(scenario), goal_of(scenario)
     recommended = recommend(of_cell, runs, roles, goal, parts=parts)
-    column, best = objective_metric(goal.objective).column, recommended["policy"]
+    column, best = objective_metric(recommended["objective"]).column, recommended["policy"]
     standings = {
         **dict.fromkeys(recommended["indistinguishable"], TIED),
         **dict.fromkeys(recommended["as_good"], EQUAL),

@@ -86,17 +86,15 @@ def combine(a: Partial, b: Partial) -> Partial:
     return Partial(maximum, total, torch.where(first, a.column, b.column))
 
 
-def check_arguments(
-    products: Tensor, bias: Tensor | None, count: int, *, types: tuple[torch.dtype, ...] = REAL_TYPES, threads: int = 1
-) -> None:
+def check_arguments(products: Tensor, bias: Tensor | None, count: int, *, threads: int = 1) -> None:
     """Raise `KernelError` for arguments that no kernel could read correctly."""
     # A row of 85,000 takes some 15 us in all: each call checks little.
-    check_tensor("products", products, types, (ANY_SIZE, ANY_SIZE))
+    check_tensor("products", products, REAL_TYPES, (ANY_SIZE, ANY_SIZE))
     columns = products.shape[1]
     if not 1 <= count <= columns or threads < 1:
         raise KernelError(f"the best {count} of {columns} columns by {threads} threads: 1 to {columns} can be had")
     if bias is not None:
-        check_tensor("bias", bias, (torch.float64 if products.dtype == torch.float64 else torch.float32,), (columns,))
+        check_tensor("bias", bias, (torch.float32,), (columns,))
         check_beside("bias", bias, products)
 
 
@@ -125,15 +123,12 @@ ROWS_AT_ONCE = 16
 def reference_best(products: Tensor, bias: Tensor | None, count: int) -> Best:
     """Return the `count` best columns of each row: add the bias, take the softmax's sum, search (FNI-01).
 
-    With a float64 bias, float64 `products` give a float64 oracle. Arguments, ties and errors are those of `fused_best`.
+    Arguments, ties and errors are those of `fused_best`, which checks them.
     """
-    check_arguments(products, bias, count, types=(*REAL_TYPES, torch.float64))
     best = Best.empty(products.shape[0], count, products.device)
-    if products.dtype == torch.float64:
-        best = Best(best.columns, best.values.double(), best.log_total.double())
     for begin in range(0, products.shape[0], ROWS_AT_ONCE):
         rows = slice(begin, begin + ROWS_AT_ONCE)
-        logits = _logits(products[rows], bias)
+        logits = products[rows].float() if bias is None else products[rows].float() + bias
         maximum = logits.amax(-1)
         broken = (~maximum.isfinite()).nonzero()
         if broken.numel():
@@ -142,8 +137,3 @@ def reference_best(products: Tensor, bias: Tensor | None, count: int) -> Best:
         # The sum contains the largest term, 1, so it is at least 1 however it was rounded.
         best.log_total[rows] = (logits - maximum[:, None]).exp().sum(-1).clamp(min=1.0).log()
     return best
-
-
-def _logits(products: Tensor, bias: Tensor | None) -> Tensor:
-    logits = products if products.dtype == torch.float64 else products.float()
-    return logits if bias is None else logits + bias

@@ -206,7 +206,6 @@ class EngineProcess:
             loop.remove_writer(self._outlet)
 
     def _receive(self, connection: Connection) -> None:
-        """Take a message of the process, or its end."""
         try:
             kind, *content = pickle.loads(connection.recv_bytes())
         except (EOFError, OSError):

@@ -237,7 +237,6 @@ class LiveGateway(LiveService):
             self.write(HeardRecord(trip.number, now_s, transfer_s, wait_s, report))
 
     def _give_up(self, trip: Trip) -> None:
-        """Let the decider forget a request that its target did not answer."""
         decision, trip.sent = trip.sent, None
         if decision is not None:
             self.decider.lost(decision)

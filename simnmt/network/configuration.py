@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Discriminator, Field, SerializerFunctionWr
 
 from simnmt.base.configuration import Configuration, InputFile, form_by_key
 from simnmt.base.extension import Extended, Extensible, Extension, ExtensionError
+from simnmt.base.laws import DrawnNumber
 from simnmt.network.link import Link
 from simnmt.network.outages import OutageConfiguration, outage_spans
 from simnmt.network.series import BPS_PER, SECONDS_PER, BandwidthSeries, RttSeries, constant_rtt
@@ -165,14 +166,22 @@ BandwidthConfiguration = Annotated[
 ]
 """A number of Mbit/s, `"@name"`, `"my.csv"` or `{csv: my.csv, column: ...}`."""
 
+MOST_MEAN_RTT_MS = 10_000
+MeanRtt = Annotated[
+    Annotated[float, Field(gt=0, le=MOST_MEAN_RTT_MS), Tag("number")] | Annotated[DrawnNumber, Tag("DrawnNumber")],
+    Discriminator(lambda value: "DrawnNumber" if isinstance(value, (dict, DrawnNumber)) else "number"),
+]
+"""A number of ms, or the law from which each site draws one."""
+
 
 class LinkConfiguration(Configuration):
     """A link between two tiers."""
 
     rtt: RttConfiguration
     """Round-trip time: `@name`, a CSV path, `{csv: path, ...}` or `{constant_ms: number}`."""
-    rtt_mean_ms: Annotated[float, Field(gt=0, le=10_000)] | None = None
-    """Multiply the series so that its mean over time is this, ms; left out, the series is unchanged."""
+    rtt_mean_ms: MeanRtt | None = None
+    """Multiply the series so that its mean over time is this, ms; left out, the series is unchanged. At sites also a law from
+    which each site draws its mean, such as `{dist: lognorm, s: 0.5, scale: 40}`."""
     rtt_add_ms: Annotated[float, Field(ge=-10_000, le=10_000)] = 0.0
     """Add this to every RTT, ms, after `rtt_mean_ms`; below 0 it must leave every RTT above 0."""
     uplink_mbps: BandwidthConfiguration = 100.0
@@ -280,6 +289,22 @@ def _read(config: Any, base: Path, name: str, cached: Cached) -> Any:
     if isinstance(config, Extended):
         return read()
     return cached((type(config), config.model_dump_json(), base), read).named(name)
+
+
+def with_drawn_means(config: NetworkConfiguration, draw: Callable[[Key, DrawnNumber], float]) -> NetworkConfiguration:
+    """Return the network with each law of an `rtt_mean_ms` replaced by the number that `draw(key, law)` returns."""
+
+    def drawn(part: AnyLink, *key: str | int) -> AnyLink:
+        law = part.rtt_mean_ms
+        return part.model_copy(update={"rtt_mean_ms": draw(key, law)}) if isinstance(law, DrawnNumber) else part
+
+    def of_hop(device: str, parts: HopConfiguration) -> HopConfiguration:
+        if isinstance(parts, list):
+            return [drawn(part, "hops", device, index) for index, part in enumerate(parts)]
+        return drawn(parts, "hops", device)
+
+    hops = {device: of_hop(device, parts) for device, parts in config.hops.items()}
+    return drawn(config).model_copy(update={"hops": hops} if hops else {})
 
 
 def links_of(config: NetworkConfiguration) -> Iterator[tuple[Key, LinkConfiguration]]:

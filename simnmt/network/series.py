@@ -61,6 +61,8 @@ class Series:
     """Name of the column in a file, which ends with the unit."""
     most: ClassVar[float]
     """Greatest credible sample, seconds or bit/s; sums of much greater ones would overflow."""
+    typical: ClassVar[float]
+    """Median of a usual network, by which the likeliest of several units is chosen."""
     plausible_medians: ClassVar[Mapping[str, tuple[float, float]]]
     """Least and greatest plausible median, in the unit of the series, by the unit in which the values were read."""
 
@@ -138,9 +140,10 @@ class Series:
         if median <= most and (median >= least or is_stated):
             return None
         sizes, size = (SECONDS_PER, f"{median:.4g} s") if cls is RttSeries else (BPS_PER, f"{median / 1e9:.4g} Gbit/s")
-        nearest = sorted(sizes, key=lambda other: abs(np.log(sizes[other] / sizes[unit])))
         low, high = cls.plausible_medians[cls.csv_column.removeprefix("rtt_")]
-        likely = next((other for other in nearest if low <= median * sizes[other] / sizes[unit] <= high), "")
+        medians = {other: median / sizes[unit] * sizes[other] for other in sizes}
+        plausible = [other for other in sizes if low <= medians[other] <= high]
+        likely = min(plausible, key=lambda other: abs(np.log(medians[other] / cls.typical)), default="")
         what = f"the median would be {size}"
         return (f"{what}, as of values in {likely} read as {unit}" if likely else f"{what}, which no network has"), likely
 
@@ -161,6 +164,7 @@ class RttSeries(Series):
     quantity = "RTT"
     csv_column = "rtt_ms"
     most = 86_400.0
+    typical = 0.05
     # Below 0.5 ms lies a local cable, or seconds that were read as milliseconds.
     plausible_medians = dict.fromkeys(SECONDS_PER, (0.0, 10.0)) | {"ms": (0.5e-3, 10.0)}
 
@@ -208,4 +212,5 @@ class BandwidthSeries(Series):
     quantity = "bandwidth"
     csv_column = "mbps"
     most = 1e15
+    typical = 2e7
     plausible_medians = dict.fromkeys(BPS_PER, (0.0, 1e12))

@@ -158,10 +158,10 @@ def parts(view: CellView) -> Panel:
 def timeline(view: CellView) -> Panel:
     """Draw what waits at a device, and how much of it works, over the time of the run: means over spans of time."""
     cell = view.cell
-    runs = {policy: device_timeline(log, cell.devices, SPANS) for policy, log in cell.logs.items()}
+    runs = {policy: device_timeline(log.whole, cell.devices, SPANS) for policy, log in cell.logs.items()}
     length_s, unit = time_unit(max(float(run.edges_s[-1]) for run in runs.values()))
     edges = {policy: run.edges_s / length_s for policy, run in runs.items()}
-    arrivals = max(float(log["arrival_s"].max(initial=0.0)) for log in cell.logs.values()) / length_s
+    arrivals = max(float(log.whole["arrival_s"].max(initial=0.0)) for log in cell.logs.values()) / length_s
     log = any(map(view.unstable, cell.logs))
 
     def draw(device: str, quantity: str) -> Chart:

@@ -27,7 +27,7 @@ from simnmt.report.run_tables import (
 from simnmt.report.words import gap_words, verdicts, words
 from simnmt.results import Cell, Run
 from simnmt.results.places import ALL, CellName, by_cell
-from simnmt.results.run import doubtful_profiles
+from simnmt.results.run import MOST_DRAWN, doubtful_profiles
 from simnmt.results.summary import Row
 
 _COLOURS = ("edge", "cloud", "oracle", "naive", "cnmt")
@@ -41,7 +41,7 @@ def render(result: Run) -> str:
 
     It opens from disk without a network, and every name that came with the input is escaped.
     """
-    result = replace(result, cells=result.drawn_cells, notes=[*result.notes, *_shown_requests(result)])
+    result = replace(result, cells=result.drawn_cells, notes=[*result.notes, *_sampling(result)])
     parts = [_cell_section(place, cell, result) for place, cell in enumerate(result.cells)]
     sections = [
         *_verdict_sections(result),
@@ -64,9 +64,11 @@ def _facts(result: Run) -> list[str]:
     return [*facts, f"seed {result.seed}"]
 
 
-def _shown_requests(result: Run) -> list[str]:
+def _sampling(result: Run) -> list[str]:
+    most = max((log.requests for cell in result.cells for log in cell.logs.values()), default=0)
+    sampled = [f"Figures over single requests show an even sample of at most {MOST_DRAWN:,}."] if most > MOST_DRAWN else []
     loses = any(row.get("lost_share") for row in result.summary_rows)
-    return ["Figures over single requests show those that every policy answered."] if loses else []
+    return sampled + ["Figures over single requests show those that every policy answered."] * loses
 
 
 def _verdict_sections(result: Run) -> list[Section]:

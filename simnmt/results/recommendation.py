@@ -51,6 +51,8 @@ class Goal:
     """Service levels of single workloads, in place of that one."""
     at_sites: Mapping[str, Sequence[Requirement]] = field(default_factory=dict)
     """Service levels of the sites of a mix, in place of both; empty where the workloads of a site have different ones."""
+    objectives: Mapping[str, Objective] = field(default_factory=dict)
+    """Objectives of single workloads, in place of the objective."""
 
     def level(self, row: Row) -> Sequence[Requirement]:
         """Return the service level of a row of the summary."""
@@ -83,7 +85,8 @@ def recommend(
         for name in roles.deployable
     }
     ratios = {name: max((one.ratio for one in of_policy), default=0.0) for name, of_policy in assessed.items()}
-    compared = _Compared(rows, runs, goal.objective)
+    objective = goal.objectives.get(rows[0]["workload"], goal.objective)
+    compared = _Compared(rows, runs, objective)
     lost = {name: by_policy[name].get("lost_share") or 0.0 for name in roles.deployable}
     stable = [name for name in roles.deployable if not by_policy[name].get("unstable")]
     fewest = min((lost[name] for name in stable), default=0.0)
@@ -108,7 +111,7 @@ def recommend(
     level = dict.fromkeys(str(one) for part in judged for one in goal.level(part[0]))
     return {
         **CellName.of(rows[0])._asdict(),
-        "objective": goal.objective,
+        "objective": objective,
         "deployable": list(roles.deployable),
         "policy": policy,
         "as_good": as_good,
@@ -124,11 +127,21 @@ def recommend(
         "slo_met": (policy in stable and policy not in missed) if level and policy is not None else None,
         "slo_uncertain": [name for name in stable if any(one.low is not None and not one.sure for one in assessed[name])],
         "slo_assessments": [] if policy is None else [one.as_json() for one in assessed[policy]],
+        "workloads": [_best_of_workload(part, runs, roles, goal) for part in parts if part[0]["workload"] in goal.objectives],
         "parts": [{**Place.of(row)._asdict(), "slo_met": _keeps_level(row, runs, goal)} for part in parts for row in part],
         **_worth(compared, roles, policy if stable else None, eligible),
-        "caution": describe_short_tail(goal.objective, rows[0]["requests"]) if changes else "",
+        "caution": describe_short_tail(objective, rows[0]["requests"]) if changes else "",
         "reason": reason or {},
     }
+
+
+def _best_of_workload(part: Sequence[Row], runs: Runs, roles: Roles, goal: Goal) -> Row:
+    """Return the stable deployable policy that has the least of what a workload's own objective minimises."""
+    workload = part[0]["workload"]
+    compared = _Compared(part, runs, goal.objectives[workload])
+    stable = [name for name in roles.deployable if name not in compared.unstable]
+    best = min(stable, key=compared.means.__getitem__, default=None)
+    return {"workload": workload, "objective": goal.objectives[workload], "policy": best}
 
 
 def _assess(row: Row, runs: Runs, goal: Goal) -> list[Assessment]:

@@ -255,9 +255,11 @@ def run_columns(truth: Truth, trail: Trail) -> Columns:
 class RequestLog(Log):
     """Some requests of the columns of one policy, simulated or stored, each column read on access."""
 
-    def __init__(self, columns: Log, rows: slice | Array = slice(None)) -> None:
-        """Create the log of some rows of the columns."""
+    def __init__(self, columns: Log, rows: slice | Array = slice(None), whole: RequestLog | None = None) -> None:
+        """Create the log of some rows of the columns. `whole`: the log of which this is a sample."""
         self.columns, self._rows = columns, rows
+        self.whole = whole or self
+        """The log of which this is a sample; the log itself if it is none."""
 
     @classmethod
     def of(cls, truth: Truth, trail: Trail, rows: slice | Array = slice(None)) -> RequestLog:
@@ -276,8 +278,8 @@ class RequestLog(Log):
 
     @property
     def requests(self) -> int:
-        """Number of requests."""
-        return len(self["target"])
+        """Number of requests of the whole log."""
+        return len(self.whole["target"])
 
     @property
     def answered(self) -> RequestLog:
@@ -287,12 +289,17 @@ class RequestLog(Log):
         kept = were_answered(outcome[numbers])
         return self if kept.all() else RequestLog(self.columns, numbers[kept])
 
+    def sampled(self, most: int) -> RequestLog:
+        """Return an even sample of at most `most` requests: every k-th one; the log itself if it has no more."""
+        numbers = np.arange(len(self.columns["target"]))[self._rows]
+        return self if len(numbers) <= most else RequestLog(self.columns, numbers[:: -(-len(numbers) // most)], self)
 
-def drawn_logs(logs: Mapping[str, RequestLog]) -> dict[str, RequestLog]:
-    """Return logs for figures, with the requests alone that every policy answered."""
+
+def drawn_logs(logs: Mapping[str, RequestLog], most: int) -> dict[str, RequestLog]:
+    """Return logs for figures: with the requests alone that every policy answered, and of many an even sample."""
     answered = np.logical_and.reduce([were_answered(log["outcome"]) for log in logs.values()])
     kept = slice(None) if answered.all() else np.flatnonzero(answered)
-    return {policy: RequestLog(log.columns, kept) for policy, log in logs.items()}
+    return {policy: RequestLog(log.columns, kept).sampled(most) for policy, log in logs.items()}
 
 
 READ_ONCE_UP_TO = 1 << 18

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 REQUESTS = "requests.parquet"
 """File of a run directory with every request of replication 0."""
+MOST_DRAWN = 2_000_000
+"""Most requests of a policy that the figures show; of more, an even sample."""
 MOST_LATENESS_MS = 5.0
 """Lateness of the load generator at p99 above which latencies are doubtful."""
 
@@ -222,8 +224,8 @@ class Run:
 
     @property
     def drawn_cells(self) -> list[Cell]:
-        """The cells for figures: with the requests alone that every policy answered."""
-        return [replace(cell, logs=drawn_logs(cell.logs)) for cell in self.cells]
+        """The cells for figures: with the requests alone that every policy answered, and of many an even sample."""
+        return [replace(cell, logs=drawn_logs(cell.logs, MOST_DRAWN)) for cell in self.cells]
 
     @property
     def whole_rows(self) -> list[Row]:

@@ -6,15 +6,18 @@ Each room owns the configuration of what it builds; `parts` has what belongs to 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from math import ceil
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from simnmt.base.configuration import Configuration, misfit
+from simnmt.base.laws import DrawnNumber
+from simnmt.base.random_streams import stream
 from simnmt.base.suggestions import did_you_mean
 from simnmt.devices.failures import LateAnswers
-from simnmt.network.configuration import LinkConfiguration, NetworkConfiguration, links_of
+from simnmt.network.configuration import Key, LinkConfiguration, NetworkConfiguration, links_of, with_drawn_means
 from simnmt.policies.baselines import FixedPolicy
 from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.profile.custom import CustomDevice
@@ -165,13 +168,15 @@ class ScenarioConfiguration(Configuration):
         # Without pydantic's warning that an extension is no member of a union of shipped kinds.
         return self.model_dump(mode="json", warnings=False)
 
-    def at(self, site: str) -> ScenarioConfiguration:
+    def at(self, site: str, copy: int = 1) -> ScenarioConfiguration:
         """Return the scenario as a site sees it: its workloads with its end nodes, its networks, first device and policies.
 
         Policies of a site without a first device send everything to the device behind. In place of the first device there is
         then a stand-in with the profile of that one (`own_device` is None).
+
+        `copy`: its number of `count`, from 1, by which it draws the laws of `rtt_mean_ms`.
         """
-        part = self.sites[site]
+        part, draw = self.sites[site], partial(self._drawn_mean_ms, site, copy)
         end_nodes = {} if part.end_nodes is None else {"end_nodes": part.end_nodes}
         policies, device = {**self.policies, **part.policies}, self.own_device(site)
         if device is None:
@@ -181,7 +186,9 @@ class ScenarioConfiguration(Configuration):
         return self.model_copy(
             update={
                 "workloads": {name: self.workloads[name].model_copy(update=end_nodes) for name in self.workloads_at(site)},
-                "networks": {**self.networks, **part.networks},
+                "networks": {
+                    name: with_drawn_means(network, draw) for name, network in {**self.networks, **part.networks}.items()
+                },
                 "devices": {**self.devices, next(iter(self.devices)): device},
                 "policies": policies,
                 "sites": {},
@@ -203,6 +210,21 @@ class ScenarioConfiguration(Configuration):
         """Return the names of the workloads that are requested at a site, in the scenario's order."""
         names = self.sites[site].workloads
         return [name for name in self.workloads if names is None or name in names]
+
+    def _drawn_mean_ms(self, site: str, copy: int, link: Key, law: DrawnNumber) -> float:
+        # By the link, and not by the network: a far site is far on every network that the scenario compares.
+        return law.draw(stream(self.seed, copy, "/".join(map(str, ("rtt_mean_ms", site, *link)))))
+
+    @property
+    def drawn_means_ms(self) -> dict[tuple[str, str, Key], list[float]]:
+        """What the sites of one name draw by the laws of `rtt_mean_ms`, by site, network and link."""
+        return {
+            (name, network, link): [self._drawn_mean_ms(name, copy, link, law) for copy in range(1, site.count + 1)]
+            for name, site in self.sites.items()
+            for network, line in {**self.networks, **site.networks}.items()
+            for link, part in links_of(line)
+            if isinstance(law := part.rtt_mean_ms, DrawnNumber)
+        }
 
     def nodes_of(self, workload: str) -> int:
         """Return the end nodes of a workload, at all sites."""
@@ -271,11 +293,17 @@ class ScenarioConfiguration(Configuration):
         return self.requirements if slo is None else requirements(slo)
 
     @property
+    def objectives(self) -> dict[str, Objective]:
+        """The objectives of workloads that have one of their own."""
+        return {name: part.objective for name, part in self.workloads.items() if part.objective is not None}
+
+    @property
     def measured_metrics(self) -> tuple[Metric, ...]:
         """The metrics by which the run is judged: of the objective, the service level, and further ones."""
         levels = [self.requirements, *(requirements(workload.slo) for workload in self.workloads.values())]
         required = [one.metric for level in levels for one in level]
-        return tuple(dict.fromkeys((objective_metric(self.objective), *required, *map(metric, self.metrics))))
+        minimised = map(objective_metric, (self.objective, *self.objectives.values()))
+        return tuple(dict.fromkeys((*minimised, *required, *map(metric, self.metrics))))
 
     def criteria_of(self, workload_name: str) -> Criteria:
         """Return what the runs of a workload are judged by.

@@ -265,8 +265,10 @@ Policies = Annotated[dict[Name, Policy], BeforeValidator(_kinds_by_name)]
 
 
 class ServedWorkload(WorkloadConfiguration):
-    """A workload with the service level that it should meet."""
+    """A workload with what its policy should minimise, and the service level that it should meet."""
 
+    objective: Objective | None = None
+    """What the best policy of this workload minimises, in place of the scenario's `objective`."""
     slo: ServiceLevel | None = None
     """Service level of this workload, in place of the scenario's."""
 
@@ -275,7 +277,7 @@ class SiteConfiguration(Configuration):
     """A place with end nodes, its line, and its first device; what it leaves out is the scenario's."""
 
     count: Annotated[int, Field(ge=1, le=10_000)] = 1
-    """Sites like this one. Their results are shown together."""
+    """Sites like this one; each draws the laws of its `rtt_mean_ms`. Their results are shown together."""
     share: Annotated[float, Field(gt=0.0, le=1e9)] = 1.0
     """Weight of its part of the requests of each of its workloads; with a `count`, the weight of each site."""
     end_nodes: Annotated[int, Field(ge=1, le=1_000_000)] | None = None

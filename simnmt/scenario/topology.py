@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from itertools import chain
 from math import inf
 
+from simnmt.base.laws import DrawnNumber
 from simnmt.base.suggestions import did_you_mean, format_list
-from simnmt.network.configuration import links_of
+from simnmt.network.configuration import MOST_MEAN_RTT_MS, links_of
 from simnmt.policies.baselines import FixedPolicy
 from simnmt.results.places import ALL, BEHIND
 from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
@@ -33,7 +34,7 @@ _EXCLUSIVE = {
 
 def check_topology(scenario: ScenarioConfiguration, document: Document) -> None:
     """Raise `ScenarioError` at the first key that does not fit the others."""
-    for location, what in chain(_sites(scenario), _parts(scenario)):
+    for location, what in chain(_sites(scenario), _drawn_lines(scenario), _parts(scenario)):
         raise document.error(location, what, key=True)
 
 
@@ -83,6 +84,19 @@ def _sites(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
     for workload in scenario.workloads if scenario.sites else ():
         if not any(workload in scenario.workloads_at(site) for site in scenario.sites):
             yield ("workloads", workload), f"requested at no site (name it in sites.{next(iter(scenario.sites))}.workloads)"
+
+
+def _drawn_lines(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
+    """Yield laws of lines without sites that could draw them, and those that draw an RTT out of range."""
+    for name, network in {} if scenario.sites else scenario.networks.items():
+        for location, link in links_of(network):
+            if isinstance(link.rtt_mean_ms, DrawnNumber):
+                yield ("networks", name, *location, "rtt_mean_ms"), "each site draws one, and there are no sites"
+    for (site, name, link_key), drawn_ms in scenario.drawn_means_ms.items():
+        low, high = min(drawn_ms), max(drawn_ms)
+        if not 0.0 < low <= high <= MOST_MEAN_RTT_MS:
+            what = f"draws {low:.4g} to {high:.4g} ms for {site}, but a mean lies between 0 and {MOST_MEAN_RTT_MS:,}"
+            yield scenario.key_at(site, ("networks", name, *link_key, "rtt_mean_ms")), what
 
 
 def _devices(scenario: ScenarioConfiguration, whole: ScenarioConfiguration) -> Iterator[Misfit]:

@@ -269,6 +269,5 @@ _CORS = {"Access-Control-Allow-Methods": "GET, POST", "Access-Control-Allow-Head
 
 
 def _error_response(error: ServiceError) -> web.Response:
-    """Return the answer to a request that is refused or failed."""
     headers = {} if error.retry_after_s is None else {"Retry-After": str(max(round(error.retry_after_s), 1))}
     return web.json_response({"error": error.message}, status=error.status, headers=headers)

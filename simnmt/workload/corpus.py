@@ -55,6 +55,8 @@ def _of_columns(lines: TextLines) -> Iterator[tuple[str, str]]:
         source, *targets = text.split("\t")
         if len(targets) != 1:
             remedy = "put one tab between source and target, e.g. with cut -f1,2"
+            if not targets:
+                remedy = "give the file of the translations too, or put one tab between source and target"
             if text.startswith("{"):
                 remedy = "of JSON Lines name the keys of the texts: --keys SRC:TGT, in a scenario jsonl, src_key and tgt_key"
             raise lines.fault(f"{1 + len(targets)} column{'s' if targets else ''}, not 2", remedy=remedy)

@@ -111,16 +111,12 @@ class TextLines:
 
     def _no_text(self, raw: bytes, undecodable: int = 0) -> InputError:
         """Return the error about a line that is too long, has NUL bytes, or a byte that is not UTF-8 at `undecodable`."""
-        # In UTF-16, every second byte of most texts is NUL.
-        nul_bytes = max(raw[::2].count(0), raw[1::2].count(0))
-        if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or nul_bytes > max(len(raw) // 4, 1):
-            remedy = "save the file as UTF-8, e.g. with iconv -f UTF-16 -t UTF-8"
-            return self.fault("UTF-16 text, not UTF-8", column=1, remedy=remedy)
-        remedy = f"give a text file with {self.content} a line"
+        if 0 in raw or raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            what, remedy = "UTF-16 text or binary data, not UTF-8", "save text as UTF-8, e.g. with iconv -f UTF-16 -t UTF-8"
+            return self.fault(what, column=raw.find(0) + 1, remedy=remedy)
         if len(raw) > MAX_LINE_BYTES:
+            remedy = f"give a text file with {self.content} a line"
             return self.fault(f"a line of more than {MAX_LINE_BYTES:,} bytes", remedy=remedy)
-        if 0 in raw:
-            return self.fault("NUL byte: binary data, not text", column=raw.index(0) + 1, remedy=remedy)
         remedy = "save the file as UTF-8, e.g. with iconv -f CP1252 -t UTF-8, where -f names what it is in now"
         return self.fault(f"byte 0x{raw[undecodable]:02x} is not UTF-8", column=undecodable + 1, remedy=remedy)
 

@@ -92,10 +92,11 @@ def test_the_schema_accepts_every_form_that_the_reader_does(schema: Any, folder:
 def test_the_schema_accepts_sites(validator: jsonschema.Draft202012Validator, folder: Path) -> None:
     data = read_document("small.yaml").data
     networks, gateway = data["networks"], {"gateway": data["devices"]["gateway"]}
+    networks["office"]["rtt_mean_ms"] = {"dist": "lognorm", "s": 0.5, "scale": 40}
     near = {"networks": networks, "devices": gateway, "policies": {"cnmt": {"len_slope": 0.8}}}
     data["sites"] = {"near": near, "far": {"networks": networks, "devices": {"gateway": None}, "count": 3}}
     validator.validate(data)
-    networks["office"]["rtt_mean_ms"] = "wide"
+    networks["office"]["rtt_mean_ms"]["scale"] = "wide"
     assert not validator.is_valid(data)
 
 

@@ -16,6 +16,7 @@ from simnmt.experiment.policy_setup import UnitSetup
 from simnmt.experiment.routes import lines_of
 from simnmt.experiment.run import units_of
 from simnmt.policies.decision import LeastTotal
+from simnmt.report.words import verdicts
 from simnmt.results.run import Run
 from tests.campaigns.harness import deep
 from tests.units import plan_of
@@ -94,6 +95,29 @@ def test_the_requests_of_a_workload_are_those_of_its_own_run() -> None:
         part = mixed.query(f"policy == 'cnmt' and workload == '{name}'")
         for column in ("arrival_s", "src_len", "tgt_len", "tgt_len_predicted"):
             np.testing.assert_array_equal(part[column], separate[column])
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_a_workload_may_have_an_objective_of_its_own(shares: bool) -> None:
+    mixed = scenario(requests=600, share_devices=shares, objective="p95")
+    mixed["workloads"]["fr-en"]["objective"] = "p80"
+    result = simnmt.run(mixed, jobs=1)
+    columns = {"all": "p95_latency_s", "de-en": "p95_latency_s", "fr-en": "p80_latency_s"}
+    stable = [row for row in result.summary_rows if row["policy"] != "oracle" and not row["unstable"]]
+    best = {
+        name: min((row for row in stable if row["workload"] == name), key=lambda row: row[column], default={"policy": None})
+        for name, column in columns.items()
+    }
+    if shares:
+        (all_requests,) = result.recommendations
+        assert all_requests["objective"] == "p95" and all_requests["policy"] == best["all"]["policy"]
+        (own,) = all_requests["workloads"]
+        assert own == {"workload": "fr-en", "objective": "p80", "policy": best["fr-en"]["policy"]}
+        (sentences,) = verdicts(result)
+        assert f"fr-en alone, {own['policy']}" in sentences["sentence"]
+    else:
+        assert {one["workload"]: one["objective"] for one in result.recommendations} == {"de-en": "p95", "fr-en": "p80"}
+        assert [one["policy"] for one in result.recommendations] == [best[name]["policy"] for name in ("de-en", "fr-en")]
 
 
 def test_two_languages_on_one_box_wait_as_long_as_pollaczek_and_khinchine_say() -> None:
@@ -195,10 +219,10 @@ def test_end_nodes_of_each_workload_have_devices_of_their_own() -> None:
 
 SITES: dict[str, Any] = {
     "berlin": {"share": 2, "devices": {"gateway": {"profile": "@tx2-gru", "workers": 2, "overhead": 2}}},
-    "branches": {"count": 2, "networks": {"n": {"rtt": "@cp1", "rtt_mean_ms": 40}}},
+    "branches": {"count": 2, "networks": {"n": {"rtt": "@cp1", "rtt_mean_ms": {"dist": "lognorm", "s": 0.5, "scale": 40}}}},
     "bare": {"devices": {"gateway": None}, "workloads": ["fr-en"]},
 }
-"""An own device, two lines, and no device."""
+"""An own device, drawn lines, and no device."""
 
 
 class ShortStays:

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from simnmt.kernels.columns import GATHERED_FROM_ROWS, Centroids, ColumnSets, gathered_products, scatter
 from simnmt.kernels.native_library import KernelError
-from simnmt.kernels.output_layer import fused_best
 from tests.campaigns.harness import SCALE
 from tests.kernels.implementations import each_implementation
 from tests.nmt.made_subsets import drawn
@@ -197,18 +196,6 @@ def test_scatter_writes_active_columns_to_their_places_and_masks_the_others(
     out = torch.empty(rows, vocab)
     assert scatter(products, columns, vocab, bias if with_bias else None, out) is out
     assert torch.equal(out, expected)
-
-
-def test_columns_sent_to_the_fused_layer_give_the_result_of_scatter_and_softmax() -> None:
-    """XP-02: without scatter, and with the columns mapped back."""
-    generator = torch.Generator().manual_seed(5)
-    weight, bias, hidden = (torch.randn(*shape, generator=generator) for shape in ((500, 24), (500,), (7, 24)))
-    columns = (torch.rand(500, generator=generator) < 0.2).nonzero()[:, 0].int()
-    products = gathered_products(weight, hidden, columns)
-    direct = fused_best(products, bias[columns], 3)
-    log_probs, tokens = scatter(products, columns, 500, bias).log_softmax(-1).topk(3)
-    assert torch.equal(columns.long()[direct.columns], tokens)
-    assert torch.allclose(direct.log_probs, log_probs, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

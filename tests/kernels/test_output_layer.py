@@ -300,8 +300,6 @@ def test_the_reference_agrees_with_float64(data: st.DataObject) -> None:
         products, bias = products.round(), bias.round()
     count = data.draw(st.integers(1, min(width, 9)))
     assert_best(reference_best(products.clone(), bias, count), products, bias)
-    double = reference_best(products.double(), bias.double(), count)
-    assert torch.allclose(double.log_sum, (products.double() + bias.double()).logsumexp(1), rtol=1e-13)
 
 
 ROWS, BIAS = torch.zeros(2, 10), torch.zeros(10)

@@ -186,6 +186,7 @@ def scenario_of_sites(**keys: Any) -> dict[str, Any]:
             "gateway": gru,
             "cloud": {"outside_range_share": 1.0, "models": dict.fromkeys(("de-en", "fr-en"), gru["profile"])},
         },
+        "networks": {"lan": {"rtt": {"constant_ms": 10}}},
         "policies": {"cloud": {}, "cnmt": {}},
         "sites": SITES,
     } | keys

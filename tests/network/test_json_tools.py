@@ -93,6 +93,15 @@ def test_iperf3_knows_the_direction_at_both_ends_with_and_without_the_newer_key(
     assert older.remarks == trace.remarks
 
 
+@pytest.mark.parametrize("factor", [1e-6, 1e6])
+def test_rtts_that_no_network_has_are_refused(file: Path, factor: float) -> None:
+    """As of a file whose nanoseconds are milliseconds."""
+    with pytest.raises(TraceError) as caught:
+        read(file, irtt(20 * factor, 30 * factor, 40 * factor))
+    assert caught.value.path == str(file) and caught.value.remedy
+    assert read(file, irtt(0.02, None, 0.03))[0].value.min() == 0.02e-3
+
+
 @pytest.mark.parametrize("key", ["sum_bidir_reverse", "sum"])
 @pytest.mark.parametrize("with_sender", [True, False])
 def test_both_directions_of_iperf3_become_two_series(file: Path, key: str, with_sender: bool) -> None:
@@ -108,9 +117,11 @@ def test_both_directions_of_iperf3_become_two_series(file: Path, key: str, with_
     assert [any("counted by the sender" in remark for remark in trace.remarks) for trace in (up, down)] == [True, False]
 
 
-def test_a_stream_of_iperf3_equals_its_report_and_may_end_within_an_event(file: Path) -> None:
+def test_a_stream_of_iperf3_equals_its_report_and_its_copies_and_may_end_within_an_event(file: Path) -> None:
     report = iperf3({"sum": part(0, 1e7)}, {"sum": part(1, 2e7)}, protocol="UDP")
     (whole,) = read(file, report)
+    (twice,) = read(file, report, report)
+    assert (twice.value.tolist(), len(twice.remarks)) == (whole.value.tolist(), 1 + len(whole.remarks)), "a copy counts once"
     events = [{"event": "start", "data": report["start"]}]
     events += [{"event": "interval", "data": interval} for interval in report["intervals"]]
     (streamed,) = read(file, *events)
@@ -120,6 +131,15 @@ def test_a_stream_of_iperf3_equals_its_report_and_may_end_within_an_event(file: 
     (cut,) = read_trace(file)
     assert cut.value.tolist() == whole.value.tolist()
     assert "entries skipped, since the file ends within them: 1" in cut.remarks
+
+
+def test_a_report_is_checked_against_its_own_end(file: Path) -> None:
+    run, trips = iperf3({"sum": part(0, 1e7)}, {"sum": part(1, 3e7)}), irtt(5.0, None, 6.0)
+    for rate, sent, received, doubts, vanished in ((2e7, 3, 2, 0, 0), (5e7, 3, 3, 1, 1), (2e7, 50, 2, 0, 1)):
+        run["end"] = {"sum_sent": {"bits_per_second": rate}}
+        trips["stats"] = {"packets_sent": sent, "packets_received": received}
+        (bandwidth,), (rtt,) = read(file, run), read(file, trips)
+        assert (len(bandwidth.remarks), len(rtt.remarks)) == (1 + doubts, vanished)
 
 
 @pytest.mark.parametrize("texts", [True, False])
@@ -137,7 +157,7 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
     "a number that is none": ([iperf3({"sum": part(0, float("nan"))})], "intervals[0].sum.bits_per_second"),
     "an interval without a sum": ([iperf3({"sum": part(0, 1e7)}, {"streams": []})], "intervals[1].sum"),
     "no interval": ([iperf3()], "iperf3"),
-    "two runs": ([iperf3({"sum": part(0, 1e7)}), iperf3({"sum": part(0, 2e7)})], "2 runs of iperf3"),
+    "two runs": ([iperf3({"sum": part(0, 1e7)}), iperf3({"sum": part(0, 2e7)})], "2 different runs"),
     "no round trip": ([irtt()], "round_trips"),
     "an answer without RTT": ([WITHOUT], "round_trips[1].delay.rtt"),
     "no known tool": ([{}], "no known tool"),
@@ -310,10 +330,6 @@ REMARKED: dict[str, tuple[list[dict[str, Any]], str]] = {
     "an error of a hop without a sender": (
         [route(5080, {"hop": 1, "result": [{"error": UNREACHABLE}, *STARS[:2]]}, goal())],
         f"errors ({UNREACHABLE}): 1",
-    ),
-    "a clock that was not synchronised": (
-        [ping(5080, lts=lts, timestamp=1_400_000_000 + place) for place, lts in enumerate((20, -1, 90_000, 300))],
-        "rounds of a probe whose clock was not known to be right (lts): 2",
     ),
 }
 

@@ -107,6 +107,7 @@ def test_pauses_of_the_traffic_are_suspected(file: Path) -> None:
 def test_every_way_to_write_a_lost_sample_is_held(file: Path, blank: str) -> None:
     (trace,) = read(file, f"time_s,rtt_ms\n0,50\n1,{blank}\n2,60\n")
     assert (trace.value.tolist(), trace.lost.tolist()) == ([0.05, 0.05, 0.06], [False, True, False])
+    assert any(f"{blank} (1)" in remark for remark in trace.remarks) is (blank in ("-", "N/A", "timeout", "*"))
 
 
 HEAD = "time_s,rtt_ms\n"
@@ -155,6 +156,15 @@ def test_the_remedies_of_a_wrong_unit_and_of_two_equal_columns_help(file: Path) 
     assert (caught.value.line, caught.value.column, caught.value.remedy) == (1, 8, "rename one")
 
 
+@pytest.mark.parametrize(("rate", "unit"), [(50_000_000, "bps"), (20_000_000_000, "bps"), (2_000_000, "bps")])
+def test_of_several_units_the_most_plausible_is_the_remedy(file: Path, rate: int, unit: str) -> None:
+    """Read in kbps, 50,000,000 would be 50 Gbit/s."""
+    with pytest.raises(TraceError) as caught:
+        read(file, f"time_s,download_mbps\n0,{rate}\n1,{rate}\n")
+    assert (caught.value.line, caught.value.column) == (1, 8)
+    assert caught.value.remedy == f"state it by --column downlink=download_mbps:{unit}"
+
+
 def test_an_unambiguous_unit_need_not_be_stated(file: Path) -> None:
     local = "# simnmt rtt series, version 1\n# kind: measured\ntime_s,rtt_ms\n0,0.05\n"
     for text in ("time_s,rtt_us\n0,300\n", "time_s,rtt_ms\n0,0.6\n", "time_s,rtt_s\n0,0.0003\n", local):
@@ -170,6 +180,26 @@ def test_the_header_of_an_imported_series_counts_all_lost_samples(file: Path, tm
         assert "# lost: 5\n" in path.read_text(encoding="utf-8")
         assert read_series(RttSeries, path).lost == 5
         traces = read_trace(path)
+
+
+def test_a_stated_unit_that_no_network_has_is_refused(file: Path) -> None:
+    with pytest.raises(TraceError) as caught:
+        read(file, "time_s,rtt\n0,20\n1,30\n", "rtt=rtt:ns")
+    assert caught.value.path == str(file)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "192.0.2.1 : [0], 64 bytes, 12.5 ms (12.5 avg, 0% loss)\n192.0.2.1 : [1], 64 bytes, 12.9 ms (12.7 avg, 0% loss)\n",
+        "connected to 192.0.2.1:80 (284 bytes), seq=0 time= 24 ms\nconnected to 192.0.2.1:80 (284 bytes), seq=1 time= 25 ms\n",
+    ],
+    ids=["fping", "httping"],
+)
+def test_a_log_that_no_reader_knows_is_refused_as_such(file: Path, text: str) -> None:
+    with pytest.raises(TraceError, match="no reader knows") as caught:
+        read(file, text)
+    assert caught.value.path == str(file) and "ping" in (caught.value.remedy or "")
 
 
 def test_units_may_be_spelt_as_in_the_names_of_columns(file: Path) -> None:

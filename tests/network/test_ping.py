@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from time import process_time
 
+import numpy as np
 import pytest
 
 from simnmt.network.series import TraceError
@@ -79,9 +80,10 @@ def test_requests_without_a_reply_are_lost_on_every_system(
     trace = read(file, text)
     assert (trace.value * 1e3).tolist() == pytest.approx(rtts_ms)
     assert trace.lost.tolist() == [False, False, True, True, False]
-    assert trace.time_s.tolist() == [0, 1, 2, 3, 4]
+    every_s, origin = (1.00125, "by the summary") if text is LINUX else (1, "taken for granted")
+    assert trace.time_s == pytest.approx(np.arange(5) * every_s, abs=1e-6)
     assert (trace.kind, trace.source, counts(trace)) == ("measured", "ping to goal.example", [3, 2, duplicates])
-    assert "a request each 1 s taken for granted" in "; ".join(trace.remarks)
+    assert f"a request each {every_s:.4g} s {origin}" in "; ".join(trace.remarks)
     assert ("replies in less than 1 ms, taken for 1 ms: 1" in trace.remarks) is (text is WINDOWS)
     assert read(file, text, interval_s=0.2).time_s == pytest.approx([0, 0.2, 0.4, 0.6, 0.8])
 
@@ -170,6 +172,12 @@ def test_the_summary_counts_losses_after_the_last_reply(file: Path) -> None:
     assert trace.lost.tolist() == [False, True, True, False]
 
 
+def test_a_summary_that_the_lines_contradict_is_remarked(file: Path) -> None:
+    assert not any("summary of ping" in remark for remark in read(file, LINUX).remarks)
+    few = read(file, LINUX.replace("5 packets transmitted, 3 received", "3 packets transmitted, 4 received"))
+    assert sum("summary of ping" in remark for remark in few.remarks) == 2
+
+
 HEAD = "PING 192.0.2.9 (192.0.2.9) 56(84) bytes of data.\n"
 
 
@@ -243,6 +251,26 @@ VARIANTS = {
         "time_s,rtt_ms\n0,50\n1,50\n" + MACOS,
         "..xx.",
         "lines skipped, the first of them line 1: 3",
+    ),
+    "a summary of other RTTs": (
+        BUSYBOX.format(12, 16) + "round-trip min/avg/max = 12.5/999.0/16.5 ms\n",
+        "..xx",
+        "min/avg/max by the summary of ping: 12.5/999/16.5 ms, in the file: 12.5/14.5/16.5 ms",
+    ),
+    "a Windows summary of other RTTs": (
+        WINDOWS_IPV6.replace("Average = 6", "Average = 60"),
+        ".x.x",
+        "min/avg/max by the summary of ping: 0/60/12 ms, in the file: 1/6.5/12 ms",
+    ),
+    "fewer replies by the summary of Windows": (
+        WINDOWS.replace("Received = 4", "Received = 2"),
+        "..xx.",
+        "replies by the summary of ping, of which 3 are in the file: 2",
+    ),
+    "more replies by the summary of Windows": (
+        WINDOWS.replace("Received = 4", "Received = 5"),
+        "..xx.",
+        "replies by the summary of ping, of which 3 are in the file: 4",
     ),
     "losses before the first reply": (
         LINUX.replace("icmp_seq=1", "icmp_seq=3").replace("icmp_seq=2", "icmp_seq=4"),

@@ -36,23 +36,6 @@ from simnmt.nmt.vocabulary.restricted_vocabulary import (
 from tests.nmt.made_subsets import MadeLists, all_active, drawn, trained_clusters
 from tests.nmt.tiny import ARCHITECTURES, GRU, VOCAB, Table, lively, sources, steps_of, together
 
-WEIGHT = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, -1.0], [-1.0, 1.0], [0.5, 0.5]])
-BIAS = torch.tensor([0.0, 0.1, 0.0, 0.0, 0.2])
-
-
-class Layer(Table):
-    """The output layer of FVP-01, whose padding is no token of the example."""
-
-    pad_token, eos_token, start_token = 2, 1, 2
-    bias = BIAS
-    weight = WEIGHT
-
-    def __init__(self) -> None:
-        self.vocab = 5
-
-    def project(self, hidden: Tensor) -> Tensor:
-        return hidden @ WEIGHT.T + BIAS
-
 
 class Wide(Table):
     """A table whose log-probabilities are the hidden states: the output layer is the identity."""
@@ -80,21 +63,6 @@ def output(
     layer = SubsetOutput(model, banned or BannedTokens(model), vocabulary)
     layer.join(range(len(sources)), sources)
     return layer
-
-
-def test_worked_example_of_fvp_07() -> None:
-    """Active {1, 3, 4} of FVP-01's five: the probabilities to six digits; ratios are those of the dense ones."""
-    hidden = torch.tensor([[1.0, 2.0]])
-    dense = Layer().project(hidden).softmax(dim=1)
-    assert Layer().project(hidden)[0].tolist() == pytest.approx([1, 2.1, 0, 1, 1.7])
-    assert dense[0].tolist() == pytest.approx([0.135395, 0.406749, 0.049809, 0.135395, 0.272652], abs=5e-7)
-    vocabulary = listed(MadeLists([[1, 3, 4]], 5))
-    layer = output(Layer(), vocabulary)
-    best = layer.project(hidden, 3)
-    assert best.columns.tolist() == [[1, 4, 3]]
-    assert best.log_probs.exp()[0].tolist() == pytest.approx([0.499203, 0.334626, 0.166170], abs=5e-7)
-    assert (best.log_probs.exp() >= dense[0, best.columns]).all()
-    assert layer.likeliest(layer.project(hidden, 0), False)[0].tolist() == [1]
 
 
 @st.composite

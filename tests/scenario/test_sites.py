@@ -36,7 +36,7 @@ sites:
   branches:
     count: 3
     devices: {gateway: {profile: "@titan-xp-bilstm", workers: 2}}
-    networks: {today: {rtt: "@cp1", rtt_mean_ms: 40}}
+    networks: {today: {rtt: "@cp1", rtt_mean_ms: {dist: lognorm, s: 0.5, scale: 40}}}
 policies:
   cnmt: {}
   oracle: {}
@@ -78,6 +78,19 @@ def test_a_site_without_a_first_device_sends_everything_to_the_device_behind(sce
     rome = scenario.at("rome")
     assert list(rome.devices) == ["gateway", "server"]
     assert {policy.devices_of(list(rome.devices))[0] for policy in rome.policies.values()} == {"server"}
+
+
+def test_each_of_a_count_of_sites_draws_its_line_by_the_seed(scenario: ScenarioConfiguration, tmp_path: Path) -> None:
+    def drawn_ms(*overrides: str) -> list[float]:
+        return source_of(tmp_path, *overrides).scenario.drawn_means_ms["branches", "today", ()]
+
+    means_ms = drawn_ms()
+    assert len(set(means_ms)) == 3
+    assert [scenario.at("branches", copy).networks["today"].rtt_mean_ms for copy in (1, 2, 3)] == means_ms
+    assert drawn_ms("sites.branches.count=4")[:3] == means_ms
+    assert not {*drawn_ms("seed=2")} & {*means_ms}
+    wider_ms = drawn_ms("sites.branches.networks.today.rtt_mean_ms.scale=80")
+    assert wider_ms == pytest.approx([2 * mean_ms for mean_ms in means_ms])
 
 
 def test_all_sites_may_lack_a_first_device(tmp_path: Path) -> None:
@@ -167,6 +180,12 @@ def test_a_workload_is_judged_by_its_own_service_level(scenario: ScenarioConfigu
         (["sites.behind={}"], "sites.behind"),
         (["sites={}", "workloads.all={lengths: '@de-en-news', arrivals: {kind: poisson, rate_rps: 3}}"], "workloads.all"),
         (["late_answers={timeout_ms: 100}"], "sites.rome.devices"),
+        (["sites.branches.networks.today.rtt_mean_ms={dist: lognrm, s: 1}"], "sites.branches.networks.today.rtt_mean_ms.dist"),
+        (
+            ["sites.branches.networks.today.rtt_mean_ms={dist: uniform, loc: 9e5}"],
+            "sites.branches.networks.today.rtt_mean_ms",
+        ),
+        (["sites={}", "networks.today.rtt_mean_ms={dist: uniform}"], "networks.today.rtt_mean_ms"),
         (["networks.today.hops={region: {rtt: '@cp1'}}"], "networks.today.hops.region"),
         (["sites.berlin.networks.today.hops={region: {rtt: '@cp1'}}"], "sites.berlin.networks.today.hops.region"),
         (["sites.berlin.networks.today={}"], "sites.berlin.networks.today.rtt"),
@@ -200,7 +219,7 @@ def test_the_inputs_of_sites_are_read_once_and_their_lines_scaled(tmp_path: Path
     berlin, rome, branches = read_sites(source.scenario, tmp_path, source.document, Cache())
     assert [berlin.share, rome.has_device, len(branches.networks["today"])] == [3.0, False, 3]
     means_s = [links.link.rtt.mean_s for links in branches.networks["today"]]
-    assert means_s == pytest.approx([0.04] * 3)
+    assert means_s == pytest.approx([mean_ms / 1e3 for drawn in source.scenario.drawn_means_ms.values() for mean_ms in drawn])
     assert [target.profile.name for target in branches.cases["de-en"].targets] == ["titan-xp-bilstm"] * 2
     assert list(berlin.cases) == ["de-en"]
     assert [links.link.rtt.name for links in branches.networks["today"]] == ["today at branches"] * 3

@@ -301,11 +301,58 @@ def test_sizes_are_ignored_unless_requested(trace: Load) -> None:
 
 @pytest.mark.parametrize(
     ("content", "unread"),
-    [("t_s,requests,rate_rps\n0,5,1\n60,2,2\n", "rate_rps"), ("t_s,arrival_s\n0,5\n60,2\n", "arrival_s")],
+    [
+        ("t_s,requests,rate_rps\n0,5,1\n60,2,2\n", " rate_rps"),
+        ("t_s,arrival_s\n0,5\n60,2\n", " arrival_s"),
+        ("t_s,City,word_count\n0,Bern,3\n60,Biel,4\n", "s city and word_count"),
+    ],
 )
-def test_the_account_names_the_origin_and_a_column_that_could_have_been_read(trace: Load, content: str, unread: str) -> None:
+def test_the_account_names_the_origin_and_the_columns_that_were_not_read(trace: Load, content: str, unread: str) -> None:
     account = trace("# Kind: Measured\n# source: the town hall, CC BY 4.0\n" + content).account
-    assert "(measured), the town hall, CC BY 4.0" in account and f"(not read: column {unread})" in account
+    assert "(measured), the town hall, CC BY 4.0" in account and f"(not read: column{unread})" in account
+
+
+ACCESS = '10.0.0.8 - - [14/Nov/2023:22:13:{} +0100] "GET /translate?q=[a] HTTP/1.1" 200 512 "-" "curl/8"\n'
+
+
+def test_an_access_log_has_a_request_a_line_in_the_order_of_their_ends(read: Read) -> None:
+    recording = read("".join(map(ACCESS.format, (20, 22, 21, 29))))
+    assert (recording.format, recording.time_s.tolist(), recording.clock) == ("times", [0, 1, 2, 9], "UTC")
+    assert recording.moment(0.0) == "2023-11-14 21:13:20 UTC" and "access log" in recording.source
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "timestamp,count\n1700000000,300\n1700000010,400\n",
+        "timestamp,rps\n1700000000,300\n1700000010,400\n",
+        "timestamp,Num-Requests\n1700000000,300\n1700000010,400\n",
+        "Timestamp,User Count,Type,Name,Requests/s,Failures/s,50%,Total Request Count\n17,2,,A,3,0,9,3\n18,2,,A,3,0,9,6\n",
+        '{"timestamp": 17, "input_length": 4, "request_rate": 3}\n{"timestamp": 18, "input_length": 4, "request_rate": 4}\n',
+    ],
+)
+def test_counts_and_rates_under_another_name_are_not_taken_for_requests(read: Read, content: str) -> None:
+    with pytest.raises(ArrivalsError) as caught:
+        read(content)
+    head = content.partition("\n")[0]
+    name = next(name for name in ("count", "rps", "Num-", "Requests/s", "request_rate") if name in head)
+    assert (caught.value.line, caught.value.column) == (1, head.index(name) + 1)
+    assert "rate_rps" in (caught.value.remedy or "")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "10.0.0.8 GET /translate 200\n10.0.0.9 GET /translate 200\n",
+        '{"date": "20231114", "start_times": [1.0, 2.0], "request_rate": 3}\n',
+        "response-time,DNS+dialup,status-code,offset\n0.2,0.1,200,0.3\n0.2,0.1,200,0.4\n",
+    ],
+)
+def test_a_log_of_another_tool_is_sent_to_the_recipes(read: Read, content: str) -> None:
+    with pytest.raises(ArrivalsError) as caught:
+        read(content)
+    assert (caught.value.line, caught.value.column) == (1, 1)
+    assert "docs/reference/arrivals.md" in (caught.value.remedy or "")
 
 
 # --- files that are none ---
@@ -349,6 +396,8 @@ def json_row(timestamp: str) -> str:
         ('{"t_s": 0}\n{"t_s": 1, "t_s": 2}\n', 2),
         ("t_s,in_tokens,in_tokens\n0,1,2\n1,3,4\n", 1),
         ('[{"timestamp": 1}, {"timestamp": 2}]\n', 1),
+        (ACCESS.format(20) + "\n10.0.0.8 - -\n", 3),
+        (ACCESS.format(20) + ACCESS.format(99), 2),
         (json_row("0") + '{"timestamp": 3, "input_', 2),
         (b"\x9c\xff\xd3\x81\n\x90\xee\n", 1),
         (b"\x1f\x8bnot at all", None),

@@ -75,16 +75,11 @@ INLINE void tile(const int rows, const int asking, const float *const *columns, 
 
 static void tile_of(int64_t rows, int asking, const float *const *columns, const float *const *ahead, const float *x, int64_t width, v4 *sums) {
 #define CALL(n) asking ? tile(n, 1, columns, ahead, x, width, sums) : tile(n, 0, columns, ahead, x, width, sums)
-    switch (rows) {
-        case 1: CALL(1); break;
-        case 2: CALL(2); break;
-        case 3: CALL(3); break;
 #if LANES == 16
-        case 4: CALL(4); break;
-        case 5: CALL(5); break;
-        case 6: CALL(6); break;
+    switch (rows) { SIX_ROWS(CALL) }
+#else
+    switch (rows) { ROWS(1, CALL) ROWS(2, CALL) ROWS(3, CALL) }
 #endif
-    }
 #undef CALL
 }
 

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from simnmt.base.errors import shorten
 from simnmt.base.suggestions import format_list
 from simnmt.network.series import TraceError
@@ -37,13 +39,15 @@ FORMATS = (
     Format("a CSV log", lambda source: not source.is_json, read_measured_csv),
 )
 """The first format whose test is true is read."""
+_MEDIAN_RTT_S = (1e-6, 10.0)
+"""Least and greatest median RTT, by any reader: a reply of the same computer takes some microseconds."""
 
 
 def read_trace(path: str | os.PathLike[str], options: ReadOptions | None = None) -> list[Trace]:
     """Read and repair the traces of a file in any of `FORMATS`: RTTs, bandwidths or both.
 
     Several quantities of one file begin at one moment. Raises `TraceError` for a file of no known form, and for one that holds
-    several series of which `options` chooses none.
+    several series of which `options` chooses none, and for RTTs that no network has.
     """
     path = Path(path)
     source = Source(path, read_text(path, decode_code_page))
@@ -54,4 +58,10 @@ def read_trace(path: str | os.PathLike[str], options: ReadOptions | None = None)
         raise source.documents[0].fault(f"is of no known tool, keys: {keys}", f"give {names}")
     if options and options.columns and form.read is not read_measured_csv:
         raise TraceError(f"--column is for CSV logs, and this is {form.name}", path=path, remedy="leave it out")
-    return align_starts(form.read(source, options or ReadOptions()))
+    traces = form.read(source, options or ReadOptions())
+    for trace in traces:
+        median_s = float(np.median(trace.value[~trace.lost]))
+        if trace.quantity == "rtt" and not _MEDIAN_RTT_S[0] <= median_s <= _MEDIAN_RTT_S[1]:
+            what = f"a median RTT of {median_s * 1e3:.3g} ms, which no network has"
+            raise TraceError(what, path=path, remedy=f"correct the unit of the values in {form.name}")
+    return align_starts(traces)

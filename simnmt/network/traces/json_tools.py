@@ -149,9 +149,11 @@ def read_iperf3(source: Source, options: ReadOptions) -> list[Trace]:
         intervals = [data for kind, data in events if kind == "interval"]
         whole = {kind: data for kind, data in events if isinstance(kind, str)} | {"intervals": intervals}
         run = Document(source.path, "the stream", None, whole)
-    elif others:
+    elif different := sum(other.content != run.content for other in others):
         remedy = "give each run a file of its own: --logfile appends to one that exists"
-        raise TraceError(f"{1 + len(others)} runs of iperf3", path=source.path, remedy=remedy)
+        raise TraceError(f"{1 + different} different runs of iperf3", path=source.path, remedy=remedy)
+    elif others:
+        remarks.append(f"copies of the run left out: {len(others):,}")
     error = shorten(run.content.get("error"))
     if not run.content.get("intervals"):
         remedy = "give a run that sent something" if error else "run iperf3 -J with -i 1: -i 0 writes the mean of the run alone"
@@ -180,6 +182,10 @@ def read_iperf3(source: Source, options: ReadOptions) -> list[Trace]:
         if is_sent:
             what = "lost datagrams are included" if protocol == "UDP" else "the first interval also fills the buffers"
             notes.append(f"counted by the sender: {what}")
+        end = f"end.{key.replace('sum', 'sum_sent' if is_sent else 'sum_received')}.bits_per_second"
+        whole_bps, count = as_number(dig(run.content, end)), is_kept.sum()
+        if abs(rate_bps[is_kept].sum() - count * whole_bps) > 0.1 * count * whole_bps:
+            notes.append(f"the report ends with a rate of {whole_bps / 1e6:.4g} Mbit/s, unlike the mean of its intervals")
         quantity: Quantity = "uplink" if is_sent is is_client else "downlink"
         origin = f"iperf3, {protocol}, {'to' if is_client else 'from'} {host}"
         traces.append(mend(quantity, time_s[is_kept], rate_bps[is_kept], "measured", origin, notes, path=source.path))
@@ -198,14 +204,18 @@ def read_irtt(source: Source, options: ReadOptions) -> list[Trace]:
     is_lost = np.array([trip.get("lost") not in (False, "false") for trip in trips])
     answered = [{"delay": {"rtt": 0.0}} if lost else trip for trip, lost in zip(trips, is_lost, strict=True)]
     rtt_s = np.where(is_lost, math.nan, 1e-9 * run.numbers("round_trips", answered, "delay.rtt"))
+    remarks = []
+    for what, count in (("sent", len(trips)), ("received", int((~is_lost).sum()))):
+        stated = as_number(dig(run.content, f"stats.packets_{what}"))
+        if abs(stated - count) > 0:
+            remarks.append(f"packets {what} by the statistics of irtt: {stated:,.0f}, in the file: {count:,}")
     config = run.content.get("config")
     host = shorten(dig(config, "supplied.remote_address")) or shorten(dig(config, "remote_address")) or "an unnamed host"
-    return [mend("rtt", time_s, rtt_s, "measured", f"irtt to {host}", path=source.path)]
+    return [mend("rtt", time_s, rtt_s, "measured", f"irtt to {host}", remarks, path=source.path)]
 
 
 RIPE_KEYS = frozenset(("type", "prb_id", "msm_id", "msm_name", "paris_id", "dst_addr", "fw", "sent", "avg", "lts", "rcvd"))
 """Keys of which a result of RIPE Atlas has at least one."""
-_IN_STEP_S = 3600.0  # a clock that was synchronised within this time is off by far less than a round
 
 
 def read_ripe_atlas(source: Source, options: ReadOptions) -> list[Trace]:
@@ -233,8 +243,6 @@ def read_ripe_atlas(source: Source, options: ReadOptions) -> list[Trace]:
         rtts_s.append(value_ms / 1e3)
         if "error" in result:
             counts[_describe_error(result)] += 1
-        if "lts" in result and not 0.0 <= as_number(result["lts"]) <= _IN_STEP_S:
-            counts["rounds of a probe whose clock was not known to be right (lts)"] += 1
     remarks = [f"{what}: {count:,}" for what, count in counts.items()] + source.cut_remarks
     addresses = Counter(address for document in documents if (address := _destination(document)))
     if len(addresses) > 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -133,6 +134,9 @@ def _values(table: SeriesTable, quantity: Quantity, name: str, options: ReadOpti
     """Return the values of a column in seconds or bit/s, and note a guessed unit. Raises `TraceError` for a wrong one."""
     numbers, role = table.numbers(name, _MISSING), "downlink" if quantity == "bandwidth" else quantity
     stated, shown = options.columns.get(role, (None, None))[1], shorten(name)
+    words = Counter(word for cell in table.cells_of(name) if (word := cell.strip()) and parse_number(word) is None)
+    if words:
+        notes.append(f"cells of {shown} without a number: {format_list(f'{word} ({n:,})' for word, n in words.items())}")
     unit = stated or _split_unit(name)[1]
     if unit is None:
         unit = "ms" if quantity == "rtt" else "kbps"
@@ -184,9 +188,8 @@ def _times(table: SeriesTable, source: Source, options: ReadOptions, remarks: li
         cells = re.split(r"[,;\t\n]", source.text[:4000].partition("\n")[2])
         if any(parse_number(cell) is not None for cell in cells if cell.strip()):
             raise table.missing("called like a time", "name it by --column time=NAME")
-        what = "no log of ping and no other measurement: below the first line is no number"
         remedy = "give output of ping, results of RIPE Atlas, JSON of iperf3 -J or irtt -o, or a CSV log"
-        raise TraceError(what, path=source.path, remedy=remedy)
+        raise TraceError("no reader knows a file of this form", path=source.path, remedy=remedy)
     cells = table.cells_of(name)
     if cells and parse_number(cells[0]) is None:
         time_s = parse_dates_s(cells)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -38,7 +38,9 @@ _WINDOWS_REPLY = re.compile(r"([=<])(\d{1,9})\D{0,14}TTL=\d")
 _WINDOWS_IPV6_REPLY = re.compile(r":\s?[^\s=<:]+\s?([=<])(\d{1,9})\D{0,14}$")
 _UNIX_SUMMARY = re.compile(r"(\d{1,9}) [^\d,]+, (\d{1,9}) [^\d,]+,.*%")
 _WINDOWS_SUMMARY = re.compile(r"[ \t]+[^\s:=][^:=]*:[^:=]+= ?(\d{1,9})[^\d=]+= ?(\d{1,9})[^\d=]+= ?(\d{1,9})")
-_UNIX_TIMES = re.compile(r"[^=\d]{0,40}/[^=\d]{0,40}= ?\d")
+_UNIX_SPAN = re.compile(r"%.*?(\d{1,12}) ?ms\b")  # of the time from the first to the last request, in the summary of Linux
+_UNIX_TIMES = re.compile(r"[^=\d]{0,40}/[^=\d]{0,40}= ?" + "/".join([r"(\d{1,9}(?:[.,]\d{1,9})?)"] * 3))
+_WINDOWS_TIMES = re.compile(r"[ \t]+[^\s=:][^=:]*= ?(\d{1,9})\D+= ?(\d{1,9})\D+= ?(\d{1,9})\D*$")
 _MOST_HEAD = 400  # characters of the first line of a run; names of hosts have 253 at most
 _WRAP = 1 << 16  # numbers of requests restart after 65,535
 _MOST_LATE = 1000  # requests by which a reply may be behind the latest request
@@ -57,7 +59,6 @@ def decode_code_page(raw: bytes) -> str | None:
 
 
 def _goal(line: str) -> str | None:
-    """Return the host if the line is the first of a run."""
     if len(line) > _MOST_HEAD:
         return None
     head = _WINDOWS_HEAD.match(line) if line.endswith(":") else _UNIX_HEAD.match(line)
@@ -84,7 +85,13 @@ class _Run:
     sent: int | None = None
     """Number of requests by the summary; None without a summary."""
     received: int | None = None
-    """Number of replies by the summary; None without a summary."""
+    """Number of replies by the summary, without the answers of routers, which Windows counts too; None without a summary."""
+    answers: int = 0
+    """Lines of a Windows run that may be answers of routers."""
+    times_ms: Sequence[float] = ()
+    """Least, mean and greatest RTT by the summary."""
+    span_s: float = 0.0
+    """Time from the first request to the last by the summary; 0 if it states none."""
 
     def number(self, printed: int) -> int | None:
         """Return the number of a request, which goes on where the printed one restarts; None if a new run has begun."""
@@ -114,6 +121,11 @@ class _Run:
             first = min(first, 1)  # BSD, macOS and busybox begin with 0
         return range(first, max(self.last + 1, first + (self.sent or 0)))
 
+    @property
+    def interval_s(self) -> float:
+        """Time between two requests by the summary, else a second."""
+        return self.span_s / (self.sent - 1) if self.span_s and self.sent and self.sent > 1 else 1.0
+
 
 class _Log:
     """Runs of ping to one host, with counts of what is left out or assumed."""
@@ -129,7 +141,6 @@ class _Log:
         self.skipped: list[int] = []  # numbers of the lines that are of no known form
 
     def read(self, line: str, number: int) -> None:
-        """Read a line."""
         line, run = line.rstrip(), self.runs[-1]
         stamp = _STAMP.match(line)
         line = line[stamp.end() :] if stamp else line
@@ -139,8 +150,14 @@ class _Log:
             self.is_open = not self.is_listing
         elif summary := _UNIX_SUMMARY.match(line):
             self.is_open, run.sent, run.received = False, int(summary[1]), int(summary[2])
+            run.span_s = float(span[1]) / 1e3 if (span := _UNIX_SPAN.search(line)) else 0.0
         elif summary := _WINDOWS_SUMMARY.match(line):
-            self.is_listing, run.sent, run.received = False, int(summary[1]), int(summary[2])
+            self.is_listing, run.sent, received = False, int(summary[1]), int(summary[2])
+            run.received = received - min(run.answers, max(received - len(run.rtt_ms), 0))
+        elif times := _UNIX_TIMES.match(line):
+            run.times_ms = [float(times[group].replace(",", ".")) for group in (1, 2, 3)]
+        elif times := _WINDOWS_TIMES.match(line):
+            run.times_ms = [float(times[group]) for group in (1, 3, 2)]
         elif numbered := _NUMBERED.search(line):
             self._read_numbered(line, int(numbered[1]), stamp)
         elif reply := _WINDOWS_REPLY.search(line) or (self.is_listing and _WINDOWS_IPV6_REPLY.search(line)) or None:
@@ -150,9 +167,10 @@ class _Log:
             # A line of a Windows run that is no reply is a lost request; a blank, indented or heading line ends the run.
             if line and line[0] not in " \t" and not line.endswith(":"):
                 run.add(run.last + 1, None)
+                run.answers += re.search(r"\d", line.rpartition(":")[0]) is not None
             else:
                 self.is_listing = not line and run.first is None
-        elif line.startswith(("---", "^C---")) or _UNIX_TIMES.match(line):
+        elif line.startswith(("---", "^C---")):
             self.is_open = False
         elif line and (self.is_open or not (line.startswith((" ", "\t")) or line.endswith(":") or line in ("^C", "Control-C"))):
             self.skipped.append(number)  # in the statistics of Windows, lines are indented or end with a colon
@@ -174,7 +192,8 @@ def read_ping(source: Source, options: ReadOptions) -> list[Trace]:
     """Return the RTTs of one or several runs of ping to one host: one value per request, lost if it was not answered.
 
     The time of a request is when it was sent: the stamp of `ping -D`, which is that of the reply, less the RTT. Without stamps,
-    a request each `options.interval_s` is assumed. Raises `TraceError` for runs to several hosts, and for a log that shows no
+    `options.interval_s` lies between two requests, else what the summary states, else a second. The remarks state where a
+    summary of ping contradicts the lines above it. Raises `TraceError` for runs to several hosts, and for a log that shows no
     reply although ping received some.
     """
     path, log = source.path, _Log()
@@ -199,19 +218,33 @@ def read_ping(source: Source, options: ReadOptions) -> list[Trace]:
     if received and not replies:
         what = f"ping received {received:,} replies, but the file shows none of them"
         raise TraceError(what, path=path, remedy="run ping without -q and without -f")
+    read = sum(len(run.rtt_ms) for run in runs if run.received is not None)
+    uncounted = sum(len(run.numbers) - run.sent for run in runs if run.sent is not None)
     log.counts["replies without a time in ms, so lost"] = sum(map(math.isnan, replies))
+    log.counts["requests in the file that the summary of ping does not count"] = uncounted
+    log.counts[f"replies by the summary of ping, of which {read:,} are in the file"] = received if read != received else 0
     log.counts[f"lines skipped, the first of them line {[*log.skipped, 0][0]:,}"] = len(log.skipped)
     remarks = [
         f"replies read: {len(replies):,}, requests without a reply: {requests - len(replies):,}, "
         f"duplicates left out: {log.duplicates:,}",
         *(f"{name}: {count:,}" for name, count in log.counts.items() if count),
     ]
+    for run in runs:
+        rtt_ms = np.array([*run.rtt_ms.values()])
+        if run.times_ms and not log.duplicates and 0 < len(rtt_ms) == run.received:
+            pair = np.array([run.times_ms, (rtt_ms.min(), rtt_ms.mean(), rtt_ms.max())])
+            if (np.abs(pair[0] - pair[1]) > 1.0 + 0.01 * pair[0]).any():  # ping prints a time with three digits at most
+                summary, file = ("/".join(f"{ms:.4g}" for ms in times_ms) for times_ms in pair)
+                remarks.append(f"min/avg/max by the summary of ping: {summary} ms, in the file: {file} ms")
+    steps_s = [options.interval_s or run.interval_s for run in runs]
     if any(run.sent_s for run in runs) and all(len(run.sent_s) == len(run.rtt_ms) for run in runs):
-        time_s = _sending_times(runs, options.interval_s)
+        time_s = _sending_times(runs, steps_s[0])
     else:
-        time_s = np.arange(requests, dtype=np.float64) * options.interval_s
-        every = f"a request each {options.interval_s:g} s taken for granted"
-        remarks.append(f"no times in the file, which ping -D of Linux prints: {every}")
+        step_s = np.array([step_s for run, step_s in zip(runs, steps_s, strict=True) for _ in run.numbers])
+        time_s = np.cumsum(step_s) - step_s
+        origin = "by the summary" if options.interval_s is None and any(run.span_s for run in runs) else "taken for granted"
+        every = format_list(dict.fromkeys(f"{step_s:.4g}" for step_s in steps_s))
+        remarks.append(f"no times in the file, which ping -D of Linux prints: a request each {every} s {origin}")
     rtt_s = 1e-3 * np.array([run.rtt_ms.get(number, math.nan) for run in runs for number in run.numbers])
     goal = f"ping to {next(iter(goals))}" if goals else f"ping, file {shorten(path.name)}"
     return [mend("rtt", time_s, rtt_s, "measured", goal, remarks, path=path)]

@@ -37,8 +37,8 @@ class ReadOptions:
     """The RIPE Atlas probe to read, of several."""
     columns: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
     """Name and unit of the columns of a CSV file by role: time, rtt, downlink, uplink."""
-    interval_s: float = 1.0
-    """Time between requests of `ping` output that holds no times."""
+    interval_s: float | None = None
+    """Time between requests of `ping` output that holds no times; None: by the summary of ping, else 1 s."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

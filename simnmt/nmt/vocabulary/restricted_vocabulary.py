@@ -81,11 +81,9 @@ def clustered(clusters: ClusterSet, *, device: torch.device | str = "cpu") -> Re
     """Return the vocabulary of the columns of all clusters into which the rows of a step fall; `device`: the model's."""
     # The result holds neither the clusters nor their copies on another device.
     centroids, sets = clusters.centroids, clusters.sets
-    points = centroids.points.to(device)
-    if points is not centroids.points:
-        centroids = Centroids.of(points)
-    if sets.columns.device != points.device:
-        sets = ColumnSets(sets.starts, sets.columns.to(points.device), sets.vocab)
+    if torch.device(device) != centroids.points.device:
+        centroids = Centroids.of(centroids.points.to(device))
+        sets = ColumnSets(sets.starts, sets.columns.to(device), sets.vocab)
 
     def columns(hidden: Tensor) -> Tensor:
         try:

@@ -6,8 +6,9 @@ import csv
 import itertools
 import math
 import os
+import re
 from array import array
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -19,7 +20,7 @@ from pydantic import Field
 from typing_extensions import Self
 
 from simnmt.base.configuration import InputFile
-from simnmt.base.errors import InputError, shorten
+from simnmt.base.errors import shorten
 from simnmt.base.suggestions import format_list
 from simnmt.workload import ArrivalsError
 from simnmt.workload.arrivals.process import ArrivalProcess, ArrivalsConfiguration, RandomStream, Times
@@ -45,11 +46,20 @@ row; an empty cell repeats the rate before it. `tokens`: the input tokens of eac
 `times`: the time of each request alone.
 """
 INGRESS = "ingress_s"
-"""Column of times in the log of a live gateway, which has a line of each request when it ends: its rows are sorted."""
+"""Column of times in the log of a live gateway or a web server, which writes a line when a request ends: rows are sorted."""
 TIME_COLUMNS = ("t_s", "arrival_s", "time_s", "timestamp", INGRESS)
 """Names, in any case, of a column of times: numbers, or date-times such as 2023-11-16 18:15:46.6805900."""
 
 _COLUMNS = (*TIME_COLUMNS, *itertools.chain(*FORMATS.values()))
+_AGGREGATE_NAME = re.compile(
+    r"counts?|hits|reqs|invocations|throughput|(?:request_|arrival_)?rate|(?:\w+_)?(?:rps|qps|tps|rpm)(?:_\w+)?"
+    r"|(?:num|number_of|n|total)_(?:requests?|reqs?|queries|hits|calls)"
+    r"|(?:\w+_)?(?:requests?|reqs?|queries|hits|calls)_(?:count|total|(?:per_)?(?:s|sec|second|min|minute|h|hour))"
+)
+"""Name of a column of counts or rates, whose rows are no requests, with `_` for all but small letters and digits."""
+_ACCESS_LINE = re.compile(r"\S+ [^\[\]]*\[(\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4})\] ")
+"""Line of an access log of nginx or Apache (common or combined): address, user, [time], request."""
+_RECIPES = "docs/reference/arrivals.md, Logs of load tools"
 _MOST: Mapping[Format, float] = {"counts": 50_000_000, "rates": 1e9}
 """Greatest value of a row, and of requests of a log of counts, each of which takes 16 bytes of memory."""
 _PLAUSIBLE_RPS: Mapping[TimeUnit, tuple[float, float]] = {"s": (1e-3, math.inf), "ms": (0.0, 1e3)}
@@ -112,14 +122,13 @@ class _Log:
         if not self.first:
             raise lines.fault("no rows", remedy="give column names, and one row below them for each time")
         self.time = self._column(TIME_COLUMNS)
-        if not self.time:
-            raise _no_times(lines, self.first)
         self.format, self.value = next(
             (form, self._column(names)) for form, names in FORMATS.items() if names == () or self._column(names)
         )
         self.others = [name for name in self.first if name in others]
         names = list({self.time, self.value, *self.others} - {""})
-        if unread := [name for name in self.first if name in _COLUMNS and name not in names]:
+        unread = [shorten(name, 40) for name in self.first if name not in names]
+        if unread and self.time != INGRESS:
             self.notes["source"] += f" (not read: column{'s' * (len(unread) > 1)} {format_list(unread)})"
         numbers, cells = array("q"), {name: list[str]() for name in names}
         for row in itertools.chain([self.first], rows):
@@ -150,11 +159,24 @@ class _Log:
             raise ArrivalsError(what, path=self.path, line=int(self.cells.index[row]), remedy=remedy)
 
 
-def _no_times(lines: _LogLines, names: Iterable[str]) -> InputError:
-    if "\ufffd" in "".join(names):
-        return lines.fault("bytes that are no UTF-8 text", remedy="give a log as CSV or JSON Lines")
-    what = f"no column of times among {format_list(map(shorten, names), ',')}"
-    return lines.fault(what, column=1, remedy=f"name it {TIME_COLUMNS[0]}, in JSON Lines or in the first line of CSV")
+def _check_names(lines: _LogLines, names: Sequence[str], text: str) -> None:
+    """Raise `ArrivalsError` for columns without a time, and for counts or rates under a name that is none of `FORMATS`.
+
+    `names`: in lower case; `text`: the first line of CSV, or the first JSON object.
+    """
+    if not set(names).intersection(TIME_COLUMNS):
+        if "\ufffd" in "".join(names):
+            raise lines.fault("bytes that are no UTF-8 text", remedy="give a log as CSV or JSON Lines")
+        what = f"no column of times among {format_list(map(shorten, names), ',')}"
+        if re.match(r"[^{]*?(?:\d:\d\d|\d\.\d+\.\d)|[\d.\s]+$", text):  # a time, an address, or a number alone
+            what = "neither JSON Lines nor CSV under a line of column names"
+        raise lines.fault(what, column=1, remedy=f"name the times {TIME_COLUMNS[0]}; for logs of other tools see {_RECIPES}")
+    if not set(names).intersection((*FORMATS["counts"], *FORMATS["rates"])):
+        for name in names:
+            if _AGGREGATE_NAME.fullmatch(re.sub(r"[^a-z0-9]+", "_", name).strip("_")):
+                what = f"{shorten(name, 40)} seems to hold counts or rates, but each row would be one request"
+                remedy = f"name it requests (in each window) or rate_rps, or remove it: {_RECIPES}"
+                raise lines.fault(what, column=text.lower().find(name) + 1 or None, remedy=remedy)
 
 
 def _rows(lines: _LogLines, notes: dict[str, str]) -> Iterator[Mapping[str, Any]]:
@@ -173,6 +195,7 @@ def _rows(lines: _LogLines, notes: dict[str, str]) -> Iterator[Mapping[str, Any]
         return
     if text.lstrip().startswith(("{", "[")):
         is_live: bool | None = None
+        is_checked = False
         for line in itertools.chain([text], lines):
             if line.strip():
                 is_cut = line[0] == "{" and line.rstrip()[-1] != "}"
@@ -181,13 +204,27 @@ def _rows(lines: _LogLines, notes: dict[str, str]) -> Iterator[Mapping[str, Any]
                 if is_live is None:  # the first line of the log of a live gateway
                     is_live = row.get("event") == "begin" and {"policy", "devices"} <= row.keys()
                 if not is_live or row.get("event") == "request":
-                    yield {name.lower(): value for name, value in row.items()}
+                    row = {name.lower(): value for name, value in row.items()}
+                    if not is_checked:
+                        _check_names(lines, [*row], line)
+                        is_checked = True
+                    yield row
+        return
+    if _ACCESS_LINE.match(text):
+        notes["source"] += " (an access log: each line is a request, and only its time is read)"
+        for line in filter(str.strip, itertools.chain([text], lines)):
+            if not (match := _ACCESS_LINE.match(line)):
+                raise lines.fault("no line of an access log", column=1, remedy="remove it")
+            try:
+                ended = datetime.strptime(match[1], "%d/%b/%Y:%H:%M:%S %z")
+            except ValueError:
+                raise lines.fault(f"no date {match[1]}", column=match.start(1) + 1, remedy="correct it") from None
+            yield {INGRESS: ended.timestamp()}
         return
     reader = csv.reader(itertools.chain([text], lines), delimiter=max(",;\t", key=text.count), strict=True)
     try:
         names = [name.strip().lower() for name in next(reader)]
-        if not set(names).intersection(TIME_COLUMNS):
-            raise _no_times(lines, names)
+        _check_names(lines, names, text)
         if repeated := next((name for name in _COLUMNS if names.count(name) > 1), ""):
             raise lines.fault(f"two columns are named {repeated}", remedy="rename one")
         for cells in reader:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from typing import Any, Literal
 
@@ -11,8 +10,8 @@ from pydantic import ConfigDict, Field, model_validator
 from typing_extensions import Self
 
 from simnmt.base.configuration import Configuration, misfit
+from simnmt.base.laws import check_law, describe_law, scipy_law
 from simnmt.base.random_streams import BLOCK
-from simnmt.base.suggestions import did_you_mean
 from simnmt.workload.arrivals.process import ArrivalProcess, ArrivalsConfiguration, Discipline, RandomStream, Times
 
 
@@ -47,34 +46,12 @@ class Law(Configuration):
 
     @model_validator(mode="after")
     def _is_law_of_durations(self) -> Self:
-        from scipy import stats
-
-        name, known = self.distribution, getattr(stats, self.distribution, None)
-        if not isinstance(known, stats.rv_continuous):
-            laws = [law for law, value in vars(stats).items() if isinstance(value, stats.rv_continuous)]
-            remedy = did_you_mean(name, laws, "e.g. gamma, lognorm, weibull_min, pareto")
-            raise misfit("distribution", f"scipy.stats has no continuous distribution {name} ({remedy})")
-        wanted = (known.shapes or "").replace(",", " ").split()
-        if {*self.parameters} != {*wanted}:
-            needed = ", ".join(f"{parameter}: NUMBER" for parameter in wanted)
-            raise misfit("parameters", f"{name} needs {{{needed}}}" if wanted else f"{name} has no shape parameter")
-        law, label = self._scipy, Law.__str__(self)  # subclasses add their mean
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
-            least, mean = law.support()[0], law.mean()
-            if math.isnan(least):
-                raise misfit("parameters", f"{label} does not exist (its parameters are those of scipy.stats.{name})")
-            if least < 0.0:
-                raise misfit("distribution", f"{label} has negative values (choose a law of positive numbers, e.g. gamma)")
-            if not 0.0 < mean < math.inf:
-                raise misfit("parameters", f"{label} has no finite mean (choose parameters with a lighter tail)")
+        check_law(self.distribution, self.parameters, key="distribution")
         return self
 
     @property
     def _scipy(self) -> Any:
-        from scipy import stats  # here, since it takes half a second
-
-        return getattr(stats, self.distribution)(**self.parameters)
+        return scipy_law(self.distribution, self.parameters)
 
     @property
     def cv(self) -> float:
@@ -96,8 +73,7 @@ class Law(Configuration):
             return rng.by_block(n, sample)
 
     def __str__(self) -> str:
-        listed = ", ".join(f"{parameter} = {value:g}" for parameter, value in self.parameters.items())
-        return f"{self.distribution} ({listed})" if listed else self.distribution
+        return describe_law(self.distribution, self.parameters)
 
 
 class Renewal(Law, ArrivalsConfiguration, ArrivalProcess):
