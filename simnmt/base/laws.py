@@ -59,7 +59,8 @@ def check_law(name: str, parameters: Mapping[str, float], *, key: str, scaled: b
         rarity = np.exp((edge[1:] + edge[:-1]) / 2)
         observable = (law.isf(rarity) * rarity).sum() * (edge[1] - edge[0])
     if not observable >= mean / 2:
-        raise misfit(beside, f"{label} has half of its mean from numbers rarer than one in a million")
+        remedy = f"change {' or '.join(wanted)} for a lighter tail"
+        raise misfit(beside, f"{label} has half of its mean from numbers rarer than one in a million ({remedy})")
 
 
 def describe_law(name: str, parameters: Mapping[str, float]) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -90,7 +91,8 @@ class Chat(HttpClient):
     async def ask(self, text: str) -> Answer:
         """Return the answer to one sentence. Raises `ServiceError`.
 
-        If the service refuses an option, it is asked again, and from then on, without that option.
+        If the service refuses an option, it is asked again, and from then on, without that option; if the longest answer does
+        not fit into its context, with half of that length. An answer may be a stream of events, although none is asked for.
         """
         prompt = PROMPT.format(source=self._languages[0], target=self._languages[1], text=text)
         request = {"model": self._model, "messages": [{"role": "user", "content": prompt}], **self._options}
@@ -100,24 +102,41 @@ class Chat(HttpClient):
                 body = await bounded_body(response)
         except ServiceError as error:
             refused = next((name for name in self._options if name in error.message), None)
-            if refused is None or error.status not in (400, 422):
+            if error.status not in (400, 422):
                 raise
-            del self._options[refused]
+            if "context length" in error.message and self._options.get("max_tokens", 0) > 1:
+                self._options["max_tokens"] //= 2
+            elif refused is not None:
+                del self._options[refused]
+            else:
+                raise
             return await self.ask(text)
-        seconds = time.monotonic() - sent_s
+        seconds, is_stream = time.monotonic() - sent_s, body.lstrip().startswith((b"data:", b"event:", b":"))
         try:
-            content = json.loads(body)
-            check_no_error(content, self._token)
-            answer = content["choices"][0]["message"]
-            thoughts, mark, translation = (answer["content"] or "").rpartition("</think>")
-            thinks = bool(thoughts or answer.get("reasoning_content") or answer.get("reasoning"))
-            is_cut = content["choices"][0].get("finish_reason") == "length"
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+            choices = [choice for event in self._events(body, is_stream) for choice in event.get("choices", ())]
+            parts = [choice.get("delta") or {} if is_stream else choice["message"] for choice in choices]
+            thoughts, mark, translation = "".join(part.get("content") or "" for part in parts).rpartition("</think>")
+            thinks = bool(thoughts) or any(part.get("reasoning_content") or part.get("reasoning") for part in parts)
+            ends = {choice.get("finish_reason") for choice in choices}
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            choices = []
+        if not choices:
             what = describe_foreign_body(body) if body.lstrip()[:1] == b"<" else "holds no text"
-            if body.startswith((b"data:", b"event:", b":")):
-                what = "is a stream of events, although a whole answer was asked for"
-            raise ServiceError(502, f"the service's answer {what}") from None
-        return seconds, translation.lstrip() if mark else translation, {"thinks": thinks, "is_cut": is_cut}
+            raise ServiceError(502, f"the service's answer {what}")
+        if is_stream and ends == {None} and b"[DONE]" not in body:
+            raise ServiceError(502, f"{self.url} ended a stream in the middle of an answer")
+        return seconds, translation.lstrip() if mark else translation, {"thinks": thinks, "is_cut": "length" in ends}
+
+    def _events(self, body: bytes, is_stream: bool) -> Iterator[Any]:
+        """Yield the objects of an answer: one, or those of a stream. Raises `ServiceError` for an error that it states."""
+        for kind, data in _EVENT.findall(body) if is_stream else [(b"", body)]:
+            event = json.loads(data)
+            check_no_error({"error": event} if kind == b"error" else event, self._token)
+            yield event
+
+
+_EVENT = re.compile(rb"^(?:event: ?(\w+)\r?\n)?data: ?(\{.*)$", re.MULTILINE)
+"""Kind and object of an event of a stream; comments, empty data and `[DONE]`, which hold no object, are none."""
 
 
 Endpoint = LibreTranslate | Chat
@@ -359,7 +378,7 @@ class ServiceTimes:
         if requests["thinks"].any():
             yield "the model thinks before it translates: a part of the times, not of the lengths (turn it off at the service)"
         if cut:
-            yield f"{cut} of {answers} answers are cut at the limit of {MOST_TOKENS:,} tokens"
+            yield f"{cut} of {answers} answers are cut at the longest answer that was allowed"
         if long:
             yield f"{long} of {answers} answers are implausibly long for a translation (see what the service answers)"
         if collinear:

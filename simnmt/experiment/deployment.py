@@ -33,17 +33,10 @@ from simnmt.results.statistics import Estimate, change_percent
 from simnmt.results.summary import Row, known
 from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
 from simnmt.scenario.document import Override
-from simnmt.scenario.parts import SiteConfiguration
 from simnmt.scenario.varied_keys import VariedKey, check_disjoint
 
 VARIABLE = ("devices", "networks", "policies", "late_answers", "fit")
 """Parts of a scenario and of its sites that describe a deployment: no other key is varied."""
-FIXED_KEYS = {
-    f"{place}{name}": f"it is no part of a deployment (those are {format_list(VARIABLE)})"
-    for place, part in (("", ScenarioConfiguration), ("sites.*.", SiteConfiguration))
-    for name in part.model_fields
-    if name not in (*VARIABLE, "sites")
-}
 MOST_CANDIDATES = 2_000
 """Most combinations of the varied keys."""
 SLACK = log(1.3)
@@ -136,7 +129,8 @@ class Candidate:
 
     def __str__(self) -> str:
         """Return the choice on one line, such as `2 cloud servers, policy=cnmt`."""
-        servers = [f"{count} {device} server{'s' * (count > 1)}" for device, count in self.boxes.items()]
+        boxes = {device if device.endswith("server") else f"{device} server": count for device, count in self.boxes.items()}
+        servers = [f"{count} {name}{'s' * (count > 1)}" for name, count in boxes.items()]
         devices = self.placements[0].plan.scenario.devices
         counts = {f"{part}devices.{device}.count" for device in devices for part in ("", "sites.*.")}
         others = [f"{key}={format_choice(value)}" for key, value in self.choice.items() if key not in counts]
@@ -306,7 +300,7 @@ def make_candidates(keys: Sequence[VariedKey], open_plan: Open, rate_rps: float)
     of a wrong key or value.
     """
     for key in keys:
-        key.check(FIXED_KEYS)
+        key.check(VARIABLE.__contains__, f"it is no part of a deployment (those are {format_list(VARIABLE)})")
     check_disjoint(keys)
     if prod(len(key.values) for key in keys) > MOST_CANDIDATES:
         what = f"more than {MOST_CANDIDATES:,} combinations of {', '.join(key.name for key in keys)}"

@@ -379,8 +379,8 @@ def _binding(placement: Placement, trials: Sequence[Trial], loads: Mapping[str, 
     """Return what keeps a deployment from taking more requests, by its runs, and the device or network that makes it so.
 
     The requirement is the one that most runs are nearest to. If it is a latency, the resource is what makes requests slow
-    beyond what they take at least: the queue of the busiest device if its load is high or waits are the greatest part of the
-    latency, else the device or the network with the greatest part.
+    beyond what they take at least: loads of models if most of the wait is for them, the queue of the busiest device if its load
+    is high or waits are the greatest part of the latency, else the device or the network with the greatest part.
     """
     if lost := [trial.lost_share for trial in trials if not trial.numbers]:
         return "all requests of a site or workload are lost" if min(lost) < 1.0 else "all requests are lost", ""
@@ -396,6 +396,15 @@ def _binding(placement: Placement, trials: Sequence[Trial], loads: Mapping[str, 
     if check == STABLE or loads[busiest] > 1.0:
         return f"{busiest} is saturated (load {min(loads[busiest], 1.0):.2f})", busiest
     part = greatest({part: f"beyond_p95_{part}_s" for part in PARTS})
+    load_waits_s = {
+        device: mean(known(row[f"{device}_share"]) * (row.get(f"{device}_mean_load_wait_s") or 0.0) for row in rows)
+        for device in loads
+    }
+    loading = max(load_waits_s, key=load_waits_s.__getitem__)
+    if part == "queue" and load_waits_s[loading] > mean(known(row["mean_queue_s"]) for row in rows) / 2.0:
+        (boxes,) = (device.servers for device in placement.devices if device.name == loading)
+        if mean(known(trial.numbers[f"{loading}_model_loads"]) for trial in trials) > 2 * boxes * len(placement.cases):
+            return f"{check}, because of loads of models at {loading}", loading  # beyond each box's first ones
     if part == "transfer" and loads[busiest] < NEAR_LIMIT:
         return f"{check}, because of transfer over {placement.network}", placement.network
     is_busy = part == "queue" or loads[busiest] >= NEAR_LIMIT

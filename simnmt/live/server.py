@@ -154,9 +154,6 @@ class LiveService(ABC):
         self.http.check_token(request, asked.api_key)
         source = self._source(asked)
         count = len(asked.texts)
-        if self.waiting + count > settings.waiting:
-            self.outcomes["refused"] += count
-            raise ServiceError(429, f"{self.waiting} sentences are under way; try again later", retry_after_s=1.0)
         deadline_s = ingress_s + min(settings.deadline_s, asked.deadline_s or inf)
         forced, model = asked.forced_lens or (None,) * count, f"{source}-{asked.target}"
         trips = [
@@ -164,6 +161,10 @@ class LiveService(ABC):
             for position, (text, forced_len) in enumerate(zip(asked.texts, forced, strict=True))
         ]
         self._number += count
+        if self.waiting + count > settings.waiting:
+            for trip in trips:
+                self.note(trip, None, "refused")
+            raise ServiceError(429, f"{self.waiting} sentences are under way; try again later", retry_after_s=1.0)
         self.waiting += count
         try:
             results = [await self._one(trips[0])] if count == 1 else await _all_or_error([self._one(trip) for trip in trips])

@@ -17,6 +17,7 @@ from simnmt.base.suggestions import format_list
 from simnmt.network.traces.summary import time_unit
 from simnmt.report.charts import (
     DASHES,
+    POLICY_COLOURS,
     SYMBOLS,
     Axis,
     Chart,
@@ -33,7 +34,7 @@ from simnmt.report.charts import (
 from simnmt.report.page_template import number, significant
 from simnmt.results import Cell
 from simnmt.results.requests import were_answered
-from simnmt.results.stability import busiest_device, device_timeline
+from simnmt.results.stability import device_timeline
 from simnmt.results.summary import PARTS, Row
 
 ESTIMATE_OF = "cnmt"
@@ -41,12 +42,9 @@ ESTIMATE_OF = "cnmt"
 RTT_POINTS = 2_000
 SPANS = 200
 """Spans of time of a timeline: together a few thousand numbers for each place of a page."""
-MANY_MS = 1e5
-"""Milliseconds from which figures show seconds."""
 LEAST_SHOWN = 0.01
 """Least backlog on a logarithmic axis."""
 PLANE_REQUESTS = 1_500
-_MIDDLE_DEVICES = (4, 6, 5, 8, 7, 10, 9, 11, 3, 2)
 _PART_NAMES = {"queue": "waiting", "execution": "execution", "transfer": "transfer"}
 
 Log = Mapping[str, NDArray[Any]]
@@ -74,10 +72,8 @@ class CellView:
         return policy_line(policy, self.colours[policy], x, y, unstable=bool(self.unstable(policy)), **style)
 
     def device_look(self, number: int) -> tuple[str, str]:
-        """Return colour and symbol of a device: the first and the last have the colours of the policies edge and cloud."""
-        last = len(self.cell.devices) - 1
-        place = 0 if number == 0 else 1 if number == last else _MIDDLE_DEVICES[(number - 1) % len(_MIDDLE_DEVICES)]
-        return f"policy-{place}", SYMBOLS[number % len(SYMBOLS)]
+        """Return colour and symbol of a device."""
+        return f"policy-{number % POLICY_COLOURS}", SYMBOLS[number % len(SYMBOLS)]
 
 
 def policy_line(policy: str, colour: int, x: Any, y: Any, *, unstable: bool = False, **style: Any) -> Mark:
@@ -86,27 +82,22 @@ def policy_line(policy: str, colour: int, x: Any, y: Any, *, unstable: bool = Fa
     return Mark("line", x, y, **{"name": short(policy) + (", unstable" if unstable else ""), **look, **style})
 
 
-def _time_scale(greatest_ms: float) -> tuple[str, float]:
-    return ("s", 1e-3) if greatest_ms >= MANY_MS else ("ms", 1.0)
-
-
 def latency(view: CellView) -> Panel:
     """Draw the share of requests answered within a time; requests that never ended are left out."""
     done = {policy: log["latency_s"][were_answered(log["outcome"])] for policy, log in view.cell.logs.items()}
     grid = quantile_shares(max((values.size for values in done.values()), default=1))
     times_ms = {policy: quantiles(values, grid) * 1e3 for policy, values in done.items()}
-    unit, factor = _time_scale(max((float(values.max(initial=0.0)) for values in times_ms.values()), default=0.0))
-    shown = {policy: numbers(ms * factor) for policy, ms in times_ms.items()}
+    shown = {policy: numbers(ms) for policy, ms in times_ms.items()}
     share = [round(value, 7) for value in grid.tolist()]
 
     def draw(y: str) -> Chart:
         beyond = y == "beyond"
         heights = [round(1.0 - value, 7) for value in share[:-1]] if beyond else share
-        hover = f"{'%{y:.3~%} take longer than' if beyond else '%{y:.2%} within'} %{{x:,.4~g}} {unit}"
+        hover = f"{'%{y:.3~%} take longer than' if beyond else '%{y:.2%} within'} %{{x:,.4~g}} ms"
         marks = [view.line(policy, ms[: len(heights)], heights if ms else [], hover=hover) for policy, ms in shown.items()]
         slower = Axis("share of requests slower", log=True, tick_format="~%")
         answered = Axis("share of requests answered", span=(0.0, 1.01), tick_format=".0%")
-        return Chart(marks, Axis(f"latency of a request, {unit}", log=True), slower if beyond else answered)
+        return Chart(marks, Axis("latency of a request, ms", log=True), slower if beyond else answered)
 
     return Panel(
         "latency",
@@ -123,24 +114,22 @@ def parts(view: CellView) -> Panel:
     rows = [row for policy in view.cell.logs if not (row := view.row(policy)).get("unstable")]
     rows = [row for row in rows if all(row.get(f"mean_{part}_s") is not None for part in PARTS)]
     total_ms = [1e3 * sum(row[f"mean_{part}_s"] for part in PARTS) for row in rows]
-    unit, factor = _time_scale(max(total_ms, default=0.0))
-    per_s, at, hover = 1e3 * factor, [*range(len(rows))], f"%{{x:,.4~g}} {unit}"
+    at, hover = [*range(len(rows))], "%{x:,.4~g} ms"
     marks = [
-        Mark("bars", numbers(np.array([per_s * row[f"mean_{part}_s"] for row in rows])), at, _PART_NAMES[part],
+        Mark("bars", numbers(np.array([1e3 * row[f"mean_{part}_s"] for row in rows])), at, _PART_NAMES[part],
              f"part-{part}", level=True, hover=hover)
         for part in PARTS
     ]  # fmt: skip
     low, high = (
-        [None if (value := row.get(f"mean_latency_s_{end}")) is None else per_s * value for row in rows]
+        [None if (value := row.get(f"mean_latency_s_{end}")) is None else 1e3 * value for row in rows]
         for end in ("low", "high")
     )
-    total = [factor * ms for ms in total_ms]
-    marks.append(Mark("points", total, at, low=low, high=high, size=5.0, level=True, hover=hover))
-    ticks = {float(place): f"{short(row['policy'], 20)}, {significant(total[place])} {unit}" for place, row in enumerate(rows)}
+    marks.append(Mark("points", total_ms, at, low=low, high=high, size=5.0, level=True, hover=hover))
+    ticks = {float(place): f"{short(row['policy'], 20)}, {significant(total_ms[place])} ms" for place, row in enumerate(rows)}
     unstable = [f"{policy} ({overload})" for policy in view.cell.logs if (overload := view.unstable(policy))]
     chart = Chart(
         marks if rows else [],
-        Axis(f"latency, {unit}", from_zero=True, hidden=not rows),
+        Axis("latency, ms", from_zero=True, hidden=not rows),
         Axis(ticks=ticks, span=(len(rows) - 0.5, -0.5), hidden=not rows),
         f"Left out, because no steady mean exists: {format_list(unstable)}." if unstable else "",
         stacked=True,
@@ -176,17 +165,14 @@ def timeline(view: CellView) -> Panel:
         span = (0.0, arrivals) if arrivals > 0.0 else None
         return Chart(marks, Axis(f"time of the run, {unit}", span=span), height)
 
-    estimating = estimating_policy(cell.logs)
-    busiest = busiest_device([row for row in view.rows if row["policy"] == (estimating or row["policy"])])
-    names = [device.name for device in cell.devices]
-    devices = [(str(number), name) for number, name in enumerate(names)]
+    devices = [(str(number), device.name) for number, device in enumerate(cell.devices)]
     return Panel(
         "timeline",
         "Backlog and utilisation",
         f"Requests waiting, or share of workers busy, over the time of the run, one line per policy, {view.cell.name}",
         draw,
         [
-            Control("device", "At the", devices, str(names.index(busiest)) if busiest in names else ""),
+            Control("device", "At the", devices, devices[-1][0]),
             Control("of", "Of", [("waiting", "backlog"), ("busy", "utilisation")]),
         ],
         caption="What waits at all boxes of a device, and how much of it works, while requests come; means over spans of time.",

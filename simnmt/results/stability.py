@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, log, sqrt
-from operator import itemgetter
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -42,12 +41,6 @@ class Overload(NamedTuple):
 def device_names(row: Row) -> list[str]:
     """Return the devices of a row, in the order of the targets."""
     return [key.removesuffix(LOAD_SUFFIX) for key in row if key.endswith(LOAD_SUFFIX)]
-
-
-def busiest_device(rows: Sequence[Row]) -> str | None:
-    """Return the device whose busiest box has the greatest load of all rows; None if no device has a load."""
-    loads = [(row[name + LOAD_SUFFIX], name) for row in rows for name in device_names(row)]
-    return max(((load, name) for load, name in loads if load is not None), key=itemgetter(0), default=(0.0, None))[1]
 
 
 def overloads(replications: Sequence[Numbers], requests: int, devices: Sequence[Device]) -> list[Overload]:

@@ -8,7 +8,7 @@ value for all sites. All values are checked before anything runs; an error names
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
@@ -41,24 +41,22 @@ class VariedKey:
     @property
     def device(self) -> str | None:
         """The device to which the key belongs, in the scenario or at a site; None if it belongs to none."""
-        part = self.location[2:] if self.location[0] == "sites" else self.location
-        return part[1] if len(part) > 1 and part[0] == "devices" else None
+        part, *name = self._part or ("sites",)
+        return name[0] if name and part == "devices" else None
 
     def override(self, value: Any) -> Override:
         """Return the override that gives the key this value."""
         return Override(self.location, value, self.label)
 
-    def check(self, fixed: Mapping[str, str]) -> None:
-        """Raise `ScenarioError` for a key that is fixed, and for missing values.
+    @property
+    def _part(self) -> tuple[str, ...]:
+        """The key as it stands in the scenario, or at a site."""
+        return self.location[2:] if self.location[0] == "sites" else self.location
 
-        Args:
-            fixed: keys that cannot be varied, with the reason. `*` in a key stands for any one part of it.
-        """
-        for key, reason in fixed.items():
-            parts = key.split(".")
-            pairs = list(zip(parts, self.location, strict=False))
-            if len(pairs) == len(parts) and all(pattern in ("*", part) for pattern, part in pairs):
-                raise ScenarioError(f"{self.name} cannot be varied: {reason}", path=self.label)
+    def check(self, is_varied: Callable[[str], bool], reason: str) -> None:
+        """Raise `ScenarioError` for missing values, and with the reason for a fixed part of the scenario or of a site."""
+        if not is_varied(next(iter(self._part), "sites")):
+            raise ScenarioError(f"{self.name} cannot be varied: {reason}", path=self.label)
         if not self.values:
             raise ScenarioError(f"{self.name}: no values", remedy=_FORMS, path=self.label)
 
@@ -129,11 +127,8 @@ def _spaced_numbers(begin: str, end: str, number: str | None, label: str) -> lis
     return [int(value) if are_whole and value.denominator == 1 else float(f"{float(value):.15g}") for value in exact]
 
 
-UNSWEPT = dict.fromkeys(
-    ("version", "name", "description", "objective", "slo", "metrics", "gap_analysis", "profile_uncertainty"),
-    "it changes no number of a run, or is left out of a sweep",
-)
-"""Keys that no sweep varies, and the reason."""
+UNSWEPT = ("version", "name", "description", "objective", "slo", "metrics", "gap_analysis", "profile_uncertainty")
+"""Keys that no sweep varies: they change no number of a run, or are left out of a sweep."""
 
 
 def check_grid(keys: Sequence[VariedKey], overrides: Sequence[Override]) -> None:
@@ -141,7 +136,7 @@ def check_grid(keys: Sequence[VariedKey], overrides: Sequence[Override]) -> None
     if not keys:
         raise ScenarioError("nothing is swept", remedy="give a grid, KEY=V1,V2,... or KEY=FROM:TO:N")
     for key in keys:
-        key.check(UNSWEPT)
+        key.check(lambda part: part not in UNSWEPT, "it changes no number of a run, or is left out of a sweep")
         for override in overrides:
             if override.location[: len(key.location)] == key.location:
                 raise ScenarioError(f"{key.name} is varied, and set to one value by {override.label}", path=key.label)

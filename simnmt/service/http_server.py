@@ -170,6 +170,7 @@ class HttpService:
             lingering_time=min(limits.read_s, 10.0),  # for the rest of a refused body
             auto_decompress=False,  # the library would inflate on the event loop, ahead of the token's check
         )
+        self._is_stopping = False
         self.url = ""
         """Where the service listens; empty before `start`."""
 
@@ -195,6 +196,7 @@ class HttpService:
 
     async def stop(self) -> None:
         """Take no more connections, let the requests under way finish, and close; may be called again."""
+        self._is_stopping = True
         await self._runner.cleanup()
 
     async def read_content(self, request: web.Request) -> dict[str, Any]:
@@ -255,6 +257,8 @@ class HttpService:
         path = request.path if request.path in self._paths else "other"
         self._requests.labels(path, str(response.status)).inc()
         self._seconds.labels(path).observe(time.perf_counter() - begin_s)
+        if self._is_stopping:
+            response.force_close()
         if origin:
             response.headers.update(_CORS | {"Access-Control-Allow-Origin": origin})
         return response

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,6 +39,11 @@ class StubService:
     finish_reason: str = "stop"
     refused_option: str = ""
     """Option of a chat request that is refused."""
+    context: int = 4096
+    """Most tokens of a chat request and its answer."""
+    is_streamed: bool = False
+    """Whether a chat answer comes as a stream of events, one for each word."""
+    stream_end: bytes = b'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
     options: list[dict[str, Any]] = field(default_factory=list)
     """The chat requests that were not refused."""
     languages: Any = field(default_factory=lambda: [{"code": "de", "targets": ["en"]}])
@@ -67,8 +73,6 @@ class StubService:
             return web.json_response({"error": "out of memory"}, status=500)
         if fault == "html":
             return web.Response(text="<!DOCTYPE html><html><body>welcome</body></html>", content_type="text/html")
-        if fault == "stream":
-            return web.Response(text='data: {"choices": []}\n\ndata: [DONE]\n\n', content_type="text/event-stream")
         if fault == "error with status 200":
             return web.json_response({"error": "out of memory"})
         if fault == "break":
@@ -102,11 +106,19 @@ class StubService:
         if self.refused_option in asked:
             message = f"'{self.refused_option}': Extra inputs are not permitted"
             return web.json_response({"object": "error", "message": message, "code": 400}, status=400)
+        if (tokens := len(asked["messages"][0]["content"].split()) + asked.get("max_tokens", 0)) > self.context:
+            message = f"This model's maximum context length is {self.context} tokens. However, you requested {tokens} tokens"
+            return web.json_response({"object": "error", "message": message, "code": 400}, status=400)
         self.options.append(asked)
         text = asked["messages"][0]["content"].split("\n\n")[1]
         message = {"role": "assistant", "content": self.thoughts + await self.execute(text)}
         if self.reasoning:
             message["reasoning_content"] = self.reasoning
+        if self.is_streamed:
+            words = [{"content": f"{word} "} for word in message.pop("content").split()]
+            events = [{"choices": [{"delta": delta}]} for delta in (message, *words)]
+            body = b"".join(b"data: \n\ndata: %s\n\n" % json.dumps(event).encode() for event in events) + self.stream_end
+            return web.Response(body=body, content_type="text/event-stream")
         return web.json_response({"choices": [{"index": 0, "message": message, "finish_reason": self.finish_reason}]})
 
     async def start(self) -> None:

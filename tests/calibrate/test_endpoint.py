@@ -88,8 +88,25 @@ def test_an_interrupted_calibration_goes_on_and_asks_no_finished_round_twice(cal
     assert not journal.exists()
 
 
-def test_a_stream_in_answer_to_a_whole_question_is_named(calibrated: Any) -> None:
-    with stub_service(pace=FAST, api_fault="stream") as service, pytest.raises(SimnmtError, match="is a stream of events"):
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_service_of_a_small_context_is_measured_even_if_it_streams(calibrated: Any, is_streamed: bool) -> None:
+    with stub_service(pace=FAST, context=2048, is_streamed=is_streamed, reasoning="hm") as service:
+        done = calibrated(service, "openai")
+    assert {asked["max_tokens"] for asked in service.options} == {1024}
+    assert done.profile.valid_range.tgt_len == (TGT.min(), TGT.max())
+    assert any("the model thinks" in text for text in done.warnings)
+
+
+@pytest.mark.parametrize(
+    ("end", "error"),
+    [
+        (b'data: {"text": "out of memory", "error_code": 50002}\n\ndata: [DONE]\n\n', "out of memory"),
+        (b'event: error\ndata: {"details": "engine died"}\n\ndata: [DONE]\n\n', "engine died"),
+        (b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n', "in the middle of an answer"),
+    ],
+)
+def test_an_error_at_the_end_of_a_stream_is_no_short_answer(calibrated: Any, end: bytes, error: str) -> None:
+    with stub_service(pace=FAST, is_streamed=True, stream_end=end) as service, pytest.raises(SimnmtError, match=error):
         calibrated(service, "openai")
 
 

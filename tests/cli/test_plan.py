@@ -130,6 +130,26 @@ def test_a_level_that_nothing_keeps_exits_with_3_and_the_nearest_miss(folder: Pa
     assert done.status == 3 and "No rate keeps p95_ms<=20: " in done.out
 
 
+def test_loads_of_models_are_named_as_the_cause_and_memory_as_the_remedy(simnmt: Command, folder: Path) -> None:
+    models = {name: {"profile": "@titan-xp-bilstm", "memory_gb": 1.3, "load_s": 3} for name in ("de-en", "fr-en")}
+    workload = {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 1}}
+    scenario = {
+        "version": 1,
+        "name": "memory",
+        "workloads": dict.fromkeys(models, workload),
+        "networks": {"office": {"rtt": {"constant_ms": 20}}},
+        "devices": {"gateway": {"profile": "@tx2-bilstm"}, "server": {"models": models, "memory_gb": 2}},
+        "policies": {"server": {"kind": "cloud"}},
+    }
+    Path("memory.json").write_text(json.dumps(scenario))
+    done = simnmt("plan", "memory.json", "--slo", "p95_ms<=1000", *SMALL)
+    assert done.status == 3 and "because of loads of models at server.\nMore memory saves loads: " in done.out
+    assert "--vary devices.server.memory_gb=" in done.out
+    keys = ("--rate", "1", "--vary", "devices.server.memory_gb=2,3", "--vary", "devices.server.count=1")
+    done = simnmt("plan", "memory.json", "--slo", "p95_ms<=1000", *SMALL, *keys)
+    assert "p95_ms<=1000: 1 server, devices.server.memory_gb=3." in done.out and "because of loads" not in done.out
+
+
 def test_a_plan_for_the_peak_of_a_log_names_it_and_warns_of_its_bursts(folder: Path, simnmt: Command) -> None:
     batches = [(second, batch) for second in range(0, 20, 2) for batch in range(100 if second == 8 else 40)]
     rows = [f"{second + batch / 400}\n" * 5 for second, batch in batches]

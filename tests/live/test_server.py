@@ -155,14 +155,18 @@ def test_a_language_left_to_the_service_is_stated(services: Services, front: Any
 
 
 def test_a_full_queue_refuses_and_says_when_to_come_back(services: Services, faulty: EngineProcess) -> None:
-    server = services.server(faulty, FrontSettings(waiting=3))
+    log = io.StringIO()
+    server = services.server(faulty, FrontSettings(waiting=3), log)
     never = speak(services, server, post(PLAIN | {"q": ["a"] * 4}))
     assert never == (400, {"error": "q has 4 texts, and 3 at most are translated at a time; send fewer"})
     answers = services.translate(server.http.url, *[ask()] * 8)
     refused = [answer for answer in answers if isinstance(answer, ServiceError)]
     assert len(refused) == 5
     assert {(error.status, error.retry_after_s) for error in refused} == {(429, 1.0)}
-    assert server.outcomes == {"done": 3, "refused": 5}
+    lines = [json.loads(line) for line in log.getvalue().splitlines()]
+    logged = [(line["request"], line["outcome"]) for line in lines if line["event"] == "request"]
+    assert [number for number, _ in sorted(logged)] == list(range(8))
+    assert Counter(outcome for _, outcome in logged) == server.outcomes == {"done": 3, "refused": 5}
     assert_serves(services, server)
 
 
@@ -275,19 +279,29 @@ def test_an_engine_that_stands_still_keeps_no_front_waiting(
     assert (faulty.waiting, faulty.restarts) == (0, restarts)
 
 
-def test_a_draining_server_finishes_what_is_under_way(services: Services, faulty: EngineProcess, tmp_path: Path) -> None:
+def test_a_draining_server_finishes_what_is_under_way_and_closes_each_connection(
+    services: Services, faulty: EngineProcess, tmp_path: Path
+) -> None:
     with (tmp_path / "log.jsonl").open("w") as log:
         server = services.server(faulty, log=log)
 
-        async def work() -> list[Any]:
+        async def work() -> tuple[list[Any], int]:
+            reader, writer = await asyncio.open_connection(*host_port(server.http.url))
+            writer.write(b"GET /languages HTTP/1.1\r\nHost: x\r\n\r\n")
+            await reader.readuntil(b"]}]")  # the connection is idle from now on
             async with TranslationClient(server.http.url) as client:
                 pending = asyncio.ensure_future(together(client, [ask(f"t{number}") for number in range(20)]))
                 while server.waiting + server.outcomes["done"] < 20:
                     await asyncio.sleep(0.001)
-                await server.http.stop()
-                return await pending
+                unanswered, stopped = server.waiting, asyncio.ensure_future(server.http.stop())
+                assert await reader.read() == b"" and server.waiting > 0, "the idle connection is closed at once"
+                writer.close()
+                await stopped
+                return await pending, unanswered
 
-        assert all(isinstance(answer, Exchange) for answer in services.run(work()))
+        answers, unanswered = services.run(work())
+        assert all(isinstance(answer, Exchange) for answer in answers)
+        assert [answer.headers.get("Connection") for answer in answers].count("close") == unanswered
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(host_port(server.http.url))
         services.stop(server)

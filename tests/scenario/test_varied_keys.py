@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from simnmt.experiment.deployment import FIXED_KEYS
+from simnmt.experiment.deployment import VARIABLE
 from simnmt.scenario.document import Override
 from simnmt.scenario.errors import ScenarioError
 from simnmt.scenario.varied_keys import (
-    UNSWEPT,
     VariedKey,
     check_disjoint,
     check_grid,
@@ -63,19 +62,21 @@ def test_values_are_yaml_between_commas_or_numbers_between_two_ends(text: str, e
 )
 def test_a_wrong_key_or_value_is_one_short_line_that_names_its_option(text: str, option: str) -> None:
     with pytest.raises(ScenarioError) as refused:
-        parse_varied_key(text, option).check({})
+        parse_varied_key(text, option).check(lambda part: True, "")
     line = str(refused.value)
     assert line.startswith(f"{option} {text[:90]}".strip()) and "\n" not in line and len(line) < 500
 
 
 def test_a_key_of_the_run_is_fixed_but_one_of_a_device_with_the_same_name_is_not() -> None:
     with pytest.raises(ScenarioError):
-        parse_varied_key("workloads.w.deadline_ms=1,2").check(FIXED_KEYS)
+        parse_varied_key("workloads.w.deadline_ms=1,2").check(VARIABLE.__contains__, "fixed")
     with pytest.raises(ScenarioError):
-        parse_varied_key("sites.*.share=1,2").check(FIXED_KEYS)
-    parse_varied_key("devices.cloud.sti.deadline_ms=1,2").check(FIXED_KEYS)
-    parse_varied_key("sites.*.devices.gateway.profile=@a,@b").check(FIXED_KEYS)
-    parse_varied_key("workloads.w.deadline_ms=1,2").check(UNSWEPT)
+        parse_varied_key("sites.*.share=1,2").check(VARIABLE.__contains__, "fixed")
+    parse_varied_key("devices.cloud.sti.deadline_ms=1,2").check(VARIABLE.__contains__, "fixed")
+    parse_varied_key("sites.*.devices.gateway.profile=@a,@b").check(VARIABLE.__contains__, "fixed")
+    with pytest.raises(ScenarioError):
+        parse_varied_key("sites.x=1,2").check(VARIABLE.__contains__, "fixed")
+    check_grid([parse_varied_key("workloads.w.deadline_ms=1,2")], [])
 
 
 def test_two_keys_of_the_same_part_contradict_each_other() -> None:

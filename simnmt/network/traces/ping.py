@@ -90,8 +90,8 @@ class _Run:
     """Lines of a Windows run that may be answers of routers."""
     times_ms: Sequence[float] = ()
     """Least, mean and greatest RTT by the summary."""
-    span_s: float = 0.0
-    """Time from the first request to the last by the summary; 0 if it states none."""
+    interval_s: float | None = None
+    """Mean time between two requests by the summary; None if it states none."""
 
     def number(self, printed: int) -> int | None:
         """Return the number of a request, which goes on where the printed one restarts; None if a new run has begun."""
@@ -121,11 +121,6 @@ class _Run:
             first = min(first, 1)  # BSD, macOS and busybox begin with 0
         return range(first, max(self.last + 1, first + (self.sent or 0)))
 
-    @property
-    def interval_s(self) -> float:
-        """Time between two requests by the summary, else a second."""
-        return self.span_s / (self.sent - 1) if self.span_s and self.sent and self.sent > 1 else 1.0
-
 
 class _Log:
     """Runs of ping to one host, with counts of what is left out or assumed."""
@@ -150,7 +145,8 @@ class _Log:
             self.is_open = not self.is_listing
         elif summary := _UNIX_SUMMARY.match(line):
             self.is_open, run.sent, run.received = False, int(summary[1]), int(summary[2])
-            run.span_s = float(span[1]) / 1e3 if (span := _UNIX_SPAN.search(line)) else 0.0
+            if run.sent > 1 and (span := _UNIX_SPAN.search(line)):
+                run.interval_s = float(span[1]) / 1e3 / (run.sent - 1)
         elif summary := _WINDOWS_SUMMARY.match(line):
             self.is_listing, run.sent, received = False, int(summary[1]), int(summary[2])
             run.received = received - min(run.answers, max(received - len(run.rtt_ms), 0))
@@ -236,13 +232,14 @@ def read_ping(source: Source, options: ReadOptions) -> list[Trace]:
             if (np.abs(pair[0] - pair[1]) > 1.0 + 0.01 * pair[0]).any():  # ping prints a time with three digits at most
                 summary, file = ("/".join(f"{ms:.4g}" for ms in times_ms) for times_ms in pair)
                 remarks.append(f"min/avg/max by the summary of ping: {summary} ms, in the file: {file} ms")
-    steps_s = [options.interval_s or run.interval_s for run in runs]
+    steps_s = [options.interval_s or run.interval_s or 1.0 for run in runs]
     if any(run.sent_s for run in runs) and all(len(run.sent_s) == len(run.rtt_ms) for run in runs):
         time_s = _sending_times(runs, steps_s[0])
     else:
         step_s = np.array([step_s for run, step_s in zip(runs, steps_s, strict=True) for _ in run.numbers])
         time_s = np.cumsum(step_s) - step_s
-        origin = "by the summary" if options.interval_s is None and any(run.span_s for run in runs) else "taken for granted"
+        is_stated = options.interval_s is None and any(run.interval_s for run in runs)
+        origin = "by the summary" if is_stated else "taken for granted"
         every = format_list(dict.fromkeys(f"{step_s:.4g}" for step_s in steps_s))
         remarks.append(f"no times in the file, which ping -D of Linux prints: a request each {every} s {origin}")
     rtt_s = 1e-3 * np.array([run.rtt_ms.get(number, math.nan) for run in runs for number in run.numbers])

@@ -52,7 +52,7 @@ TIME_COLUMNS = ("t_s", "arrival_s", "time_s", "timestamp", INGRESS)
 
 _COLUMNS = (*TIME_COLUMNS, *itertools.chain(*FORMATS.values()))
 _AGGREGATE_NAME = re.compile(
-    r"counts?|hits|reqs|invocations|throughput|(?:request_|arrival_)?rate|(?:\w+_)?(?:rps|qps|tps|rpm)(?:_\w+)?"
+    r"(?:total_)?counts?|hits|reqs|invocations|throughput|(?:request_|arrival_)?rate|(?:\w+_)?(?:rps|qps|tps|rpm)(?:_\w+)?"
     r"|(?:num|number_of|n|total)_(?:requests?|reqs?|queries|hits|calls)"
     r"|(?:\w+_)?(?:requests?|reqs?|queries|hits|calls)_(?:count|total|(?:per_)?(?:s|sec|second|min|minute|h|hour))"
 )
