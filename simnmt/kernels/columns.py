@@ -186,6 +186,14 @@ def _native_for(*tensors: Tensor) -> ctypes.CDLL | None:
     return native() if all(tensor.is_cpu and tensor.dtype == torch.float32 for tensor in tensors) else None
 
 
+def _check_columns(columns: Tensor, vocab: int) -> None:
+    """Raise `KernelError` for a column on the CPU outside the vocabulary; the indexing on CUDA checks its own."""
+    if columns.is_cpu and len(columns):
+        least, most = map(int, columns.aminmax())
+        if least < 0 or most >= vocab:
+            raise KernelError(f"columns {least} to {most} are not all among the {vocab} of the vocabulary")
+
+
 GATHERED_FROM_ROWS = 128
 """Rows from which `gather` is faster. Seconds of `row_wise` over those of `gather`, on one thread of an AVX-512 server, for
 3,200 to 6,400 columns x 512 and for 3,840 x 1024: 0.55 to 0.62 at 8 rows, 0.84 to 0.86 at 32, 0.96 to 0.98 at 64, 0.98 to 1.01
@@ -200,18 +208,19 @@ def gathered_products(weight: Tensor, hidden: Tensor, columns: Tensor, *, out: T
     Args:
         weight: [V, d], float32, float16 or bfloat16.
         hidden: [rows, d], of the same types.
-        columns: int32 [n], ascending, within V, as `ColumnSets` checks them once.
+        columns: int32 [n], ascending, within V.
         out: receives the result.
 
     Raises:
-        KernelError: for other tensors.
+        KernelError: for other tensors and for a column outside the vocabulary.
     """
     weight_at = check_tensor("weight", weight, REAL_TYPES, (ANY_SIZE, ANY_SIZE))
-    width = weight.shape[1]
+    vocab, width = weight.shape
     hidden_at = check_tensor("hidden", hidden, REAL_TYPES, (ANY_SIZE, width))
     columns_at = check_tensor("columns", columns, (torch.int32,), (ANY_SIZE,))
     check_beside("hidden", hidden, weight)
     check_beside("columns", columns, weight)
+    _check_columns(columns, vocab)
     rows, count = hidden.shape[0], columns.shape[0]
     out = _output(out, rows, count, hidden)
     kernels = _native_for(weight, hidden)
@@ -230,11 +239,13 @@ def gathered_products(weight: Tensor, hidden: Tensor, columns: Tensor, *, out: T
 def scatter(products: Tensor, columns: Tensor, vocab: int, bias: Tensor | None = None, out: Tensor | None = None) -> Tensor:
     """Return `products` [rows, n] plus the `bias` [V] of their `columns`, and -inf elsewhere, float32 [rows, V] (FVP-07).
 
-    `columns`: int32 [n], ascending, within V; `out` receives the result. Raises `KernelError` for other tensors.
+    `columns`: int32 [n], ascending, within V; `out` receives the result. Raises `KernelError` for other tensors and
+    for a column outside the vocabulary.
     """
     columns_at = check_tensor("columns", columns, (torch.int32,), (ANY_SIZE,))
     products_at = check_tensor("products", products, (torch.float32,), (ANY_SIZE, len(columns)))
     check_beside("columns", columns, products)
+    _check_columns(columns, vocab)
     bias_at = None
     if bias is not None:
         bias_at = check_tensor("bias", bias, (torch.float32,), (vocab,))

@@ -156,17 +156,25 @@ class AttentionalModel(RecurrentDecoder):
         return states
 
     def encode(self, src: Tensor, src_lengths: Tensor) -> Memory:
-        states, _, _ = self.read_source(src, src_lengths)
+        return self.memory(self.read_source(src, src_lengths)[0])
+
+    def memory(self, states: Tensor) -> Memory:
+        """Return the memory of source states, [batch, src_len, source]."""
         source = torch.cat(self.bottom.look_at(states), dim=2)
         recurrent = [(self.bottom.cell, self.bottom.hidden)]
         recurrent += [(layer.cell, layer.width) for layer in self.stack if isinstance(layer, RecurrentLayer)]
-        return Memory(source, tuple(part for cell, width in recurrent for part in cell.zeros(len(src), width, source)))
+        return Memory(source, tuple(part for cell, width in recurrent for part in cell.zeros(len(states), width, source)))
 
     def body(self, tokens: Tensor, kept: Kept, source: Tensor, behind: Tensor | None) -> tuple[Tensor, Kept]:
+        output, after, _ = self.attended_body(tokens, kept, source, behind)
+        return output, after
+
+    def attended_body(self, tokens: Tensor, kept: Kept, source: Tensor, behind: Tensor | None) -> tuple[Tensor, Kept, Tensor]:
+        """Return the results of `body`, and the attention weights, [rows, src_len]."""
         bottom, waiting = self.bottom, iter(kept)
         keys, values = source[:, :, : bottom.compared], source[:, :, bottom.compared :]
         fed = bottom.feed(self.tgt_embedding(tokens))
-        after, _ = bottom.step(fed, bottom.cell.next_of(waiting), keys, values, behind)
+        after, weights = bottom.step(fed, bottom.cell.next_of(waiting), keys, values, behind)
         output = after[0]
         for layer in self.stack:
             if isinstance(layer, RecurrentLayer):
@@ -174,7 +182,7 @@ class AttentionalModel(RecurrentDecoder):
                 output, after = state[0], after + state
             else:
                 output = layer(output)
-        return output, after
+        return output, after, weights
 
     @torch.no_grad()
     def clip_weights(self) -> None:

@@ -22,7 +22,7 @@ from simnmt.nmt.architecture import (
 from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.checkpoint import ARCHITECTURE_FILE, load_weights
 from simnmt.nmt.errors import NmtError, OutOfMemory, within_memory
-from simnmt.nmt.pretrained_config import FOLDER_REMEDY, model_path, quiet_transformers, read_pretrained_architecture
+from simnmt.nmt.pretrained_config import FOLDER_REMEDY, model_path, read_pretrained, read_pretrained_architecture
 from simnmt.nmt.recurrent_model import RecurrentModel
 from simnmt.nmt.transformer_model import TransformerModel
 
@@ -84,28 +84,26 @@ def load_model(model: str, *, seed: int = 0) -> LoadedModel:
 def _load_hf(folder: str | os.PathLike[str]) -> TransformerModel:
     """Load a Hugging Face folder, with weights in safetensors or weights-only form, without running code in it."""
     architecture = read_pretrained_architecture(folder)
-    from transformers import AutoModelForSeq2SeqLM  # a second of CPU time that models without it are spared
-
-    def load() -> Any:
-        with quiet_transformers():
-            return AutoModelForSeq2SeqLM.from_pretrained(
-                folder,
-                local_files_only=True,
-                trust_remote_code=False,
-                weights_only=True,
-                use_safetensors=None if WEIGHTS_ONLY_HOLDS else True,
-                attn_implementation="sdpa",  # else config.json may name code to be fetched
-                output_loading_info=True,
-            )
-
     try:
-        hf, report = within_memory("cpu", load)
+        # "sdpa": else config.json may name code to be fetched
+        hf, unexpected = read_pretrained_weights("AutoModelForSeq2SeqLM", folder, attn_implementation="sdpa")
     except OutOfMemory:
         raise
     except Exception as error:  # pickle, zip, safetensors and torch each have their own
         raise NmtError(f"no usable weights: {describe_error(error)}", path=folder, remedy=FOLDER_REMEDY) from None
-    if lacking := sorted(report["missing_keys"]):
-        raise NmtError(f"the weights lack {lacking[0]}", path=folder, remedy=FOLDER_REMEDY)
-    if unknown := sorted(key for key in report["unexpected_keys"] if ".layers." in key):
+    if unknown := sorted(key for key in unexpected if ".layers." in key):
         raise NmtError(f"the weights hold a layer that {architecture.kind} does not have: {unknown[0]}", path=folder)
     return TransformerModel(architecture, hf.float())
+
+
+def read_pretrained_weights(auto: str, folder: str | os.PathLike[str], **options: Any) -> tuple[Any, list[str]]:
+    """Return a model of `transformers` with all its weights, and the names of those in the folder that it does not have.
+
+    Weights are read in safetensors or weights-only form. Raises `OutOfMemory`, `ValueError` for weights that are missing, and
+    many other errors for damaged files.
+    """
+    options |= {"weights_only": True, "use_safetensors": None if WEIGHTS_ONLY_HOLDS else True, "output_loading_info": True}
+    model, report = within_memory("cpu", lambda: read_pretrained(auto, folder, **options))
+    if lacking := sorted(report["missing_keys"]):
+        raise ValueError(f"the weights lack {lacking[0]}")
+    return model, report["unexpected_keys"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -60,12 +61,9 @@ FOLDER_REMEDY = f"name a folder of {_FAMILY_NAMES} as transformers saves it, wit
 def read_pretrained_architecture(folder: str | os.PathLike[str]) -> TransformerArchitecture:
     """Return the architecture of a Hugging Face folder. Raises `NmtError`, and `InputError` for a pointer of Git LFS."""
     check_model_folder(Path(folder))
-    from transformers import AutoConfig
-
+    need("transformers")
     try:
-        with quiet_transformers():
-            # Without `trust_remote_code=False` the user is asked whether to run the folder's code.
-            config: Any = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        config = read_pretrained("AutoConfig", folder)
     except Exception as error:  # transformers checks each value in a way of its own
         raise NmtError(f"no Hugging Face configuration: {describe_error(error)}", path=folder, remedy=FOLDER_REMEDY) from None
     if getattr(config, "auto_map", None):
@@ -89,6 +87,16 @@ def read_pretrained_architecture(folder: str | os.PathLike[str]) -> TransformerA
         content["start_token"] = getattr(config, FAMILIES[kind].usual_start)
     content |= {"kind": kind, "unk_token": FAMILIES[kind].unk_token}
     return cast(TransformerArchitecture, architecture_of(content, folder))
+
+
+def read_pretrained(auto: str, folder: str | os.PathLike[str], **options: Any) -> Any:
+    """Return what this class of `transformers` reads from a folder; runs no code of the folder, and never asks the network."""
+    import transformers
+
+    with quiet_transformers(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a tokeniser recommends further packages
+        # Without `trust_remote_code=False` the user is asked whether to run the folder's code.
+        return getattr(transformers, auto).from_pretrained(folder, local_files_only=True, trust_remote_code=False, **options)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -14,7 +13,7 @@ from simnmt.base.files import check_model_folder
 from simnmt.base.suggestions import did_you_mean
 from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.pretrained_config import model_path, quiet_transformers, read_pretrained_architecture
+from simnmt.nmt.pretrained_config import model_path, quiet_transformers, read_pretrained, read_pretrained_architecture
 from simnmt.nmt.source_lines import BLANK
 from simnmt.nmt.subwords import UNKNOWN, until_end
 
@@ -145,13 +144,9 @@ def open_tokenizer(folder: Path, architecture: Architecture, languages: Language
 
 
 def _tokenizer_in(path: Path) -> Any:
-    from transformers import AutoTokenizer
-
     check_model_folder(path)
     try:
-        with quiet_transformers(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it recommends further packages
-            tokenizer: Any = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+        tokenizer = read_pretrained("AutoTokenizer", path)
     except Exception as error:  # each library below has its own
         raise NmtError(f"no usable tokeniser: {describe_error(error)}", path=path, remedy=_FOLDER) from None
     if tokenizer.eos_token_id is None:

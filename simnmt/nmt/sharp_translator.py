@@ -19,10 +19,10 @@ from simnmt.kernels.native_library import native
 from simnmt.kernels.packed_products import Clipping, clipping_of
 from simnmt.kernels.sharp_decoder import MOST_MEMBERS, SharpDecoder, SourceEncoder, decode_ensemble
 from simnmt.kernels.sharp_model import Float32
-from simnmt.kernels.sharp_reference import ReferenceMember, reference_decode, reference_forced, source_states
 from simnmt.nmt.attentional_model import AttentionalModel, DenseBlock, RecurrentLayer
 from simnmt.nmt.errors import NmtError, within_memory
 from simnmt.nmt.sentence_decoder import MOST_TARGET_TOKENS, DecodeRequest, Hypothesis, WholeBatchDecoder
+from simnmt.nmt.sharp_reference import ReferenceMember, reference_decode, reference_forced
 from simnmt.nmt.source_lines import LONGEST_SOURCE, LineCoder, Translation
 from simnmt.nmt.translation import check_search, load_folder, translate_lines
 from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
@@ -108,15 +108,14 @@ class SharpTranslator:
             raise NmtError("the models of an ensemble speak different vocabularies", remedy="train them on the same subwords")
         check_search(settings.beam, max_len, models[0].vocab)
         self.models, self.settings = list(models), settings
-        sources, targets = map(source_weights, models), map(sharp_weights, models)
         self._max_len, self._reference = max_len, native() is None
         self._encoders: list[Callable[[Sequence[int] | Ints], Float32]]
         if self._reference:
-            self._encoders = [partial(source_states, weights) for weights in sources]
-            self._members = [ReferenceMember(weights) for weights in targets]
+            self._members = [ReferenceMember(model) for model in models]
+            self._encoders = [member.encode for member in self._members]
         else:
-            self._encoders = [SourceEncoder(weights, settings).encode for weights in sources]
-            self._decoders = [SharpDecoder(weights, settings, max_len=max_len) for weights in targets]
+            self._encoders = [SourceEncoder(source_weights(model), settings).encode for model in models]
+            self._decoders = [SharpDecoder(sharp_weights(model), settings, max_len=max_len) for model in models]
 
     def encode(self, source: Sequence[int] | Ints) -> list[Float32]:
         """Return the encodings of one sentence by each model, [src_len, width]."""

@@ -21,6 +21,7 @@ from simnmt.base.errors import describe_error
 from simnmt.base.files import MOST_MODEL_BYTES, check_model_folder, read_bounded, written_whole
 from simnmt.nmt.checkpoint import TRAINING_FILE, WEIGHTS_FILE, read_tensors, write_tensors
 from simnmt.nmt.errors import need
+from simnmt.nmt.pretrained_config import read_pretrained
 from simnmt.streaming.encoder import EncoderConfiguration, EncoderWeights, check_encoder_tensors, matrix_names, random_resident
 from simnmt.streaming.errors import StreamingError
 from simnmt.streaming.shards import SEGMENTS, LayerWeights
@@ -128,38 +129,22 @@ _RENAMED = (
 def _load_hugging_face(path: Path) -> EncoderWeights:
     """Return the classifier in a folder of `transformers`; runs no code of the folder and never reads from the network."""
     need("transformers")
-    from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+    from simnmt.nmt.models import read_pretrained_weights
 
-    from simnmt.nmt.models import WEIGHTS_ONLY_HOLDS
-    from simnmt.nmt.pretrained_config import quiet_transformers
-
-    auto: Any = AutoModelForSequenceClassification  # untyped
     try:
         check_model_folder(path)
         files, separator = dict[str, bytes](), None
-        with quiet_transformers():
-            # Explicit: without a value, transformers asks the user whether to run code of the folder.
-            config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-            if any((path / name).is_file() for name in _VOCABULARIES):
-                tokenizer: Any = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-                files, separator = {TOKENIZER_FILE: tokenizer.backend_tokenizer.to_str().encode()}, tokenizer.sep_token_id
-            configuration = _configuration_of(config, separator)
-            names = tuple(str(config.id2label[index]) for index in range(configuration.classes))
-            if not any(path.glob("model.safetensors*")) and not any(path.glob("pytorch_model.bin*")):
-                return replace(random_weights(configuration, os.fspath(path)), files=files, label_names=names)
-            model, report = auto.from_pretrained(
-                path,
-                config=config,
-                local_files_only=True,
-                trust_remote_code=False,
-                weights_only=True,
-                use_safetensors=None if WEIGHTS_ONLY_HOLDS else True,
-                attn_implementation="eager",  # otherwise config.json may name code to download
-                output_loading_info=True,
-                dtype=torch.float32,
-            )
-        if lacking := sorted(report["missing_keys"]):
-            raise StreamingError(f"the weights lack {lacking[0]}")
+        config = read_pretrained("AutoConfig", path)
+        if any((path / name).is_file() for name in _VOCABULARIES):
+            tokenizer = read_pretrained("AutoTokenizer", path)
+            files, separator = {TOKENIZER_FILE: tokenizer.backend_tokenizer.to_str().encode()}, tokenizer.sep_token_id
+        configuration = _configuration_of(config, separator)
+        names = tuple(str(config.id2label[index]) for index in range(configuration.classes))
+        if not any(path.glob("model.safetensors*")) and not any(path.glob("pytorch_model.bin*")):
+            return replace(random_weights(configuration, os.fspath(path)), files=files, label_names=names)
+        # "eager": otherwise config.json may name code to download
+        given = {"config": config, "attn_implementation": "eager", "dtype": torch.float32}
+        model, _ = read_pretrained_weights("AutoModelForSequenceClassification", path, **given)
     except Exception as error:  # transformers, pickle, zip, safetensors and torch have their own errors
         what = error.what if isinstance(error, StreamingError) else f"cannot be loaded: {describe_error(error)}"
         raise StreamingError(what, path=path, remedy=_CLASSIFIER) from None

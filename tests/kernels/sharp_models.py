@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
 import torch
 
 from simnmt.calibrate.sharp_speeds import random_model
-from simnmt.kernels.sharp_model import Cell, Float32, Kind, SharpTokens, SharpWeights, SourceWeights
+from simnmt.kernels.sharp_model import Cell, Float32, Kind, SharpTokens, SharpWeights
 from simnmt.nmt import sharp_translator
 from simnmt.nmt.architecture import AttentionalArchitecture, StackBlock
 from simnmt.nmt.attentional_model import AttentionalModel
@@ -27,7 +26,7 @@ def model(seed: int, **sizes: object) -> AttentionalModel:
     return made
 
 
-def weights(
+def target_model(
     seed: int = 0,
     *,
     kind: Cell = "gru",
@@ -38,20 +37,24 @@ def weights(
     a: int = 19,
     vocab: int = 67,
     stack: Sequence[tuple[Kind, int]] = (),
-) -> SharpWeights:
+) -> AttentionalModel:
+    """A model of which the target side counts."""
     blocks = [StackBlock(kind=kind, width=width, layers=len([*layers])) for (kind, width), layers in groupby(stack)]
     sizes = {"cell": kind, "hidden": r, "embedding": e, "attention_width": a, "stack": blocks, "tgt_vocab": vocab}
     source = {"source_layers": 1, "source_hidden": s // 2, "src_vocab": vocab}
-    made = model(seed, attention="additive" if additive else "dot_of_tanh", **sizes, **source)
-    return replace(sharp_translator.sharp_weights(made), tokens=TOKENS)
+    return model(seed, attention="additive" if additive else "dot_of_tanh", **sizes, **source)
+
+
+def weights(seed: int = 0, **sizes: object) -> SharpWeights:
+    return sharp_translator.sharp_weights(target_model(seed, **sizes))
 
 
 def source(seed: int = 0, src_len: int = 7, s: int = 30) -> Float32:
     return np.tanh(np.random.default_rng(1000 + seed).normal(0, 1, (src_len, s))).astype(np.float32)
 
 
-def source_weights(
+def source_model(
     seed: int = 0, *, kind: Cell = "gru", layers: int = 2, w: int = 19, e: int = 21, vocab: int = 50
-) -> SourceWeights:
+) -> AttentionalModel:
     sizes = {"source_cell": kind, "source_layers": layers, "source_hidden": w, "src_vocab": vocab}
-    return sharp_translator.source_weights(model(seed, hidden=8, embedding=e, tgt_vocab=vocab, **sizes))
+    return model(seed, hidden=8, embedding=e, tgt_vocab=vocab, **sizes)

@@ -198,6 +198,16 @@ def test_scatter_writes_active_columns_to_their_places_and_masks_the_others(
     assert torch.equal(out, expected)
 
 
+@pytest.mark.parametrize("columns", [(-1, 2), (0, 5), (5, 0)])
+def test_a_column_outside_the_vocabulary_is_refused_by_both_products_and_scatter(columns: tuple[int, int]) -> None:
+    beyond = int32(*columns)
+    for rows in METHOD_ROWS:
+        with pytest.raises(ValueError, match="not all among the 5"):
+            gathered_products(WEIGHT, HIDDEN.repeat(rows, 1), beyond)
+    with pytest.raises(ValueError, match="not all among the 5"):
+        scatter(torch.zeros(1, 2), beyond, 5)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_weights_are_multiplied_in_float32(dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(7)
