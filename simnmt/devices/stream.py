@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import inf
 from sys import float_info
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -198,22 +198,11 @@ class StreamBox:
         """Share of the seconds of reading beside computing by which computing is delayed."""
         self._preload_bytes = streamed.states[FIRST_TURN].held_bytes
 
-    def set_totals(
-        self,
-        state: int,
-        counts: list[int],
-        free_s: float,
-        compute_s: float,
-        held_byte_s: float,
-        peak_bytes: int,
-        peak_shard_bytes: int,
-    ) -> None:
-        """Take over the totals of a box that has worked in the compiled engine, which knows one set of plans.
-
-        `state`: of the last request; `counts`: requests by state.
-        """
-        self.state, self._counts, self.free_s, self.compute_s = state, [counts], free_s, compute_s
-        self._held_byte_s, self.peak_bytes, self.peak_shard_bytes = held_byte_s, peak_bytes, peak_shard_bytes
+    def set_totals(self, totals: Any, counts: list[int]) -> None:
+        """Take over the totals of a box of the compiled engine, which knows one set of plans; `counts`: requests by state."""
+        self.state, self._counts, self.free_s, self.compute_s = totals.state, [counts], totals.free_s, totals.compute_s
+        self._held_byte_s = totals.held_byte_s
+        self.peak_bytes, self.peak_shard_bytes = totals.peak_bytes, totals.peak_shard_bytes
 
     def _replan(self, now_s: float) -> None:
         """Apply the changes up to a moment: each ends the engagement and fills the buffer for its plans."""

@@ -63,14 +63,14 @@ def target_costs(part: Unit) -> list[TargetCosts]:
 def unit_costs(unit: Unit) -> list[TargetCosts]:
     """Return what energy and money of a unit depend on, by target; a token has the costs of its part.
 
-    The power of sites' devices is unknown if some draw more than others to execute.
+    The power of sites' devices is unknown if it differs.
     """
     by_part = [target_costs(part) for part in unit.parts]
     deciders = unit.groups[0].owners
     owners = [by_part[one.parts[0]][0] for one in deciders] or [by_part[0][0]]
     boxes = [one.boxes for one in deciders] or [1]
     price = _mean([cost.price_per_hour for cost in owners], boxes)
-    power = _mean_power([cost.power for cost in owners], boxes) if len({cost.workers for cost in owners}) == 1 else None
+    power = owners[0].power if len({(cost.power, cost.workers) for cost in owners}) == 1 else None
     first = replace(owners[0], boxes=sum(one.boxes for one in deciders), price_per_hour=price, power=power)
     tokens = np.array([[cost.token for cost in costs] for costs in by_part])
     return [replace(cost, token=tuple(tokens[:, number].T)) for number, cost in enumerate([first, *by_part[0][1:]])]
@@ -78,17 +78,6 @@ def unit_costs(unit: Unit) -> list[TargetCosts]:
 
 def _mean(values: Sequence[float], weights: Sequence[int]) -> float:
     return values[0] if len({*values}) == 1 else float(np.average(values, weights=weights))
-
-
-def _mean_power(powers: Sequence[BoxPower | None], boxes: Sequence[int]) -> BoxPower | None:
-    known_powers = [power for power in powers if power is not None]
-    if len({*powers}) == 1:
-        return powers[0]
-    above_w = {power.busy_w - power.idle_w for power in known_powers}
-    if len(known_powers) < len(powers) or len(above_w) > 1:
-        return None
-    idle_w = _mean([power.idle_w for power in known_powers], boxes)
-    return BoxPower(idle_w, idle_w + above_w.pop(), known_powers[0].kind)
 
 
 def unit_energy(unit: Unit, log: Log, trail: Trail) -> RunEnergy | None:

@@ -115,8 +115,8 @@ class _Run:
         settings = self._settings = c.WorldSettings()
         settings.targets, settings.deciders, settings.group_count = self._targets, world.deciders, len(world.local)
         settings.discipline = c.BACK_TO_BACK if requests.arrival_s is None else c.OPEN_LOOP
-        settings.judged_limit = round(judged_share * 2**32) if requests.arrival_s is not None or streams else 0
-        self._judged_limit = round(judged_share * 2**32)
+        is_paced = requests.arrival_s is not None or world.clients is not None
+        settings.judged_limit = round(judged_share * 2**32) if is_paced or streams else 0
         settings.events_a_look, settings.pause_after_ms = EVENTS_A_LOOK if pause_after_ms else 1, pause_after_ms
         self._pools = [self._pool(kind) for kind in world.kinds]
         settings.pools = self._memory.array(c.PoolSettings, self._pools)
@@ -155,7 +155,7 @@ class _Run:
             self._settings.routes = memory.structure(routes)
             self._links = [None, *(np.zeros(count) for _ in range(self._targets - 1))]
         if clients is not None:
-            self._settings.discipline, self._settings.judged_limit = c.CLOSED_LOOP, self._judged_limit
+            self._settings.discipline = c.CLOSED_LOOP
             self._node, self._decided_s = np.zeros(count, np.int32), np.zeros(count)
             first = np.argsort(clients.think_s[: clients.count], kind="stable")[:count]
             settings = c.Clients(clients.count, clients.nodes, len(first), count)
@@ -409,6 +409,5 @@ def _streamed_until(cdll: ctypes.CDLL, world: int, pool: int, kind: Streamed) ->
         cdll.simnmt_world_stream(world, pool, number, ctypes.byref(copied))
         counts = np.ctypeslib.as_array(ctypes.cast(copied.counts, ctypes.POINTER(ctypes.c_int64)), (len(kind.states),)).tolist()
         boxes.append(StreamBox(kind))
-        totals = (copied.free_s, copied.compute_s, copied.held_byte_s, copied.peak_bytes, copied.peak_shard_bytes)
-        boxes[-1].set_totals(copied.state, counts, *totals)
+        boxes[-1].set_totals(copied, counts)
     return boxes_until(kind, boxes)

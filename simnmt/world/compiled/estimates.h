@@ -26,15 +26,7 @@ static void estimate_begin(Memory *memory, TransferEstimate *self, const Estimat
     }
 }
 
-static inline void weighted_learn(TransferEstimate *self, double transfer_s, double at_s) {
-    if (self->weight == 1.0)
-        self->value_s = transfer_s;
-    else
-        self->value_s += self->weight * (transfer_s - self->value_s);
-    self->measured_at_s = at_s;
-}
-
-static void quantile_learn(TransferEstimate *self, double transfer_s, double at_s) {
+static double quantile_with(TransferEstimate *self, double transfer_s) {
     double *sorted_s = self->sorted_s;
     if (self->measured == self->window) {
         int64_t gone = bisected_left(sorted_s, self->measured, self->latest_s[self->oldest]);
@@ -50,15 +42,17 @@ static void quantile_learn(TransferEstimate *self, double transfer_s, double at_
     double at = self->quantile * (double)(self->measured - 1);
     int64_t below = (int64_t)at, above = below + 1 < self->measured ? below + 1 : self->measured - 1;
     double low_s = sorted_s[below], high_s = sorted_s[above];
-    self->value_s = low_s + (at - (double)below) * (high_s - low_s);
-    self->measured_at_s = at_s;
+    return low_s + (at - (double)below) * (high_s - low_s);
 }
 
 static inline void estimate_learn(TransferEstimate *self, double transfer_s, double at_s) {
+    self->measured_at_s = at_s;
     if (self->kind == QUANTILE)
-        quantile_learn(self, transfer_s, at_s);
+        self->value_s = quantile_with(self, transfer_s);
+    else if (self->weight == 1.0)
+        self->value_s = transfer_s;
     else
-        weighted_learn(self, transfer_s, at_s);
+        self->value_s += self->weight * (transfer_s - self->value_s);
 }
 
 #endif

@@ -4,7 +4,8 @@
 
 #include "deciders.h"
 
-static void pool_begin(Memory *memory, Pool *self, int64_t target, const PoolSettings *settings) {
+static void pool_begin(World *world, Pool *self, int64_t target, const PoolSettings *settings) {
+    Memory *memory = world->memory;
     int64_t kind = settings->kind, boxes = settings->boxes;
     self->settings = *settings;
     self->target = target;
@@ -13,6 +14,7 @@ static void pool_begin(Memory *memory, Pool *self, int64_t target, const PoolSet
     if (kind == BATCH_POOL) {
         self->batches = zeroed(memory, boxes, sizeof(BatchBox));
     } else if (kind == STREAM_POOL) {
+        if (settings->stream->columns > world->most_added) world->most_added = settings->stream->columns;
         self->streams = zeroed(memory, boxes, sizeof(StreamBox));
         self->trial_streams = zeroed(memory, boxes, sizeof(StreamBox));
     } else {

@@ -5,11 +5,6 @@
 #include "routes.h"
 #include "traffic.h"
 
-static void begin_pool(World *world, Pool *pool, int64_t target, const PoolSettings *settings) {
-    if (settings->stream != NULL && settings->stream->columns > world->most_added) world->most_added = settings->stream->columns;
-    pool_begin(world->memory, pool, target, settings);
-}
-
 static World *world_new(Memory *memory, const WorldSettings *settings) {
     World *world = zeroed(memory, 1, sizeof(World));
     int64_t targets = settings->targets;
@@ -25,10 +20,10 @@ static World *world_new(Memory *memory, const WorldSettings *settings) {
     world->remote = world->pools + settings->group_count - 1;
     for (int64_t number = 0, group = 0; group < settings->group_count; group++) {
         const PoolSettings *pool = &settings->groups[group].pool;
-        if (pool->kind != FIFO_POOL) begin_pool(world, world->pools + group, 0, pool);
+        if (pool->kind != FIFO_POOL) pool_begin(world, world->pools + group, 0, pool);
         for (int64_t in_group = 0; in_group < pool->boxes; in_group++) decider_begin(world, number++, group, in_group);
     }
-    for (int64_t target = 1; target < targets; target++) begin_pool(world, world->remote + target, target, settings->pools + target - 1);
+    for (int64_t target = 1; target < targets; target++) pool_begin(world, world->remote + target, target, settings->pools + target - 1);
     world->added = zeroed(memory, targets * world->most_added, sizeof(double));
     return world;
 }
