@@ -80,6 +80,10 @@ class ModelMemory:
         copy.requests += 1
         return Admission(copy, is_hit)
 
+    def lacks(self, model: Hashable) -> bool:
+        """Return True if a request of a model that entered now would ask for its load."""
+        return model not in self._copies
+
     def _make_room(self, size_bytes: int) -> Iterator[ModelCopy]:
         self._free_bytes -= size_bytes
         while self._free_bytes < 0:

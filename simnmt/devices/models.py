@@ -77,9 +77,10 @@ class Loads:
         """Let a request that enters a box wait until its models are loaded."""
         request, disk = execution.request, self._disks[execution.box]
         models = self._models[self._workload[request]]
-        entered = [disk.memory.enter(model) for model in models]
-        self._copies[request] = [copy for copy, _ in entered]
-        self._trail["model_load"][request] = sum((not is_hit) << number for number, (_, is_hit) in enumerate(entered))
+        # What is in memory enters first, so that the load of the other model of a pivot does not evict it.
+        entered = {model: disk.memory.enter(model) for model in sorted(models, key=disk.memory.lacks)}
+        self._copies[request] = [entered[model].copy for model in models]
+        self._trail["model_load"][request] = sum((not entered[model].is_hit) << bit for bit, model in enumerate(models))
         disk.begin_load()
         if loads := disk.memory.loads_until(*models):
             last = self._copies[request][models.index(loads[-1])]

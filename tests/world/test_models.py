@@ -70,6 +70,14 @@ def test_a_request_that_pivots_waits_for_both_of_its_models_and_keeps_them_in_me
     assert trail.model_load.tolist() == [3, 0, 0, 1]
 
 
+def test_the_load_of_one_model_of_a_pivot_does_not_evict_the_other_one() -> None:
+    """Memory holds models 1 and 2, and 1 is the least recently used one, when a request of 0 and 1 enters."""
+    models = Models((1, 2, 0), (1, 1, 1), (2.0, 3.0, 1.0), 2, second_of_workload=(-1, -1, 1))
+    trail = run(asked([0.0, 5.0, 10.0, 15.0], [0, 1, 2, 0]), models)
+    np.testing.assert_array_equal(trail.load_wait_s, [3.0, 1.0, 2.0, 0.0])
+    assert trail.model_load.tolist() == [1, 1, 1, 0]
+
+
 def test_boxes_that_keep_all_models_are_first_in_first_out_boxes() -> None:
     random = np.random.default_rng(3)
     requests = asked(np.sort(random.uniform(0.0, 300.0, 400)), random.integers(0, 2, 400))

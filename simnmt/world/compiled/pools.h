@@ -205,8 +205,11 @@ static void enter_models(World *world, Pool *pool, RequestEvent *event) {
     ModelBox *models = pool->models + box;
     event->copies[1] = NULL;
     world->settings.model_load[arrival->request] = 0;
-    for (int number = 0; number < 2 && arrival->models[number] >= 0; number++) {
-        int is_hit;
+    int count = arrival->models[1] < 0 ? 1 : 2;
+    /* What is in memory enters first, so that the load of the other model of a pivot does not evict it. */
+    int swapped = count == 2 && held_at(models, arrival->models[0]) < 0 && held_at(models, arrival->models[1]) >= 0;
+    for (int place = 0; place < count; place++) {
+        int number = place ^ swapped, is_hit;
         event->copies[number] = model_enter(world->memory, models, arrival->models[number], &is_hit);
         world->settings.model_load[arrival->request] |= (int8_t)(!is_hit << number);
     }
