@@ -207,6 +207,8 @@ class TranslationClient(HttpClient):
             _, seconds = await self.get_body("/health" if facts else "/languages", HEALTH_S)
         except ServiceError as error:
             what = error.message if self.url in error.message else f"{self.url}: {error.message}"
+            if error.status in (401, 403):
+                remedy = f"give its token by {token_option}"
             raise InputError(what, remedy=error.remedy or remedy) from None
         return facts, seconds
 

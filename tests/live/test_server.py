@@ -170,6 +170,11 @@ def test_a_full_queue_refuses_and_says_when_to_come_back(services: Services, fau
     assert_serves(services, server)
 
 
+async def greeted(client: TranslationClient) -> object:
+    async with client:
+        return await client.greet(("de", "en"), "--token-file", "start it")
+
+
 def test_requests_without_the_token_are_refused_and_it_is_never_shown(services: Services, faulty: EngineProcess) -> None:
     log = io.StringIO()
     server = services.server(faulty, access=Access(token="s3cret-t0ken"), log=log)
@@ -181,6 +186,9 @@ def test_requests_without_the_token_are_refused_and_it_is_never_shown(services: 
     others = [("/health", ()), ("/health", (wrong,)), ("/metrics", ()), ("/metrics", (right,))]
     statuses = [speak(services, server, request(path, b"", *headers, method="GET"))[0] for path, headers in others]
     assert [speak(services, server, post(BODY, right))[0], *statuses] == [200, 200, 403, 403, 200]
+    with pytest.raises(InputError, match="the token is missing or wrong") as refused:
+        services.run(greeted(TranslationClient(server.http.url, token="no")))
+    assert refused.value.remedy == "give its token by --token-file"
     services.stop(server)
     assert "s3cret" not in log.getvalue()
 
