@@ -119,7 +119,7 @@ def model_engines(
             what = f"the multilingual model of {workload} serves several workloads, which can only be simulated"
             raise InputError(what, remedy=f"remove devices.{device}.models.{workload}.multilingual")
         if model is not None and model.pivot is not None:
-            raise InputError(f"the requests of {workload} pivot, which is simulated alone")
+            raise InputError(f"the requests of {workload} pivot, which can only be simulated")
         target = served_target(plan, device, workload)
         (folder / workload).mkdir()
         weights = {"model": models[workload]} if workload in models else {}
