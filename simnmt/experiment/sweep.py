@@ -247,6 +247,12 @@ def run_sweep(
     announce(f"sweep folder: {folder} (if it stops: simnmt sweep {folder})")
     if separate := describe_separate_runs(source.scenario):
         announce(separate)
+    scenario, objective = source.scenario, source.scenario.objective
+    for workload, own in scenario.objectives.items():
+        if len(scenario.workloads) == 1:
+            objective = own
+        elif not scenario.shares_devices:
+            announce(f"the policies of {workload} are judged by its own objective, {own}")
     results = {point.number: _read_result(folder / POINTS / f"{point.number}.json", point) for point in points}
     waiting = [replace(point, inputs=tuple(inputs.items())) for point in points if results[point.number] is None]
     failures, done = [], len(points) - len(waiting)
@@ -268,7 +274,7 @@ def run_sweep(
     table = SweepTable(
         name=source.scenario.name,
         seed=source.scenario.seed,
-        objective=objective_metric(source.scenario.objective).name,
+        objective=objective_metric(objective).name,
         keys=tuple(names),
         metrics=tuple(map(metric, dict.fromkeys(name for _, result in finished for name in result.metrics))),
         rows=[

@@ -66,6 +66,23 @@ def test_points_that_differ_in_the_network_alone_meet_the_same_requests(given: s
     assert cnmt[0]["total_latency_s"] < cnmt[1]["total_latency_s"]
 
 
+def test_the_objective_of_a_workload_is_that_of_the_table_or_is_named(given: str, tmp_path: Path) -> None:
+    lines: list[str] = []
+    first, second = (
+        simnmt.sweep(
+            given,
+            grid=["requests=100,200"],
+            overrides=["workloads.de-en.objective=p90", *overrides],
+            out=tmp_path / name,
+            jobs=1,
+            announce=lines.append,
+        )
+        for name, overrides in {"one": [], "two": ["workloads.en-de={lengths: '@de-en-news'}"]}.items()
+    )
+    assert (first.table.objective, second.table.objective) == ("p90_ms", "mean_ms")
+    assert [line for line in lines if "judged" in line] == ["the policies of de-en are judged by its own objective, p90"]
+
+
 def test_few_points_share_all_processes_among_their_replications(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs_of_points: list[int] = []
 
