@@ -118,6 +118,7 @@ def test_a_workload_may_have_an_objective_of_its_own(shares: bool) -> None:
     else:
         assert {one["workload"]: one["objective"] for one in result.recommendations} == {"de-en": "p95", "fr-en": "p80"}
         assert [one["policy"] for one in result.recommendations] == [best[name]["policy"] for name in ("de-en", "fr-en")]
+        assert all("cnmt" in one["reason"]["kept"] for one in result.recommendations), "of one workload, lengths can be told"
 
 
 def test_two_languages_on_one_box_wait_as_long_as_pollaczek_and_khinchine_say() -> None:
