@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from functools import partial
+from importlib import import_module
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -388,6 +390,11 @@ def sweep(
     from simnmt.results.sweep_table import PAGE
 
     check_jobs(jobs)
+    if cluster is not None:
+        if re.fullmatch(r"(tcp|tls)://.+:\d+", cluster) is None:
+            raise InputError(f"cluster {cluster}: no address of a scheduler", remedy="write tcp://HOST:PORT")
+        with named_if_missing("cluster"):
+            import_module("distributed")
     options = overrides_of_call(overrides, requests=requests, replications=replications, seed=seed)
     goes_on = is_sweep_folder(Path(given))
     if goes_on:

@@ -12,7 +12,6 @@ import logging
 import multiprocessing
 import os
 import pickle
-import re
 import signal
 import sys
 import threading
@@ -27,8 +26,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
 from simnmt.base.compile import NativeLibraryWarning
-from simnmt.base.errors import InputError, SimnmtError, describe_error
-from simnmt.base.packages import named_if_missing
+from simnmt.base.errors import SimnmtError, describe_error
 
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
@@ -151,10 +149,7 @@ def run_on_cluster(
     joblib's backend for Dask is not used: it runs all tasks here if there is one worker, and waits for ever if a worker dies.
     Raises `SimnmtError` if the cluster cannot be reached, or is lost.
     """
-    if re.fullmatch(r"(tcp|tls)://.+:\d+", address) is None:
-        raise InputError(f"cluster {address}: no address of a scheduler", remedy="write tcp://HOST:PORT")
-    with named_if_missing("cluster"):
-        distributed: Any = import_module("distributed")
+    distributed: Any = import_module("distributed")
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # a lost connection is reported here, in one line
     try:
         with distributed.Client(address, timeout=CONNECT_S, set_as_default=False) as client:

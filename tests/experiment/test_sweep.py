@@ -115,6 +115,12 @@ def test_a_point_whose_input_or_code_has_changed_since_the_sweep_began_fails(
         simnmt.sweep("out", jobs=1, allow_code=True)
 
 
+def test_a_cluster_without_an_address_is_refused_before_a_folder_is_written(given: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no address of a scheduler"):
+        simnmt.sweep(given, grid=["requests=100,200"], out=tmp_path / "out", cluster="foo")
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.deep
 def test_a_cluster_gives_the_bytes_of_this_machine(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from distributed import LocalCluster
