@@ -187,7 +187,7 @@ WRONG = {
     "Python as a scenario": ("run policy.py", "policy.py:1:"),
     "a text as a scenario": ("run notes.md", "notes.md:3:"),
     "a ping log as a series": ("run scenario.yaml --set networks.cp1.rtt=ping.log", "simnmt trace import ping.log --out"),
-    "a text as a ping log": ("trace import manual.fr --out x.csv", "manual.fr: no log of ping"),
+    "a text as a ping log": ("trace import manual.fr --out x.csv", "manual.fr: no reader knows"),
     "a scenario as a profile": (
         "run scenario.yaml --set devices.cloud.profile=scenario.yaml",
         "scenario.yaml: this is a scenario",
