@@ -136,10 +136,10 @@ class ModelConfiguration(Configuration):
         if self.pivot is None:
             if self.profile is None:
                 raise misfit("profile", "missing key")
-            if "middle_per_src" in self.model_fields_set:
+            if self.middle_per_src != 1.0:
                 raise misfit("middle_per_src", "is for a model with pivot")
         for key in ("profile", "memory_gb", "load_s", "multilingual") if self.pivot else ():
-            if key in self.model_fields_set:
+            if getattr(self, key) != type(self).model_fields[key].default:  # a resolved scenario states defaults
                 raise misfit(key, "is given beside pivot, whose models have their own")
         return self
 

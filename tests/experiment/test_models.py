@@ -18,6 +18,7 @@ from simnmt.experiment.units import UnitWorld
 from simnmt.profile import read_profile
 from simnmt.results.device_accounts import loads_of
 from simnmt.results.requests import FALLBACK
+from simnmt.scenario.source import open_source
 from simnmt.world.structures import library
 from tests.model_cache import misses
 from tests.units import plan_of
@@ -241,6 +242,8 @@ def test_a_pivot_is_two_executions_whose_models_it_shares(scenario: dict[str, An
     row = next(row for row in result.summary_rows if row["workload"] == "all")
     assert row["model_loads"] == 2.0, "each model once, whichever workload asks for it first"
     assert loads_of(log["model_load"]).sum() == 2
+    # The resolved scenario states every default, and can be run again.
+    open_source(result.scenario)
 
 
 @pytest.mark.parametrize(
