@@ -89,7 +89,7 @@ class Target:
     """How its model is streamed from the disk; None if the model stays in memory."""
     conversion: Conversion | None = None
     """How its profile was converted to the workload's unit; None if both count alike."""
-    models: Mapping[str, HeldModel | None] = field(default_factory=dict)
+    models: Mapping[str, HeldModel | None] = field(default_factory=lambda: {"": None})
     """Its model, or the two of a pivot in turn, by the name of the workload or of the profile by which workloads share a model;
     None if the memory of a box is not limited."""
     cost: CustomDevice | None = None
