@@ -168,7 +168,10 @@ class ShardStore:
         """Return the verified tensors that stay in memory, float32: embeddings, norms, biases and the classifier."""
         path = self.path / RESIDENT
         self._check_file(path, self.index.resident_sha256, MOST_TENSOR_BYTES)
-        return read_tensors(path)[0]
+        try:
+            return read_tensors(path)[0]
+        except ValueError:  # the digest detects accidents, not forged files
+            raise StoreError("not a safetensors file", path=path, remedy=AGAIN) from None
 
     def beside(self) -> dict[str, bytes]:
         """Return the files stored beside the shards by name, such as a tokenizer. Raises `StoreError` for a damaged file."""
