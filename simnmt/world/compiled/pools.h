@@ -36,7 +36,8 @@ static void pool_begin(World *world, Pool *self, int64_t target, const PoolSetti
 static inline FifoBox *box_of(World *world, Pool *pool, int64_t box, int64_t trial) {
     if (!trial) return pool->boxes + box;
     if (pool->trial_of[box] != trial) {
-        fifo_copy(world->memory, pool->trial_boxes + box, pool->boxes + box, pool->settings.boxes);
+        int64_t boxes = pool->is_least_work ? pool->settings.boxes : 1;
+        fifo_copy(world->memory, pool->trial_boxes + box, pool->boxes + box, boxes);
         pool->trial_of[box] = trial;
     }
     return pool->trial_boxes + box;
