@@ -248,11 +248,11 @@ def run_sweep(
     if separate := describe_separate_runs(source.scenario):
         announce(separate)
     scenario, objective = source.scenario, source.scenario.objective
-    for workload, own in scenario.objectives.items():
+    for workload, minimised in scenario.objectives.items():
         if len(scenario.workloads) == 1:
-            objective = own
+            objective = minimised
         elif not scenario.shares_devices:
-            announce(f"the policies of {workload} are judged by its own objective, {own}")
+            announce(f"the policies of {workload} are judged by its own objective, {minimised}")
     results = {point.number: _read_result(folder / POINTS / f"{point.number}.json", point) for point in points}
     waiting = [replace(point, inputs=tuple(inputs.items())) for point in points if results[point.number] is None]
     failures, done = [], len(points) - len(waiting)
