@@ -72,10 +72,13 @@ def dig(value: Any, path: str) -> Any:
 
 
 def as_number(value: object) -> float:
-    """Return a number; NaN for anything else."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > 1e300:
+    """Return a number, or a text that is one, as old probes write it; NaN for anything else."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return math.nan
-    return float(value)
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return math.nan
 
 
 class Source:
@@ -221,8 +224,8 @@ RIPE_KEYS = frozenset(("type", "prb_id", "msm_id", "msm_name", "paris_id", "dst_
 def read_ripe_atlas(source: Source, options: ReadOptions) -> list[Trace]:
     """Return the RTTs of the results of one probe and one measurement: one value per round.
 
-    The forms are those of firmware 4400 to 5080. Raises `TraceError` for several probes of which `options` chooses none, and
-    for several measurements.
+    The forms are those of firmware 0 to 5080, of which 0 and 1 give only the summary of a ping, as texts or numbers. Raises
+    `TraceError` for several probes of which `options` chooses none, and for several measurements.
     """
     documents = _chosen(source, options.probe)
     kinds = Counter(map(_type_of, documents))
@@ -237,8 +240,7 @@ def read_ripe_atlas(source: Source, options: ReadOptions) -> list[Trace]:
         times_s.append(as_number(result.get("timestamp")))
         if not 0.0 < times_s[-1] < 1e11:
             raise document.fault(f"has the timestamp {short_repr(result.get('timestamp'))}, which is no Unix time")
-        rounds = document.rows("result") if result.get("result") else []
-        rtts_ms = _valid_ms(rounds, counts) if kind == "ping" else _traceroute_ms(document, rounds, counts)
+        rtts_ms = _ping_ms(document, options.reply, counts) if kind == "ping" else _traceroute_ms(document, counts)
         value_ms = math.nan if not rtts_ms else min(rtts_ms) if options.reply == "min" else sum(rtts_ms) / len(rtts_ms)
         rtts_s.append(value_ms / 1e3)
         if "error" in result:
@@ -267,17 +269,26 @@ def _chosen(source: Source, probe: int | None) -> Sequence[Document]:
 
 
 def _type_of(document: Document) -> str:
-    kind = document.content.get("type")
+    # Firmware 1 names no type.
+    kind = document.content.get("type", "traceroute" if "paris_id" in document.content else "ping")
     if kind not in ("ping", "traceroute") or not isinstance(document.content.get("result", []), (list, type(None))):
         raise document.fault(f"is of type {short_repr(kind)}, or of an unknown form", "give results of ping or traceroute")
     return str(kind)
 
 
-def _traceroute_ms(document: Document, hops: Iterable[Mapping[str, Any]], counts: Counter[str]) -> list[float]:
+def _ping_ms(document: Document, reply: str, counts: Counter[str]) -> list[float]:
+    """Return the RTTs of the replies that count, or of the summary, which is all that firmware 0 and 1 give."""
+    if document.content.get("result"):
+        return _valid_ms(document.rows("result"), counts)
+    summary_ms = as_number(document.content.get("min" if reply == "min" else "avg"))
+    return [summary_ms] if 0.0 < summary_ms < math.inf else []
+
+
+def _traceroute_ms(document: Document, counts: Counter[str]) -> list[float]:
     """Return the RTTs of the replies of the last hop at which the destination itself answered."""
     destination = _address(_destination(document))
     rtts_ms: list[float] = []
-    for hop in hops:
+    for hop in document.rows("result") if document.content.get("result") else []:
         parts = hop.get("result")
         parts = [part for part in parts if isinstance(part, Mapping)] if isinstance(parts, list) else []
         counts.update(_describe_error(part) for part in (hop, *parts) if "error" in part and "from" not in part)
