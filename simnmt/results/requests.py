@@ -41,6 +41,10 @@ def were_answered(outcome: Array) -> NDArray[np.bool_]:
     return answered
 
 
+_OPTIONAL = ("node", "access_s", "tgt_len", "model", "sentence", "document", "priority")
+"""Columns that the world reads, and that requests may lack."""
+
+
 @dataclass(frozen=True, slots=True)
 class Requests:
     """The true times of every request on every target; all columns of shape (requests,), seconds unless stated otherwise.
@@ -69,6 +73,13 @@ class Requests:
     """That moment, on the trace of the link to the last target."""
     model: Array | None = None
     """Number of the workload that it is of, by which boxes of several models know its model; None: 0 for all."""
+    sentence: Array | None = None
+    """Which sentence it is of, by number: requests of one number have the same text. None: each is of its own."""
+    document: Array | None = None
+    """Which document it is a sentence of, by number; those of one are decided on at one moment, one after another. None: each is a
+    document of its own."""
+    priority: Array | None = None
+    """Rank of its class, 0 for the first served; None: 0 for all."""
 
     def __len__(self) -> int:
         return len(self.src_len)
@@ -86,14 +97,9 @@ class Requests:
 
     def _changed(self, change: Callable[[Array], Array], arrival_s: Array | None, first: int = 0) -> Requests:
         """Return the columns that the world reads, each changed; the times of arrival are given."""
-        node, access_s, tgt_len, model = (
-            None if one is None else change(one) for one in (self.node, self.access_s, self.tgt_len, self.model)
-        )
-        execution_s, uplink_s, downlink_s = (
-            tuple(map(change, columns)) for columns in (self.execution_s, self.uplink_s, self.downlink_s)
-        )
-        times_s = execution_s, uplink_s, downlink_s, arrival_s
-        return Requests(change(self.src_len), *times_s, node, access_s, first, tgt_len, model=model)
+        optional = {name: None if (one := getattr(self, name)) is None else change(one) for name in _OPTIONAL}
+        times_s = {name: tuple(map(change, getattr(self, name))) for name in ("execution_s", "uplink_s", "downlink_s")}
+        return Requests(change(self.src_len), **times_s, arrival_s=arrival_s, first=first, **optional)
 
     @property
     def all(self) -> slice:
