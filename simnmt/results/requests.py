@@ -76,8 +76,8 @@ class Requests:
     sentence: Array | None = None
     """Which sentence it is of, by number: requests of one number have the same text. None: each is of its own."""
     document: Array | None = None
-    """Which document it is a sentence of, by number; those of one are decided on at one moment, one after another. None: each is a
-    document of its own."""
+    """Which document it is a sentence of, by number; those of one are decided on at one moment, one after another. None: each
+    is a document of its own."""
     priority: Array | None = None
     """Rank of its class, 0 for the first served; None: 0 for all."""
 
