@@ -15,6 +15,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from simnmt.base import VERSION
+from simnmt.base.errors import shorten
 from simnmt.live.decider import Decision
 from simnmt.live.engine import Result
 from simnmt.live.engine_process import EngineProcess
@@ -44,6 +45,10 @@ class FrontSettings:
     """Whether requests may state the number of target tokens, for validation."""
     access: Access = field(default_factory=Access)
     limits: Limits = field(default_factory=Limits)
+    classes: Sequence[str] = ()
+    """Classes of requests, the first served first; empty: all are served in the order of arrival."""
+    usual_class: str = ""
+    """Class of requests that name none; empty: the first."""
 
 
 def served_hash(health: Mapping[str, Any], pair: tuple[str, str]) -> str:
@@ -68,6 +73,9 @@ class Trip:
     sender: str
     model: str
     """Name of the model of its languages."""
+    request_class: str = ""
+    rank: int = 0
+    """Of its class among the service's."""
     src_len: int | None = None
     target: int | None = None
     """The choice of a gateway's policy."""
@@ -156,8 +164,9 @@ class LiveService(ABC):
         count = len(asked.texts)
         deadline_s = ingress_s + min(settings.deadline_s, asked.deadline_s or inf)
         forced, model = asked.forced_lens or (None,) * count, f"{source}-{asked.target}"
+        name, rank = self._class(asked)
         trips = [
-            Trip(self._number + position, text, forced_len, ingress_s, deadline_s, asked.number, model)
+            Trip(self._number + position, text, forced_len, ingress_s, deadline_s, asked.number, model, name, rank)
             for position, (text, forced_len) in enumerate(zip(asked.texts, forced, strict=True))
         ]
         self._number += count
@@ -186,6 +195,16 @@ class LiveService(ABC):
             what = f"q has {len(asked.texts)} texts, and {settings.waiting} at most are translated at a time"
             raise ServiceError(400, f"{what}; send fewer")
         return sources[0]
+
+    def _class(self, asked: TranslateRequest) -> tuple[str, int]:
+        """Return the class of a request and its rank. Raises `ServiceError` for a class that the service does not have."""
+        classes = self._front.classes
+        if not classes:
+            return "", 0
+        name = asked.request_class or self._front.usual_class or classes[0]
+        if name not in classes:
+            raise ServiceError(400, f"no class {shorten(name)} here, only {', '.join(classes)}")
+        return name, classes.index(name)
 
     async def _one(self, trip: Trip) -> Result:
         result: Result | None = None
@@ -238,6 +257,7 @@ class LiveService(ABC):
                 sender=trip.sender,
                 model=trip.model,
                 model_load=result is not None and result.model_load,
+                request_class=trip.request_class,
             )
         )
 
@@ -323,7 +343,7 @@ class LiveServer(LiveService):
     async def execute(self, trip: Trip, line: SourceLine) -> Result:
         """See `LiveService`."""
         trip.target, trip.device, trip.decided_s = 0, self.name, trip.ingress_s
-        return await self.engine.execute(line, trip.forced_len, model=trip.model)
+        return await self.engine.execute(line, trip.forced_len, model=trip.model, rank=trip.rank)
 
     def health(self) -> Mapping[str, Any]:
         """See `LiveService`."""
