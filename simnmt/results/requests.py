@@ -97,9 +97,11 @@ class Requests:
 
     def _changed(self, change: Callable[[Array], Array], arrival_s: Array | None, first: int = 0) -> Requests:
         """Return the columns that the world reads, each changed; the times of arrival are given."""
-        optional = {name: None if (one := getattr(self, name)) is None else change(one) for name in _OPTIONAL}
-        times_s = {name: tuple(map(change, getattr(self, name))) for name in ("execution_s", "uplink_s", "downlink_s")}
-        return Requests(change(self.src_len), **times_s, arrival_s=arrival_s, first=first, **optional)
+        columns: dict[str, Any] = {
+            name: tuple(map(change, getattr(self, name))) for name in ("execution_s", "uplink_s", "downlink_s")
+        }
+        columns |= {name: None if (one := getattr(self, name)) is None else change(one) for name in _OPTIONAL}
+        return Requests(change(self.src_len), **columns, arrival_s=arrival_s, first=first)
 
     @property
     def all(self) -> slice:
