@@ -4,12 +4,12 @@
 
 #include "containers.h"
 
-enum { LOADED, REACHES, ARRIVES, ASKS, BATCH_ACTS };
+enum { LOADED, REACHES, REFUSAL, ARRIVES, ASKS, BATCH_ACTS };
 
 typedef struct {
     double at_s;
     int64_t order; /* kind and number, see `order_of` */
-    void *event; /* the request that reaches its target, or the pool of the box that acts or has loaded a model */
+    void *event; /* the request that reaches its target or is refused there, or the pool of the box that acts or has loaded a model */
 } Entry;
 
 /* Return a number by which events of one moment are ordered: by kind, then by the event's own number. */
