@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
+from simnmt.batching.class_queue import ONE_CLASS, ClassQueue
+
 MAXI = 1_280
 """Sentences that the paper collects and sorts (FNI-09)."""
 
@@ -38,6 +40,8 @@ class Batching:
     encoded_together: int | None = None
     """Most sentences encoded together; None: as many as are decoded together. More than `size` encodes ahead of the batch, and
     an encoded sentence joins the next batch without waiting for company."""
+    max_wait_s: tuple[float, ...] = ONE_CLASS
+    """By class of sentences, the first served first, how long one waits at most before it goes before the others."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.threshold < self.size:
@@ -106,7 +110,6 @@ class Join:
 class _WaitingSentence(NamedTuple):
     request: int
     src_len: int
-    arrival_s: float
 
 
 class Batcher:
@@ -129,8 +132,7 @@ class Batcher:
 
     def __init__(self, batching: Batching) -> None:
         self.batching = batching
-        self._waiting: deque[_WaitingSentence] = deque()
-        """In the order of arrival."""
+        self._waiting = ClassQueue[_WaitingSentence](batching.max_wait_s)
         self._sorted: deque[_WaitingSentence] = deque()
         """Collected and sorted, not encoded yet; empty without maxi-batching."""
         self._ready: deque[_WaitingSentence] = deque()
@@ -155,25 +157,24 @@ class Batcher:
         """When the oldest waiting sentence has waited long enough; infinity if none waits, or if it may wait for ever."""
         if self._sorted or self._ready:
             return -inf
-        return self._waiting[0].arrival_s + self.batching.longest_wait_s if self._waiting else inf
+        return self._waiting.oldest_s + self.batching.longest_wait_s
 
-    @property
-    def oldest(self) -> tuple[float, int]:
-        """When the oldest waiting sentence arrived, and its number; before all others if some are collected or encoded."""
+    def turn(self, now_s: float) -> tuple[float, ...]:
+        """Return the turn of the sentence that is served next: the lower, the sooner. Collected and encoded ones are first."""
         if self._sorted or self._ready or not self._waiting:
-            return (inf if not self.waiting else -inf), 0
-        return self._waiting[0].arrival_s, self._waiting[0].request
+            return (inf if not self.waiting else -inf,)
+        return (*self._waiting.turn(now_s), self._waiting.first(now_s).request)
 
-    def arrive(self, request: int, src_len: int, now_s: float) -> None:
-        """Add a sentence of `src_len` source tokens to the queue; arrivals are in order of time."""
-        self._waiting.append(_WaitingSentence(request, src_len, now_s))
+    def arrive(self, request: int, src_len: int, now_s: float, rank: int = 0) -> None:
+        """Add a sentence of `src_len` source tokens and of a class to the queue; arrivals are in order of time."""
+        self._waiting.add(_WaitingSentence(request, src_len), now_s, rank)
 
     def withdraw(self, request: int) -> bool:
         """Remove a sentence that is not encoded yet; return whether there was one."""
         for queue in (self._waiting, self._sorted):
             for position, sentence in enumerate(queue):
                 if sentence.request == request:
-                    del queue[position]
+                    queue.remove(sentence)
                     if queue is self._waiting and position < self._let_go:
                         self._let_go -= 1
                     return True
@@ -202,9 +203,10 @@ class Batcher:
         together = batching.encoded_together or batching.size
         if len(self._ready) < free and self._encodings * together < free and self._may_begin(active, now_s):
             self._encodings += 1
-            queue = self._sorted or self._waiting
-            group = self._taken(queue, together, 0, 0)
-            if queue is self._waiting:
+            if self._sorted:
+                group = self._taken(self._sorted, together, 0, 0)
+            else:
+                group = self._taken_by_class(together, now_s)
                 self._let_go = max(self._let_go - len(group), 0)
             self._ready.extend(group)
             return Encode(tuple(sentence.request for sentence in group))
@@ -223,10 +225,10 @@ class Batcher:
             return False
         # Who can join what runs, or what is ready to, does not wait for company; a collection is waited for in any case.
         joins = batching.collected is None and (active > 0 or bool(self._ready))
-        if not (joins or self._full() or self._let_go or now_s >= waiting[0].arrival_s + batching.longest_wait_s):
+        if not (joins or self._full() or self._let_go or now_s >= waiting.oldest_s + batching.longest_wait_s):
             return False
         if batching.collected is not None:
-            collected = [waiting.popleft() for _ in range(min(batching.collected, len(waiting)))]
+            collected = [waiting.take(now_s) for _ in range(min(batching.collected, len(waiting)))]
             self._sorted.extend(sorted(collected, key=lambda sentence: sentence.src_len))
             self._let_go = max(self._let_go - len(collected), 0)
         return True
@@ -254,13 +256,24 @@ class Batcher:
             taken.append(queue.popleft())
         return taken
 
+    def _taken_by_class(self, most: int, now_s: float) -> list[_WaitingSentence]:
+        """Take the first waiting sentences by class, as many as fit; at least one."""
+        cap, waiting, longest = self.batching.padded_tokens, self._waiting, 0
+        taken = list[_WaitingSentence]()
+        while waiting and len(taken) < most:
+            longest = max(longest, waiting.first(now_s).src_len)
+            if cap is not None and taken and longest * (len(taken) + 1) > cap:
+                break
+            taken.append(waiting.take(now_s))
+        return taken
+
 
 class ModelBatcher:
     """The queues of one server of several models, each of whose batches holds sentences of one model.
 
-    A batch begins with the model of the sentence that has waited longest, of those that need not wait for company. It is
-    refilled only while that sentence is of its model, so that no model waits for ever. Collected and encoded sentences count as
-    those that have waited longest.
+    A batch begins with the model of the sentence that is served next by its class, of one class the sentence that has waited
+    longest, of those that need not wait for company. It is refilled only while that sentence is of its model, so that no model
+    waits for ever. Collected and encoded sentences count as those that are served next.
     """
 
     __slots__ = ("_batchers", "model")
@@ -280,9 +293,9 @@ class ModelBatcher:
         """As of `Batcher`."""
         return min(batcher.due_s for batcher in self._batchers)
 
-    def arrive(self, request: int, src_len: int, now_s: float, model: int) -> None:
-        """Add a sentence of a model."""
-        self._batchers[model].arrive(request, src_len, now_s)
+    def arrive(self, request: int, src_len: int, now_s: float, model: int, rank: int = 0) -> None:
+        """Add a sentence of a model and of a class."""
+        self._batchers[model].arrive(request, src_len, now_s, rank)
 
     def withdraw(self, request: int) -> None:
         """Remove a sentence that has not joined, if it waits here."""
@@ -297,10 +310,10 @@ class ModelBatcher:
 
     def next(self, active: int, now_s: float, longest: int = 0) -> Encode | Join | None:
         """Return the move before the next step, of sentences of one model; as in `Batcher`."""
-        by_age = sorted(range(len(self._batchers)), key=lambda model: self._batchers[model].oldest)
+        by_turn = sorted(range(len(self._batchers)), key=lambda model: self._batchers[model].turn(now_s))
         if active:
-            return self._batchers[self.model].next(active, now_s, longest) if by_age[0] == self.model else None
-        for model in by_age:
+            return self._batchers[self.model].next(active, now_s, longest) if by_turn[0] == self.model else None
+        for model in by_turn:
             move = self._batchers[model].next(active, now_s, longest)
             if move is not None:
                 self.model = model

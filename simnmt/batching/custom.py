@@ -88,8 +88,8 @@ class CheckedBatcher(Batcher):
             raise self._error(f"due_s is {short_repr(due_s)}, which is no time", "set it to seconds, or to math.inf for never")
         return float(due_s)
 
-    def arrive(self, request: int, src_len: int, now_s: float) -> None:
-        """Add a sentence."""
+    def arrive(self, request: int, src_len: int, now_s: float, rank: int = 0) -> None:
+        """Add a sentence; a user's batcher takes those of all classes alike."""
         self._unencoded.add(request)
         self._closed = False
         self._called("arrive", request, src_len, now_s)

@@ -29,6 +29,7 @@ from simnmt.devices.device import (
     Process,
     WaitingRoom,
     numbers,
+    ranks_of,
 )
 from simnmt.devices.failures import AvailableBoxes
 from simnmt.devices.models import Loads, Models
@@ -127,6 +128,8 @@ class Sentence:
     first_s: float = nan
     """When its first step ended."""
     model: int = 0
+    rank: int = 0
+    """Of its class."""
 
     @property
     def finish_step(self) -> int:
@@ -179,7 +182,7 @@ class BatchBox:
         """Add a sentence."""
         request, now_s = sentence.execution.request, self._clock.now
         self._sentences[request] = sentence
-        self._batcher.arrive(request, sentence.src_len, now_s, sentence.model)
+        self._batcher.arrive(request, sentence.src_len, now_s, sentence.model, sentence.rank)
         self._wake()
 
     def close(self) -> None:
@@ -318,6 +321,7 @@ class BatchDevice(Device):
         ]
         models, self._loads = kind.models, None
         self._model = [] if models is None else numbers(models.of_requests(requests.model, len(requests)))
+        self._rank = ranks_of(requests, len(kind.batching.max_wait_s))
         if models is not None and models.loads:
             self._loads = Loads(clock, models, requests, trail, kind.boxes, first_box)
         self.room = None if kind.max_waiting is None else WaitingRoom(kind.boxes, kind.max_waiting)
@@ -351,7 +355,8 @@ class BatchDevice(Device):
             fails_s = down.next_begin(now_s)
         factor = 1.0 if self._factor is None else self._factor[request]
         model = self._model[request] if self._model else 0
-        sentence = Sentence(execution, self._src_len[request], self._tgt_len[request], factor, model=model)
+        rank = 0 if self._rank is None else self._rank[request]
+        sentence = Sentence(execution, self._src_len[request], self._tgt_len[request], factor, model=model, rank=rank)
         self.boxes[execution.box].arrive(sentence)
         if execution.box not in self._watched and fails_s < inf:
             self._watched.add(execution.box)

@@ -35,6 +35,11 @@ def numbers(column: NDArray[Any]) -> Sequence[Any]:
     return cast("Sequence[Any]", np.asarray(column).data)
 
 
+def ranks_of(requests: Block, classes: int) -> Sequence[int] | None:
+    """Return the rank of the class of each request; None for requests of one class, or at boxes that serve only one."""
+    return None if requests.priority is None or classes < 2 else numbers(requests.priority)
+
+
 class _Until(float):
     """A moment that SimPy takes as a delay: added to the present it is itself, so that no sum is rounded on the way to it."""
 

@@ -1,8 +1,7 @@
-"""Boxes that execute requests first in, first out, each on some workers behind one queue."""
+"""Boxes that execute requests first in, first out, or by class, each on some workers behind one queue."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
@@ -11,6 +10,7 @@ from typing import Any, ClassVar
 
 import simpy
 
+from simnmt.batching.class_queue import ONE_CLASS, ClassQueue
 from simnmt.devices.device import (
     COMPLETES,
     FAILS,
@@ -25,6 +25,7 @@ from simnmt.devices.device import (
     Process,
     WaitingRoom,
     numbers,
+    ranks_of,
 )
 from simnmt.devices.failures import AvailableBoxes
 from simnmt.devices.models import Loads, Models
@@ -44,6 +45,8 @@ class Fifo:
     """By box, when it is down; the requests in it are then lost."""
     models: Models | None = None
     """Given if boxes have several models; requests are executed in the order in which they and their models are there."""
+    max_wait_s: tuple[float, ...] = ONE_CLASS
+    """By class of requests, the first served first, how long one waits at most before it goes before the others."""
     max_waiting: int | None = None
     """Requests that may wait at each box, which refuses further ones; None: any number."""
 
@@ -53,8 +56,14 @@ class Fifo:
 
     @classmethod
     def of_device(cls, boxes: int, workers: int, balancer: Balancer, settings: Kind | None) -> Fifo:
-        """Return the boxes of a device; `settings`: with its models."""
-        return cls(boxes, workers, balancer, models=getattr(settings, "models", None))
+        """Return the boxes of a device; `settings`: with its models and classes."""
+        plain = settings if isinstance(settings, cls) else cls()
+        return cls(boxes, workers, balancer, models=plain.models, max_wait_s=plain.max_wait_s)
+
+    @property
+    def keeps_queue(self) -> bool:
+        """True if the start of a request is known only when a worker takes it, since others may overtake it."""
+        return len(self.max_wait_s) > 1
 
     @property
     def records(self) -> frozenset[str]:
@@ -72,22 +81,24 @@ class FifoBox:
     SimPy's `Resource` takes requests from the front of a list, which is quadratic in a backlog: a deque is as plain.
     """
 
-    def __init__(self, clock: Clock, workers: int, down: DownTimes = ALWAYS_UP) -> None:
+    def __init__(
+        self, clock: Clock, workers: int, down: DownTimes = ALWAYS_UP, max_wait_s: Sequence[float] = ONE_CLASS
+    ) -> None:
         self._clock, self._down = clock, down
         self._idle_since_s = [0.0] * workers
         """By idle worker, when it became idle; a heap."""
         self._ends_s: dict[int, float] = {}
         """By request that is executed now, when that ends."""
-        self._waiting: deque[tuple[simpy.Event, float]] = deque()
+        self._waiting = ClassQueue[tuple[simpy.Event, float]](max_wait_s)
         """The turn of each waiting request, and its seconds of execution."""
 
-    def execute(self, execution: Execution, service_s: float) -> Process:
-        """Wait for a worker, and execute a request."""
+    def execute(self, execution: Execution, service_s: float, rank: int = 0) -> Process:
+        """Wait for a worker, and execute a request of a class."""
         clock, request = self._clock, execution.request
         fails_s = clock.now if self._down.is_down(clock.now) else self._down.next_begin(clock.now)
         if fails_s > clock.now and not self._idle_since_s:
             waiting = clock.event(), service_s
-            self._waiting.append(waiting)
+            self._waiting.add(waiting, clock.now, rank)
             yield waiting[0] if fails_s == inf else waiting[0] | clock.moment(fails_s, FAILS, request)
             if not waiting[0].triggered:
                 self._waiting.remove(waiting)
@@ -102,14 +113,17 @@ class FifoBox:
         del self._ends_s[request]
         heappush(self._idle_since_s, clock.now)
         if self._waiting:
-            self._waiting.popleft()[0].succeed()
+            self._waiting.take(clock.now)[0].succeed()
         execution.end(clock.now, is_done=end_s <= fails_s)
 
-    def free_s(self) -> list[float]:
-        """Return when each worker comes free for a request that enters now, as a heap; of an idle one, since when it is."""
+    def free_s(self, rank: int | None = None) -> list[float]:
+        """Return when each worker comes free for a request that enters now, as a heap; of an idle one, since when it is.
+
+        `rank`: of its class; None: after all that wait.
+        """
         free_s = [*self._idle_since_s, *self._ends_s.values()]
         heapify(free_s)
-        for _, service_s in self._waiting:
+        for _, service_s in self._waiting.before(self._clock.now, rank):
             heapreplace(free_s, free_s[0] + service_s)
         return free_s
 
@@ -118,9 +132,9 @@ class FifoBox:
         """When the worker that has been idle longest became so."""
         return self._idle_since_s[0] if self._idle_since_s else 0.0
 
-    def work_left(self, now_s: float) -> float:
-        """Return the seconds until a request could start."""
-        return 0.0 if self._idle_since_s else max(self.free_s()[0] - now_s, 0.0)
+    def work_left(self, now_s: float, rank: int | None = None) -> float:
+        """Return the seconds until a request of a class could start, if no other one came; None: after all that wait."""
+        return 0.0 if self._idle_since_s else max(self.free_s(rank)[0] - now_s, 0.0)
 
 
 class _ForeseenBox:
@@ -167,7 +181,8 @@ class FifoDevice(Device):
         if kind.failures is not None:
             self._down = kind.failures
             self._balancer = AvailableBoxes(self._balancer, self._down)
-        self.boxes: Sequence[FifoBox] = [FifoBox(clock, kind.workers, down) for down in self._down]
+        self.boxes: Sequence[FifoBox] = [FifoBox(clock, kind.workers, down, kind.max_wait_s) for down in self._down]
+        self._rank, self._keeps_queue = ranks_of(requests, len(kind.max_wait_s)), kind.keeps_queue
         self._clock, self._execution_s = clock, numbers(requests.execution_s[target])
         self.room = None if kind.max_waiting is None else WaitingRoom(kind.boxes, kind.max_waiting)
         self._loads: Loads | None = None
@@ -179,8 +194,12 @@ class FifoDevice(Device):
         execution.box = self._balancer.choose(self.boxes, execution.entry_s, execution.request, execution.node)
         if self.room is not None and not self.room.admits(execution):
             return
-        service = self.boxes[execution.box].execute(execution, self._execution_s[execution.request])
+        service_s, rank = self._execution_s[execution.request], self._rank_of(execution.request)
+        service = self.boxes[execution.box].execute(execution, service_s, rank)
         self._clock.process(service if self._loads is None else self._load(execution, service, self._loads))
+
+    def _rank_of(self, request: int) -> int:
+        return 0 if self._rank is None else self._rank[request]
 
     def _load(self, execution: Execution, service: Process, loads: Loads) -> Process:
         yield from loads.load(execution)
@@ -190,14 +209,16 @@ class FifoDevice(Device):
     def wait_s(self, arrivals: Sequence[Arrival]) -> float:
         """Return the wait of the last of `arrivals`, which enter in this order; later failures and refusals are not foreseen.
 
-        With models that are loaded, the wait as if it entered now: its loads, or the work that is ready if that takes longer.
-        No number is exact then: requests that wait for their models are not counted, and loads may wait for memory.
+        With models that are loaded or with classes, the wait as if it entered now: its loads, or the work before it that is
+        ready if that takes longer. No number is exact then: requests that wait for their models are not counted, loads may wait
+        for memory, and requests of other classes may come.
         """
         balancer = self._balancer.copy()
-        if self._loads is not None:
+        if self._loads is not None or self._keeps_queue:
             (_, request, node), now_s = arrivals[-1], self._clock.now
             box = balancer.choose(self.boxes, now_s, request, node)
-            return max(self.boxes[box].work_left(now_s), self._loads.left_s(request, box))
+            wait_s = self.boxes[box].work_left(now_s, self._rank_of(request) if self._keeps_queue else None)
+            return wait_s if self._loads is None else max(wait_s, self._loads.left_s(request, box))
         boxes = Foreseen(self.boxes, _ForeseenBox)
         for entry_s, request, node in arrivals:
             box = balancer.choose(boxes, entry_s, request, node)

@@ -14,7 +14,7 @@ from simnmt.results.device_accounts import BatchAccount
 from simnmt.world.structures import PinnedMemory, UncompiledError, c
 
 
-def batching_settings(batching: Batching) -> Any:
+def batching_settings(batching: Batching, memory: PinnedMemory) -> Any:
     """Return the settings of a batcher."""
     if type(batching) is not Batching:
         raise UncompiledError("a batcher in Python is in the reference alone")
@@ -25,7 +25,13 @@ def batching_settings(batching: Batching) -> Any:
         batching.padded_tokens or 0,
         batching.encoded_together or batching.size,
         batching.longest_wait_s,
+        classes_of(batching.max_wait_s, memory),
     )
+
+
+def classes_of(max_wait_s: tuple[float, ...], memory: PinnedMemory) -> Any:
+    """Return the classes of a queue."""
+    return c.Classes(len(max_wait_s), memory.address(np.array(max_wait_s)))
 
 
 _MOST_COSTS = 16

@@ -32,7 +32,7 @@ from simnmt.results.columns import recorder
 from simnmt.results.device_accounts import BatchAccount, BoxesUntil
 from simnmt.results.requests import Block, Trail
 from simnmt.world.checks import BlockChecks
-from simnmt.world.compiled_batches import account_of, batch_cost, batching_settings
+from simnmt.world.compiled_batches import account_of, batch_cost, batching_settings, classes_of
 from simnmt.world.deciders import Beliefs, checked_target
 from simnmt.world.inputs import Clients, PolicySetup, World
 from simnmt.world.structures import NUMBER, POINTER, DecideCallback, PinnedMemory, UncompiledError, c, library
@@ -99,7 +99,8 @@ class _Run:
         self._world, self._policy, self._targets, self._memory = world, policy, 1 + len(world.kinds), PinnedMemory()
         if self._targets > MOST_TARGETS:
             raise UncompiledError(f"{self._targets} targets are more than the compiled engine holds")
-        pools = [*world.kinds, *(kind for kind in world.local if type(kind) is not Fifo or kind.models is not None)]
+        plain = [type(kind) is Fifo and kind.models is None and not kind.keeps_queue for kind in world.local]
+        pools = [*world.kinds, *(kind for kind, is_plain in zip(world.local, plain, strict=True) if not is_plain)]
         if any(kind.boxes > MOST_BOXES for kind in pools):
             raise UncompiledError(f"more than {MOST_BOXES} boxes of a target are in the reference alone")
         optional = frozenset[str]().union(*(kind.records for kind in self._kinds))
@@ -227,6 +228,7 @@ class _Run:
         decider = None if self._world.decider is None else self._world.decider[block.first : block.first + len(block)]
         settings.decider = memory.address(decider, np.int32)
         settings.model = memory.address(block.model, np.int64)
+        settings.priority = memory.address(block.priority, np.int8)
         self._set_device_columns(settings, block, decider)
         if self._policy.plan_beyond_for is not None:
             settings.beyond = memory.tables(self._policy.plan_beyond_for(block))
@@ -321,12 +323,15 @@ class _Run:
             settings.workers = kind.workers
             if kind.models is not None and kind.models.loads:
                 settings.kind, settings.models = c.MODEL_POOL, self._models(kind.models)
+            if kind.keeps_queue:
+                settings.kind, settings.classes = c.QUEUE_POOL, classes_of(kind.max_wait_s, self._memory)
         elif isinstance(kind, Batched):
             if kind.models is not None:
                 costs = [batch_cost(kind.batching, cost, self._memory) for cost in kind.costs]
                 settings.models = self._models(kind.models, costs)
             settings.kind, settings.cost = c.BATCH_POOL, batch_cost(kind.batching, kind.cost, self._memory)
-            settings.batching, settings.full_step_s = batching_settings(kind.batching), kind.full_step_s
+            settings.batching = batching_settings(kind.batching, self._memory)
+            settings.full_step_s = kind.full_step_s
         elif isinstance(kind, Streamed):
             if kind.changes:
                 raise UncompiledError("plans that change are in the reference alone")

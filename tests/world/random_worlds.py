@@ -143,6 +143,13 @@ WORKLOADS = 3
 """Workloads of the requests of a world whose boxes hold several models."""
 
 
+def served_by_class(kind: Any, max_wait_s: tuple[float, ...]) -> Any:
+    """Boxes that serve classes in turn; streamed models serve in the order of arrival."""
+    if isinstance(kind, Batched):
+        return replace(kind, batching=replace(kind.batching, max_wait_s=max_wait_s))
+    return replace(kind, max_wait_s=max_wait_s) if isinstance(kind, Fifo) else kind
+
+
 @st.composite
 def models(draw: Draw, pivots: bool = False) -> Models:
     """As many models as workloads or fewer, with memory for one, some or all of them; loads may take no time.
@@ -246,6 +253,9 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
         columns["patience_s"] = seconds(random, grid, count, 2.0) if draw(st.booleans()) else None
     if "models" in kinds_of_boxes and draw(st.booleans()):
         columns["model"] = random.integers(0, WORKLOADS, count)
+    waits_s = draw(st.sampled_from([(inf,), (inf,), (inf, inf), (inf, 0.5), (0.125, 0.0, inf), (inf, 1.0, 0.3)]))
+    if len(waits_s) > 1:
+        columns["priority"] = random.integers(0, len(waits_s), count).astype(np.int8)
     if batches or streams:
         columns["src_len"] = random.integers(0, 16, count)
     route = None
@@ -270,11 +280,14 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
     for balancer, of_pool, spec in zip(balancers, boxes, specs, strict=True):
         choices = random.integers(0, of_pool, (count, drawn)).astype(np.int16)
         one = LeastLoadedOfDrawn(choices) if balancer is LeastLoadedOfDrawn else balancer()
-        kinds.append(limited(Fifo(of_pool, workers, one) if spec is None else replace(spec, boxes=of_pool, balancer=one)))
+        kind = Fifo(of_pool, workers, one) if spec is None else replace(spec, boxes=of_pool, balancer=one)
+        kind = limited(kind)
+        kinds.append(served_by_class(kind, waits_s) if draw(st.booleans()) else kind)
     local = [
         limited(Fifo(size, workers) if spec is None else replace(spec, boxes=size))
         for size, workers, spec in zip(groups, local_workers, local_specs, strict=True)
     ]
+    local = [served_by_class(kind, waits_s) if draw(st.booleans()) else kind for kind in local]
 
     def of_block(columns: list[np.ndarray]) -> Callable[[Block], list[np.ndarray]]:
         return lambda block: [column[block.first : block.first + len(block)] for column in columns]

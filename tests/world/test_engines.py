@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import astuple, replace
 from functools import partial
+from math import inf
 from typing import Any
 from unittest import mock
 
@@ -53,7 +54,8 @@ def run(engine: str = "auto", requests: Requests | None = None, decide_for: Any 
     return in_engine(asked(50) if requests is None else requests, decide_for, engine=engine, **arguments)
 
 
-def test_a_policy_that_is_shown_a_view_sees_the_same_in_both_engines() -> None:
+@pytest.mark.parametrize("local", [Fifo(), Fifo(max_wait_s=(inf, 1.0))])
+def test_a_policy_that_is_shown_a_view_sees_the_same_in_both_engines(local: Fifo) -> None:
     requests = asked(200, rate_rps=40.0)
     seen: dict[str, list[DecisionView]] = {name: [] for name in ENGINES}
 
@@ -65,7 +67,7 @@ def test_a_policy_that_is_shown_a_view_sees_the_same_in_both_engines() -> None:
         return lambda block: decide
 
     for name, views in seen.items():
-        run(name, requests, decide_for(views), beliefs=believing(0.1, shows_view=True))
+        run(name, requests, decide_for(views), beliefs=believing(0.1, shows_view=True), local=local)
     for one, other in zip(*seen.values(), strict=True):
         ours, theirs = (np.hstack(astuple(view)).astype(float) for view in (one, other))  # what is unknown becomes NaN
         np.testing.assert_allclose(ours, theirs, 1e-9, 1e-9)

@@ -73,7 +73,7 @@ static void batch_box_begin(Memory *memory, BatchBox *self, const Batching *batc
     self->factor = 1.0;
     self->keeps_sources = cost->weighs_sources || batching->padded_tokens;
     for (int64_t model = 0; model < self->models; model++) {
-        self->batchers[model].batching = *batching;
+        batcher_begin(memory, self->batchers + model, batching);
         if (self->costs != NULL) self->keeps_sources |= self->costs[model]->weighs_sources != 0;
     }
     self->account.steps = zeroed(memory, batching->size + 1, sizeof(int64_t));
@@ -129,10 +129,10 @@ static int64_t steps_left(const BatchBox *self, double now_s) {
     return self->waiting_tokens + self->finish_sum - self->active.count * taken_steps;
 }
 
-static void batch_box_arrive(Memory *memory, BatchBox *self, Waiting sentence) {
+static void batch_box_arrive(Memory *memory, BatchBox *self, Waiting sentence, int64_t rank) {
     self->waiting += 1;
     self->waiting_tokens += sentence.tgt_len;
-    queue_add(memory, &self->batchers[sentence.model].waiting, sentence);
+    batcher_arrive(memory, self->batchers + sentence.model, &sentence, rank);
     if (self->until) {
         if (self->until > 1 && self->active.count <= self->batchers->batching.threshold) look_at(self, sentence.entry_s);
     } else if (!self->is_joining) {
@@ -145,7 +145,7 @@ static inline int holds_sentences(const BatchBox *self) {
 }
 
 static void batch_box_close(BatchBox *self, double now_s) {
-    for (Batcher *batcher = self->batchers; batcher < self->batchers + self->models; batcher++) batcher->let_go = batcher->waiting.count;
+    for (Batcher *batcher = self->batchers; batcher < self->batchers + self->models; batcher++) batcher->let_go = batcher->queued;
     if (self->until) {
         if (self->active.count <= self->batchers->batching.threshold) look_at(self, now_s);
     } else if (!self->is_joining && holds_sentences(self)) {
@@ -156,7 +156,7 @@ static void batch_box_close(BatchBox *self, double now_s) {
 /* Return the sentences that are not encoded yet. */
 static int64_t queued_sentences(const BatchBox *self) {
     int64_t queued = 0;
-    for (int64_t model = 0; model < self->models; model++) queued += self->batchers[model].waiting.count + self->batchers[model].sorted.count;
+    for (int64_t model = 0; model < self->models; model++) queued += self->batchers[model].queued + self->batchers[model].sorted.count;
     return queued;
 }
 
@@ -267,7 +267,7 @@ static int box_move(Memory *memory, BatchBox *self, double now_s, int64_t longes
     if (self->models == 1) return next_move(memory, batchers, self->active.count, now_s, longest, count);
     for (int64_t model = 0; model < self->models; model++) {
         int64_t place = model;
-        for (; place > 0 && has_older(batchers + model, batchers + self->by_age[place - 1]); place--) self->by_age[place] = self->by_age[place - 1];
+        for (; place > 0 && goes_before(batchers + model, batchers + self->by_age[place - 1], now_s); place--) self->by_age[place] = self->by_age[place - 1];
         self->by_age[place] = model;
     }
     if (self->active.count) {

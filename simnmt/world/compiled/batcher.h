@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "classes.h"
 #include "containers.h"
 
 enum { STEP, ENCODE, JOIN };
@@ -19,37 +20,69 @@ DEFINE_QUEUE(Queue, Waiting, queue)
 
 typedef struct {
     Batching batching;
-    Queue waiting, sorted, ready;
+    Queue *queues;  /* of the waiting sentences, by class */
+    int64_t queued; /* their number */
+    Queue sorted, ready;
     int64_t encodings, let_go;
 } Batcher;
 
-static inline int64_t batcher_waiting(const Batcher *self) { return self->waiting.count + self->sorted.count + self->ready.count; }
+static void batcher_begin(Memory *memory, Batcher *self, const Batching *batching) {
+    self->batching = *batching;
+    self->queues = zeroed(memory, batching->classes.count, sizeof(Queue));
+}
+
+static inline void batcher_arrive(Memory *memory, Batcher *self, const Waiting *sentence, int64_t rank) {
+    queue_add(memory, self->queues + rank, *sentence);
+    self->queued += 1;
+}
+
+static inline int64_t batcher_waiting(const Batcher *self) { return self->queued + self->sorted.count + self->ready.count; }
+
+/* Return since when the sentence waits that has waited longest; infinity without one. */
+static double oldest_s(const Batcher *self) {
+    double since_s = INFINITY;
+    for (int64_t rank = 0; rank < self->batching.classes.count; rank++)
+        if (self->queues[rank].count) since_s = smaller(since_s, queue_at(self->queues + rank, 0)->entry_s);
+    return since_s;
+}
 
 static double batcher_due_s(const Batcher *self) {
     if (self->sorted.count || self->ready.count) return -INFINITY;
-    return self->waiting.count ? queue_at(&self->waiting, 0)->entry_s + self->batching.longest_wait_s : INFINITY;
+    return oldest_s(self) + self->batching.longest_wait_s;
 }
 
-/* Return whether the oldest sentence of a batcher has waited longer than that of another; collected and encoded ones have. */
-static int has_older(const Batcher *self, const Batcher *other) {
+/* Return the class of the waiting sentence that is taken next. */
+static NextClass next_class(const Batcher *self, double now_s) {
+    NextClass next = {-1, 0.0, 0};
+    for (int64_t rank = 0; rank < self->batching.classes.count; rank++)
+        if (self->queues[rank].count) offer_class(&next, &self->batching.classes, rank, queue_at(self->queues + rank, 0)->entry_s, now_s);
+    return next;
+}
+
+/* Return whether the next sentence of a batcher is served before that of another; collected and encoded ones are. */
+static int goes_before(const Batcher *self, const Batcher *other, double now_s) {
     if (!batcher_waiting(self) || !batcher_waiting(other)) return batcher_waiting(self) > 0;
     if (other->sorted.count || other->ready.count) return 0;
     if (self->sorted.count || self->ready.count) return 1;
-    const Waiting *first = queue_at(&self->waiting, 0), *second = queue_at(&other->waiting, 0);
-    return first->entry_s < second->entry_s || (first->entry_s == second->entry_s && first->request < second->request);
+    NextClass first = next_class(self, now_s), second = next_class(other, now_s);
+    if (first.is_overdue != second.is_overdue) return first.is_overdue;
+    if (!first.is_overdue && first.rank != second.rank) return first.rank < second.rank;
+    if (first.since_s != second.since_s) return first.since_s < second.since_s;
+    if (first.rank != second.rank) return first.rank < second.rank;
+    return queue_at(self->queues + first.rank, 0)->request < queue_at(other->queues + second.rank, 0)->request;
 }
 
 static int is_full(const Batcher *self) {
     const Batching *batching = &self->batching;
-    const Queue *waiting = &self->waiting;
-    if (waiting->count >= (batching->collected ? batching->collected : batching->size)) return 1;
+    if (self->queued >= (batching->collected ? batching->collected : batching->size)) return 1;
     if (!batching->padded_tokens || batching->collected) return 0;
     int64_t longest = 0;
-    for (int64_t place = 0; place < waiting->count; place++) {
-        int64_t src_len = queue_at(waiting, place)->src_len;
-        if (src_len > longest) longest = src_len;
-    }
-    return longest * (waiting->count + 1) > batching->padded_tokens;
+    for (const Queue *waiting = self->queues; waiting < self->queues + batching->classes.count; waiting++)
+        for (int64_t place = 0; place < waiting->count; place++) {
+            int64_t src_len = queue_at(waiting, place)->src_len;
+            if (src_len > longest) longest = src_len;
+        }
+    return longest * (self->queued + 1) > batching->padded_tokens;
 }
 
 static int compare_sources(const void *one, const void *other) {
@@ -61,29 +94,48 @@ static int compare_sources(const void *one, const void *other) {
 /* Return whether sentences that are not encoded yet may be taken now; collect and sort them if due. */
 static int may_begin(Memory *memory, Batcher *self, int64_t active, double now_s) {
     const Batching *batching = &self->batching;
-    Queue *waiting = &self->waiting;
     if (self->sorted.count) return 1;
-    if (!waiting->count) return 0;
+    if (!self->queued) return 0;
     int joins = !batching->collected && (active > 0 || self->ready.count > 0);
-    if (!(joins || is_full(self) || self->let_go || now_s >= queue_at(waiting, 0)->entry_s + batching->longest_wait_s)) return 0;
+    if (!(joins || is_full(self) || self->let_go || now_s >= oldest_s(self) + batching->longest_wait_s)) return 0;
     if (!batching->collected) return 1;
-    int64_t count = batching->collected < waiting->count ? batching->collected : waiting->count;
+    int64_t count = batching->collected < self->queued ? batching->collected : self->queued;
     for (int64_t number = 0; number < count; number++) {
-        Waiting sentence = queue_take(waiting);
+        Waiting sentence = queue_take(self->queues + next_class(self, now_s).rank);
         sentence.collected_as = number;
         queue_add(memory, &self->sorted, sentence);
     }
     qsort(queue_at(&self->sorted, 0), (size_t)count, sizeof(Waiting), compare_sources);
+    self->queued -= count;
     self->let_go = self->let_go > count ? self->let_go - count : 0;
     return 1;
 }
 
-/* Return how many of the first sentences of a queue are taken: as many as fit, at least one if none is active. */
-static int64_t taken(const Batcher *self, const Queue *queue, int64_t most, int64_t active, int64_t longest) {
+/* Let the next sentences be encoded, as many as fit, and return their number: collected ones, else waiting ones by class. */
+static int64_t begin_encoding(Memory *memory, Batcher *self, double now_s) {
+    int64_t cap = self->batching.padded_tokens, most = self->batching.together, count = 0, longest = 0;
+    int is_sorted = self->sorted.count > 0;
+    int64_t there = is_sorted ? self->sorted.count : self->queued;
+    for (; count < most && count < there; count++) {
+        Queue *queue = is_sorted ? &self->sorted : self->queues + next_class(self, now_s).rank;
+        int64_t src_len = queue_at(queue, 0)->src_len;
+        if (src_len > longest) longest = src_len;
+        if (cap && longest * (count + 1) > cap && count > 0) break;
+        queue_add(memory, &self->ready, queue_take(queue));
+    }
+    if (is_sorted) return count;
+    self->queued -= count;
+    self->let_go = self->let_go > count ? self->let_go - count : 0;
+    return count;
+}
+
+/* Return how many of the encoded sentences join: as many as fit, at least one if none is active. */
+static int64_t joining(const Batcher *self, int64_t most, int64_t active, int64_t longest) {
+    const Queue *ready = &self->ready;
     int64_t cap = self->batching.padded_tokens, count = 0;
-    if (!cap) return most < queue->count ? most : queue->count;
-    while (count < queue->count && count < most) {
-        int64_t src_len = queue_at(queue, count)->src_len, together = active + count + 1;
+    if (!cap) return most < ready->count ? most : ready->count;
+    while (count < ready->count && count < most) {
+        int64_t src_len = queue_at(ready, count)->src_len, together = active + count + 1;
         if (src_len > longest) longest = src_len;
         if (longest * together > cap && together > 1) break;
         count += 1;
@@ -99,14 +151,10 @@ static int next_move(Memory *memory, Batcher *self, int64_t active, double now_s
     int64_t free_places = batching->size - active;
     if (self->ready.count < free_places && self->encodings * batching->together < free_places && may_begin(memory, self, active, now_s)) {
         self->encodings += 1;
-        int is_sorted = self->sorted.count > 0;
-        Queue *queue = is_sorted ? &self->sorted : &self->waiting;
-        *count = taken(self, queue, batching->together, 0, 0);
-        if (!is_sorted) self->let_go = self->let_go > *count ? self->let_go - *count : 0;
-        for (int64_t number = 0; number < *count; number++) queue_add(memory, &self->ready, queue_take(queue));
+        *count = begin_encoding(memory, self, now_s);
         return ENCODE;
     }
-    *count = taken(self, &self->ready, free_places, active, longest);
+    *count = joining(self, free_places, active, longest);
     if (!*count) return STEP;
     self->encodings = 0;
     return JOIN;

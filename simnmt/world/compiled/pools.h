@@ -13,6 +13,8 @@ static void pool_begin(World *world, Pool *self, int64_t target, const PoolSetti
     self->trial_of = zeroed(memory, boxes, sizeof(int64_t));
     if (kind == BATCH_POOL) {
         self->batches = zeroed(memory, boxes, sizeof(BatchBox));
+    } else if (kind == QUEUE_POOL) {
+        self->queues = zeroed(memory, boxes, sizeof(QueueBox));
     } else if (kind == STREAM_POOL) {
         if (settings->stream->columns > world->most_added) world->most_added = settings->stream->columns;
         self->streams = zeroed(memory, boxes, sizeof(StreamBox));
@@ -28,6 +30,7 @@ static void pool_begin(World *world, Pool *self, int64_t target, const PoolSetti
     for (int64_t box = 0; box < boxes; box++) {
         if (kind == BATCH_POOL) batch_box_begin(memory, self->batches + box, &settings->batching, settings->cost, settings->models);
         if (kind == STREAM_POOL) stream_begin(memory, self->streams + box, settings->stream->states);
+        if (kind == QUEUE_POOL) queue_box_begin(memory, self->queues + box, &self->settings.classes, settings->workers);
         if (self->boxes != NULL && !self->is_least_work) fifo_begin(memory, self->boxes + box, 1, settings->workers);
         if (has_loads) model_box_begin(memory, self->models + box, settings->models);
     }
@@ -58,6 +61,11 @@ static StreamBox *stream_of(Pool *pool, int64_t box, int64_t trial) {
 static double work_left(World *world, Pool *pool, int64_t box, double now_s, int64_t trial) {
     if (pool->settings.kind == BATCH_POOL) return (double)steps_left(pool->batches + box, now_s);
     if (pool->settings.kind == STREAM_POOL) return larger(0.0, stream_of(pool, box, trial)->free_s - now_s);
+    if (pool->settings.kind == QUEUE_POOL) {
+        QueueBox *queue = pool->queues + box;
+        if (pool->settings.balancer == LEAST_WORK && has_idle_worker(queue)) return idle_since(queue) - now_s;
+        return queue_box_work_left(world->memory, queue, now_s, pool->settings.classes.count);
+    }
     const FifoBox *fifo = box_of(world, pool, box, trial);
     if (pool->settings.balancer == LEAST_WORK) return fifo->first_s - now_s; /* below 0: since when it is idle */
     return fifo_work_left(fifo, now_s);
@@ -78,7 +86,7 @@ static inline int64_t chosen_box(World *world, Pool *pool, const Arrival *arriva
     int64_t candidates = is_drawn ? settings->drawn : settings->boxes, best = is_drawn ? settings->choices[0][arrival->request] : 0;
     if (candidates == 1) return best;
     double least = work_left(world, pool, best, now_s, trial);
-    for (int64_t number = 1; number < candidates && (least != 0.0 || settings->kind == MODEL_POOL); number++) {
+    for (int64_t number = 1; number < candidates && (least != 0.0 || settings->kind == MODEL_POOL || settings->kind == QUEUE_POOL); number++) {
         int64_t other = is_drawn ? settings->choices[number][arrival->request] : number;
         double left = work_left(world, pool, other, now_s, trial);
         if (left < least) {
@@ -179,8 +187,44 @@ static void batch_acts(World *world, Pool *pool, int64_t box, double now_s) {
 static void wait_in_batch(World *world, Pool *pool, int64_t box, RequestEvent *event, double now_s) {
     const Arrival *arrival = &event->arrival;
     Waiting sentence = {now_s, 0.0, arrival->factor, arrival->request, arrival->src_len, arrival->tgt_len, 0, arrival->models[0], event};
-    batch_box_arrive(world->memory, pool->batches + box, sentence);
+    batch_box_arrive(world->memory, pool->batches + box, sentence, arrival->rank);
     arm(world, pool, box);
+}
+
+/* Note when a request at a box that loads models ends. */
+static void ends_known(RequestEvent *event, double finish_s) {
+    for (int number = 0; number < 2 && event->copies[number] != NULL; number++) {
+        ModelCopy *copy = event->copies[number];
+        copy->ended_s = larger(copy->ended_s, finish_s);
+        copy->requests -= 1;
+    }
+}
+
+/* Let a worker of a box that keeps a queue execute a request from now on. */
+static void begin_execution(World *world, Pool *pool, int64_t box, RequestEvent *event, double now_s) {
+    double finish_s = now_s + event->arrival.execution_s;
+    queue_box_occupy(world->memory, pool->queues + box, finish_s);
+    clock_push(world->memory, &world->clock, (Entry){finish_s, order_of(COMPLETES, ((pool - world->pools) << 32) + box), pool});
+    if (pool->models != NULL) ends_known(event, finish_s);
+    answer(world, event, now_s, finish_s, box, now_s, 0, 0);
+}
+
+/* Let a request, whose models are loaded, enter a box that keeps a queue. */
+static void enter_queue(World *world, Pool *pool, int64_t box, RequestEvent *event, double now_s) {
+    QueueBox *queue = pool->queues + box;
+    if (has_idle_worker(queue))
+        begin_execution(world, pool, box, event, now_s);
+    else
+        queue_box_add(world->memory, queue, event->arrival.rank, (Queued){now_s, event->arrival.execution_s, event});
+}
+
+/* A worker of a box that keeps a queue has come free. */
+static void queue_completes(World *world, Pool *pool, int64_t box, double now_s) {
+    QueueBox *queue = pool->queues + box;
+    queue_box_release(world->memory, queue);
+    if (!queue->waiting) return;
+    begin_execution(world, pool, box, queue_box_take(queue, now_s).event, now_s);
+    if (pool->models != NULL) begin_load(world, pool, box, now_s);
 }
 
 /* Execute a request whose models are loaded from now on. */
@@ -191,13 +235,13 @@ static void execute_loaded(World *world, Pool *pool, int64_t box, RequestEvent *
         wait_in_batch(world, pool, box, event, now_s);
         return;
     }
+    if (pool->settings.kind == QUEUE_POOL) {
+        enter_queue(world, pool, box, event, now_s);
+        return;
+    }
     double start_s = fifo_serve(world->memory, pool->boxes + box, now_s, arrival->execution_s);
     double finish_s = start_s + arrival->execution_s;
-    for (int number = 0; number < 2 && event->copies[number] != NULL; number++) {
-        ModelCopy *copy = event->copies[number];
-        copy->ended_s = larger(copy->ended_s, finish_s);
-        copy->requests -= 1;
-    }
+    ends_known(event, finish_s);
     answer(world, event, start_s, finish_s, box, start_s, 0, 0);
 }
 
@@ -239,6 +283,7 @@ static void model_loaded(World *world, Pool *pool, int64_t box, double now_s) {
 static inline int is_box_full(const Pool *pool, int64_t box, double now_s) {
     if (!pool->settings.max_waiting) return 0;
     if (pool->settings.kind == BATCH_POOL) return queued_sentences(pool->batches + box) >= pool->settings.max_waiting;
+    if (pool->settings.kind == QUEUE_POOL) return pool->queues[box].waiting >= pool->settings.max_waiting;
     return is_room_full(pool->rooms + box, now_s);
 }
 
@@ -280,6 +325,12 @@ static inline void reaches(World *world, RequestEvent *event) {
     } else if (pool->settings.kind == STREAM_POOL) {
         StreamOutcome outcome = enter_stream(world, pool, arrival, &box);
         answer(world, event, outcome.begin_s, outcome.finish_s, box, outcome.begin_s, (int32_t)outcome.state, 0);
+    } else if (pool->settings.kind == QUEUE_POOL) {
+        box = chosen_box(world, pool, arrival, &pool->next, 0);
+        if (is_box_full(pool, box, arrival->entry_s))
+            refuse(world, event);
+        else
+            enter_queue(world, pool, box, event, arrival->entry_s);
     } else {
         double start_s = enter_fifo(world, pool, arrival, &pool->next, &box, 0);
         answer(world, event, start_s, start_s + arrival->execution_s, box, start_s, 0, 0);
@@ -305,15 +356,19 @@ static void find_ahead(World *world, int64_t target, const Arrival *arrival) {
     if (world->ahead.count) qsort(world->ahead.items, (size_t)world->ahead.count, sizeof(Arrival), compare_arrivals);
 }
 
-/* Return the seconds of an arrival at a target beyond execution alone, after the requests on their way; at boxes that batch or
- * load models a guess, by the steps or the loads that are left now. */
+/* Return the seconds of an arrival at a target beyond execution alone, after the requests on their way; at boxes that batch, load
+ * models or keep a queue a guess, by the steps, the loads or the work before it that are left now. */
 static double foreseen_wait_s(World *world, Pool *pool, const Arrival *arrival, double now_s) {
     int64_t box = 0, trial = ++world->trial, next = pool->next;
-    if (pool->settings.kind == BATCH_POOL || pool->settings.kind == MODEL_POOL) {
+    if (pool->settings.kind == BATCH_POOL || pool->settings.kind == MODEL_POOL || pool->settings.kind == QUEUE_POOL) {
         Arrival now = *arrival;
         now.entry_s = now_s;
         box = chosen_box(world, pool, &now, &next, 0);
-        double wait_s = larger(0.0, work_left(world, pool, box, now_s, 0));
+        double wait_s;
+        if (pool->settings.kind == QUEUE_POOL)
+            wait_s = queue_box_work_left(world->memory, pool->queues + box, now_s, arrival->rank);
+        else
+            wait_s = larger(0.0, work_left(world, pool, box, now_s, 0));
         if (pool->settings.kind == BATCH_POOL) wait_s *= pool->settings.full_step_s;
         return pool->models == NULL ? wait_s : larger(wait_s, load_left_s(pool->models + box, arrival->models, now_s));
     }

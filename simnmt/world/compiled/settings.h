@@ -7,7 +7,7 @@
 
 enum { BACK_TO_BACK, OPEN_LOOP, CLOSED_LOOP };                    /* disciplines */
 enum { ALWAYS, LEAST_TOTAL, CALLED };                             /* choices */
-enum { FIFO_POOL, MODEL_POOL, BATCH_POOL, STREAM_POOL }; /* kinds of boxes */
+enum { FIFO_POOL, MODEL_POOL, BATCH_POOL, STREAM_POOL, QUEUE_POOL }; /* kinds of boxes */
 enum { BY_NODE, IN_TURN, LEAST_LOADED_OF_DRAWN, LEAST_WORK };     /* balancers */
 enum { WEIGHTED, QUANTILE };                                      /* estimates */
 enum { DONE, NO_MEMORY, PAUSED, STOPPED };                        /* how a call of Python ends */
@@ -27,10 +27,17 @@ typedef struct {
     double mean_over_usual, padding_share, refill_s_fixed, refill_s_per_sentence, leave_s, s_per_row_src_token;
 } BatchCost;
 
+/* The classes of requests in a queue, the first served first, and how long requests of each wait at most before they go first. */
+typedef struct {
+    int64_t count;
+    const double *max_wait_s;
+} Classes;
+
 /* The settings of a batcher; 0 for no collection and for no limit of padded tokens. */
 typedef struct {
     int64_t size, threshold, collected, padded_tokens, together;
     double longest_wait_s;
+    Classes classes;
 } Batching;
 
 /* The streaming plans of one target; bytes and seconds by state. */
@@ -67,6 +74,7 @@ typedef struct {
     int64_t max_waiting; /* requests that may wait at each box; 0: any number */
     const StreamSettings *stream;
     const ModelSettings *models;
+    Classes classes; /* of boxes that keep a queue */
 } PoolSettings;
 
 /* What all views of a target's batches have in common. */
@@ -162,6 +170,7 @@ typedef struct {
     int32_t *node;
     const int32_t *decider; /* NULL: by node */
     const int64_t *src_len, *tgt_len, *model;
+    const int8_t *priority; /* ranks of classes; NULL: 0 for all */
     const double *const *execution_s;
     double *const *uplink_s, *const *downlink_s;                      /* by target, from 1 on; filled where links are looked up */
     const double *const *weighed_s, *const *expected, *const *factor; /* by target */

@@ -75,6 +75,8 @@ static int run_until(World *world, double moment_s, int64_t order) {
             ask(world, number, entry.at_s);
         else if (kind == LOADED)
             model_loaded(world, entry.event, number & 0xFFFFFFFF, entry.at_s);
+        else if (kind == COMPLETES)
+            queue_completes(world, entry.event, number & 0xFFFFFFFF, entry.at_s);
         else
             batch_acts(world, entry.event, number & 0xFFFFFFFF, entry.at_s);
         if (is_pause_due(world)) return 0;

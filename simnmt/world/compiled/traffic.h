@@ -12,6 +12,11 @@ static const double *added_of(World *world, const Block *block, int64_t in_block
     return added;
 }
 
+/* Return the rank of a request's class at boxes that serve some classes; 0 at those that serve all alike. */
+static inline int64_t rank_of(const Block *block, int64_t in_block, const Classes *classes) {
+    return block->priority == NULL || classes->count == 1 ? 0 : block->priority[in_block];
+}
+
 /* Set `arrival` to a request of a block as it would arrive at a target of its decider. */
 static inline void set_arrival(World *world, const Decider *decider, const Block *block, int64_t in_block, int64_t target, double now_s,
                                Arrival *arrival) {
@@ -26,8 +31,11 @@ static inline void set_arrival(World *world, const Decider *decider, const Block
         arrival->src_len = block->src_len[in_block];
         arrival->tgt_len = block->tgt_len[in_block];
         arrival->models[0] = 0;
+        arrival->rank = rank_of(block, in_block, &pool->settings.batching.classes);
     } else if (kind == STREAM_POOL) {
         arrival->added = added_of(world, block, in_block, pool);
+    } else if (kind == QUEUE_POOL) {
+        arrival->rank = rank_of(block, in_block, &pool->settings.classes);
     }
     const ModelSettings *models = pool->settings.models;
     if (models == NULL) return;
@@ -84,6 +92,14 @@ static const double *known_delays(World *world, Decider *decider, const Block *b
     return delay_s;
 }
 
+/* Return the wait at a decider's own device; NaN if that batches or streams. */
+static double own_backlog_s(const World *world, const Decider *decider, double now_s) {
+    const Pool *pool = decider->pool;
+    if (pool == NULL) return fifo_work_left(&decider->device, now_s);
+    if (pool->queues == NULL) return NAN;
+    return queue_box_work_left(world->memory, pool->queues + decider->number, now_s, pool->settings.classes.count);
+}
+
 /* Ask a policy in Python for the target of a request, and show it what it decides on: the delays; if it is shown a view,
  * also the estimates, their ages and the last reported waits by target, the moment, and the wait at the decider's own
  * device. */
@@ -97,7 +113,7 @@ static int64_t called(const World *world, const Decider *decider, int64_t in_blo
         for (int64_t target = 0; target < targets; target++) shown[2 * targets + target] = now_s - decider->estimates[target].measured_at_s;
         memcpy(shown + 3 * targets, decider->reported_wait_s, (size_t)targets * sizeof(double));
         shown[4 * targets] = now_s;
-        shown[4 * targets + 1] = decider->pool == NULL ? fifo_work_left(&decider->device, now_s) : NAN;
+        shown[4 * targets + 1] = own_backlog_s(world, decider, now_s);
     }
     int64_t target = ((int64_t (*)(int64_t))world->settings.decide)(in_block);
     if (target < 0) longjmp(world->memory->way_out, STOPPED);
