@@ -212,6 +212,7 @@ def sweep(
 def format_sweep(result: SweepResult) -> str:
     """Return the text of a sweep that has ended: how often each policy is best, and where the table is."""
     from simnmt.base.text_tables import format_table
+    from simnmt.results.metrics import unanswered_share
     from simnmt.results.places import wholes
     from simnmt.results.sweep_table import BEST, BOUND, EQUAL, PAGE, TABLE, TIED, UNSTABLE, WORSE
 
@@ -224,7 +225,7 @@ def format_sweep(result: SweepResult) -> str:
     rows = [[policy, *(str(standings[policy, standing]) for standing in shown)] for policy in policies]
     best = [row for row in of_all if row["standing"] == BEST]
     missing = sum(row["slo_met"] == 0.0 for row in best)
-    losses = [row["lost_share"] for row in best if row.get("lost_share")]
+    losses = [share for share in map(unanswered_share, best) if share]
     lines = [
         f"{result.points} point{'s' * (result.points != 1)} of {', '.join(table.keys)}",
         f"\nBy {table.objective}, policies are so often (each point counts for each workload and network):\n"
@@ -233,7 +234,7 @@ def format_sweep(result: SweepResult) -> str:
         else "",
         f"Left out: {', '.join(bounds)}, a bound that cannot be deployed (the table has its numbers)." if bounds else "",
         f"In {missing} of {len(best)} cases the best policy misses the service level, as all do." if missing else "",
-        f"In {len(losses)} of {len(best)} cases the best policy loses requests, up to {100.0 * max(losses):.2g} %."
+        f"In {len(losses)} of {len(best)} cases the best policy does not answer requests, up to {100.0 * max(losses):.2g} %."
         if losses
         else "",
         f"table: {result.directory / TABLE}\npage: {result.directory / PAGE}",

@@ -141,21 +141,24 @@ def down_times(unit: Unit) -> dict[str, list[DownTimes]]:
     return down
 
 
-REMEDY_OF_LOSSES = "set late_answers.timeout_ms, so that requests fall back, make faults rarer, or give fewer warm_up_requests"
+REMEDY_OF_LOSSES = (
+    "set late_answers.timeout_ms, so that requests fall back, make faults rarer, give longer limits to devices and clients, or "
+    "fewer warm_up_requests"
+)
 
 
 class NoAnswers(InputError):
-    """A run whose requests are all lost, or all those of one of its sites or workloads."""
+    """A run without answers, or one of whose sites or workloads has none."""
 
     lost_share = 1.0
     """Share of the counted requests of the run."""
 
 
 def refuse_without_answers(unit: Unit, policy: str, outcome: Array | None, cut: int) -> None:
-    """Raise `NoAnswers` if every request of a run after its first `cut` is lost, since nothing is left to be summarised."""
+    """Raise `NoAnswers` if no request of a run after its first `cut` is answered, since nothing is left to be summarised."""
     if outcome is not None and not were_answered(outcome[cut:]).any():
         raise NoAnswers(
-            f"every request of {unit.case.name} on {unit.network} under {policy} is lost in replication {unit.replication}",
+            f"no request of {unit.case.name} on {unit.network} under {policy} is answered in replication {unit.replication}",
             remedy=REMEDY_OF_LOSSES,
         )
 
@@ -163,11 +166,11 @@ def refuse_without_answers(unit: Unit, policy: str, outcome: Array | None, cut: 
 def with_faults(
     numbers: Numbers, trail: Trail, devices: Sequence[str], down: Mapping[str, Sequence[DownTimes]], counted: Rows
 ) -> Numbers:
-    """Return the numbers of the answered requests with those that only faults have; the same numbers without faults.
+    """Return the numbers of the answered requests with those that only faults, limits and clients have; else the same numbers.
 
-    Lost requests count in the total as the mean of the others, so that a policy does not gain by losing requests; they are
-    never in time. Loads are parts of the work that a device can do while its boxes are up. `down`: the outages of the boxes of
-    each device that fails; `counted`: the requests after the warm-up.
+    Requests without an answer count in the total as the mean of the others, so that a policy does not gain by losing requests;
+    they are never in time. Loads are parts of the work that a device can do while its boxes are up. `down`: the outages of the
+    boxes of each device that fails; `counted`: the requests after the warm-up.
     """
     if trail.faults is None or trail.outcome is None:
         return numbers

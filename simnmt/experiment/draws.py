@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from simnmt.base import random_streams
 from simnmt.experiment.accounts import request_costs
 from simnmt.experiment.cases import Unit
+from simnmt.experiment.clients import client_columns
 from simnmt.experiment.routes import Line, clock_pace_s, half_overheads_s, lines_of
 from simnmt.network.link import MovingRoute, Overhead
 from simnmt.policies.decision import Knowledge, Resource
@@ -146,6 +147,12 @@ class Drawn:
     route: MovingRoute | None = None
     clients: Clients | None = None
 
+    @property
+    def retries_s(self) -> tuple[Array, ...]:
+        """`Requests.retry_after_s` in the order of issue."""
+        columns, place = self.requests.retry_after_s, self.decided_order
+        return columns if place is None else tuple(column[np.argsort(place)] for column in columns)
+
     def own_truth(self, arrival_s: Array, node: Array) -> Truth | None:
         """Return the truth of the requests that a policy issued at these moments; None if all policies share one truth."""
         if self.route is None:
@@ -237,6 +244,7 @@ def _draw_workload(unit: Unit, lines: Sequence[Line], learnt: Learnt) -> Drawn:
         columns, place = _filled(pieces, size), np.empty(size, np.int64)
         place[order] = np.arange(size)
         columns = {name: column[place] for name, column in columns.items()}
+    columns |= client_columns(unit, part, columns["transfer_s 0"])
     run_moments_s = None if clock == "time" else moments_s
     drawn_requests = _requests(columns, issued_s, len(case.targets), is_part=len(unit.parts) > 1)
     if issued_s is not None:
@@ -356,7 +364,14 @@ def _requests(columns: Columns, issued_s: Array | None, targets: int, *, is_part
         rtt_time_s=columns["rtt_time_s"],
     )
     access_up_s, order = columns.get("access_up_s"), None
-    requests = replace(truth, uplink_s=by_target("uplink_s", 1), downlink_s=by_target("downlink_s", 1), arrival_s=issued_s)
+    requests = replace(
+        truth,
+        uplink_s=by_target("uplink_s", 1),
+        downlink_s=by_target("downlink_s", 1),
+        arrival_s=issued_s,
+        retry_after_s=tuple(column for name, column in columns.items() if name.startswith("retry_after_s")),
+        patience_s=columns.get("patience_s"),
+    )
     if issued_s is None and access_up_s is not None:
         requests = replace(requests, access_s=truth.transfer_s[0])
     elif issued_s is not None and access_up_s is not None:

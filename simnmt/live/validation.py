@@ -22,6 +22,7 @@ import numpy as np
 from simnmt.base import VERSION
 from simnmt.base.arrays import Floats
 from simnmt.calibrate.box import QUIET_SHARE, BusyWatch
+from simnmt.devices import Kind
 from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.units import kinds, run_unit
 from simnmt.live.engine import EngineSettings
@@ -287,7 +288,8 @@ def structural_latency_s(run: LiveRun, others: Sequence[LiveRun]) -> Floats:
             priority=np.array([unit.rank for unit in gateways], np.int8)[requests.gateway],
         )
         beliefs = [Beliefs(lambda decider, target: TransferEstimate(0.0)) for _ in gateways]
-        world = World(columns, kinds(gateways[0])[1:], [kinds(one)[0] for one in gateways], decider=requests.gateway)
+        behind, local = kinds(gateways[0])[1:], [kinds(one)[0] for one in gateways]
+        world = World(columns, [*map(_admitting, behind)], [*map(_admitting, local)], decider=requests.gateway)
         trail = simulate(world, PolicySetup(decide_for, beliefs))
         done_s = np.choose(target, execution_s)
         if trail.execution_s is not None:
@@ -297,6 +299,12 @@ def structural_latency_s(run: LiveRun, others: Sequence[LiveRun]) -> Floats:
             execution_s[number][there] *= np.clip(live_s[there] / done_s[there], 1.0 / LARGEST_STEP, LARGEST_STEP)
     latency_s: Floats = np.array(trail.queue_s[:]) + done_s + up_s + down_s + overhead_s
     return latency_s
+
+
+def _admitting(kind: Kind) -> Kind:
+    """Return boxes that refuse nothing: what was refused live takes no time in the simulation of the others."""
+    # Kinds that refuse are dataclasses.
+    return kind if getattr(kind, "max_waiting", None) is None else replace(kind, max_waiting=None)  # type: ignore[type-var]
 
 
 def _with_varying_batches(unit: Unit) -> Unit:

@@ -313,7 +313,7 @@ def _format_values(outcome: Outcome) -> str:
     if more := len(outcome.values) - len(headroom):
         parts.append(f"{more} more are further from their limits")
     if outcome.lost_share > 0.0:
-        parts.append(f"{percent(outcome.lost_share)} of the requests lost")
+        parts.append(f"{percent(outcome.lost_share)} of the requests not answered")
     return "; ".join(parts)
 
 

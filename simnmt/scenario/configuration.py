@@ -120,6 +120,9 @@ class ScenarioConfiguration(Configuration):
     workload names its `class`. Left out: all requests are served in the order of arrival."""
     late_answers: LateAnswers | None = None
     """What the first device does about requests whose answers do not come, such as `{timeout_ms: 500}`. Left out: it waits."""
+    on_refusal: Literal["fall_back", "pass_on"] | None = None
+    """What the first device does about a request that a full device refuses (`max_waiting`): it executes it (`fall_back`), or
+    refuses it in turn (`pass_on`). Left out: `fall_back`."""
     fit: FitConfiguration = FitConfiguration()
     """What the policies learn from."""
     policies: Annotated[Policies, Field(min_length=1, json_schema_extra={"minProperties": 1})]
@@ -360,6 +363,11 @@ class ScenarioConfiguration(Configuration):
         """True if links or devices fail, or late answers are not waited for."""
         fails = any(device.failures is not None for device in self._all_devices)
         return self.late_answers is not None or fails or any(link.outages is not None for link in self._links)
+
+    @property
+    def refuses(self) -> bool:
+        """True if devices refuse requests when they are full."""
+        return any(device.refuses_above is not None for device in self._all_devices)
 
     @property
     def analysed_policy(self) -> str | None:

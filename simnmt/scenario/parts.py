@@ -194,6 +194,12 @@ class DeviceConfiguration(Configuration):
     sti: StreamingConfiguration | None = None
     """How its model is streamed from the disk, layer by layer; needs a profile with the block `sti`. Left out: the model stays
     in memory."""
+    max_waiting: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
+    """Most requests that wait at each box; those that are executed do not count. A request waits until its execution begins, in
+    a batch until it is encoded. Left out: any number."""
+    on_full: Literal["refuse", "wait"] | None = None
+    """What becomes of a request that finds `max_waiting` others at its box: it is refused (`refuse`, as if left out), or waits
+    outside in the order of arrival until there is room (`wait`), which takes as long as in a queue without a limit."""
     beyond_measured_batch: bool = False
     """Whether batches may be larger than the largest that the profile was measured with; their step costs are extrapolated."""
     balancer: Balancer | None = None
@@ -212,6 +218,11 @@ class DeviceConfiguration(Configuration):
     """Electric power of each box, such as `{idle_w: 5, busy_w: 15}`; left out: as the profile's block `energy` has it."""
     price_per_hour: Annotated[float, Field(ge=0.0, le=1e9)] | None = None
     """Price of an hour of each box, whether it is used or not; left out: it costs nothing."""
+
+    @property
+    def refuses_above(self) -> int | None:
+        """Requests that wait at a box when it refuses further ones; None if it never does."""
+        return None if self.on_full == "wait" else self.max_waiting
 
     @property
     def loads_models(self) -> bool:

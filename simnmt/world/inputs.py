@@ -54,11 +54,18 @@ class World:
     """Closed loop; it needs a `route`."""
     faults: Faults | None = None
     """Of links and boxes, and what deciders do about late answers."""
+    passes_on: bool = False
+    """Whether a decider that a target refuses passes the refusal on to the client, and does not execute the request itself."""
 
     @property
     def deciders(self) -> int:
         """Number of devices that decide."""
         return sum(kind.boxes for kind in self.local)
+
+    @property
+    def refuses(self) -> bool:
+        """True if boxes refuse requests when they are full."""
+        return any(getattr(kind, "max_waiting", None) is not None for kind in (*self.local, *self.kinds))
 
 
 DecideFor = Callable[[Block], Decide]

@@ -14,7 +14,8 @@ static void decider_begin(World *world, int64_t number, int64_t group, int64_t i
     self->number = in_group;
     if (of_group->pool.kind == FIFO_POOL)
         fifo_begin(memory, &self->device, 1, of_group->pool.workers);
-    else
+    if (of_group->pool.kind == FIFO_POOL && of_group->pool.max_waiting) self->room = rooms_new(memory, 1, of_group->pool.max_waiting);
+    if (of_group->pool.kind != FIFO_POOL)
         self->pool = world->pools + group;
     self->estimates = zeroed(memory, targets, sizeof(TransferEstimate));
     self->views = zeroed(memory, targets, sizeof(Views));
@@ -65,6 +66,13 @@ static inline void hear(World *world, Decider *self, double now_s) {
             batch_view_reported(views->batch, event->sent_as, wait_s, event->report, event->left_waiting, received_s);
         free_event(world, event);
     }
+}
+
+/* Forget a request whose answer will not be heard, of a target that streams no model; `sent_as`: what `announce` returned. */
+static void forget(Decider *self, int64_t target, int64_t sent_as) {
+    const Views *views = self->views + target;
+    if (views->backlog != NULL) backlog_lost(views->backlog, sent_as);
+    if (views->batch != NULL) batch_view_lost(views->batch, sent_as);
 }
 
 /* Return whether a decider hears of the requests that its own device executes. */
