@@ -200,11 +200,10 @@ def server(
         else:
             engine = EngineProcess(EngineSettings(**settings, device=served))
         if plan is not None:
-            front = replace(front, max_waiting=plan.scenario.devices[served].refuses_above)
+            most, classes = plan.scenario.devices[served].refuses_above, plan.scenario.ranked_classes
+            front = replace(front, max_waiting=most, classes=classes)
         if isinstance(engine, ModelEngines):
             front = replace(front, pairs=[(source, target) for source, target in (pair.split("-") for pair in engine.models)])
-        if plan is not None:
-            front = replace(front, classes=plan.scenario.ranked_classes)
         with service.open_log() as log:
             serve(LiveServer(engine, front, log=log, on_error=note), as_json)
 
