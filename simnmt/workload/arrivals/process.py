@@ -94,6 +94,10 @@ class ArrivalProcess:
         """
         return None
 
+    def first_row(self, rng: RandomStream) -> int | None:
+        """Return the row of a recorded log at which a replication begins; None for arrivals that replay no requests."""
+        return None
+
 
 class ArrivalsConfiguration(Configuration):
     """Base of the configurations of all kinds; a kind that reads no file is its own process."""

@@ -276,6 +276,22 @@ def read_recording(path: str | os.PathLike[str], time_unit: TimeUnit | None = No
     return Recording(log.format, *origin, time_s, value, step_s, duration_s, begin_s, clock, cells)
 
 
+def read_column(path: str | os.PathLike[str], names: Sequence[str]) -> tuple[str, Any]:
+    """Return the first of some columns, named in lower case, that a log of requests has: its name and its texts, by line.
+
+    Raises `ArrivalsError` for what is no such log, a log without any of the columns, and a row without a text.
+    """
+    log = _Log(path, names)
+    if log.format in ("counts", "rates"):
+        raise ArrivalsError(f"a log of {log.format}, whose rows are no requests", path=path, remedy="give a log of requests")
+    if (column := next((name for name in names if name in log.others), None)) is None:
+        what = f"no column {format_list(names, 'or')} among {format_list(map(shorten, log.first))}"
+        raise ArrivalsError(what, path=path, line=1, remedy="name the column that identifies the text of a request")
+    texts = log.cells[column]
+    log.refuse((texts == "").to_numpy(), column, "remove the row, or give its text or a hash of it")
+    return column, texts
+
+
 def _times(log: _Log, time_unit: TimeUnit | None) -> tuple[Times, float, Clock, TimeUnit, bool]:
     """Return the times from the first row on in seconds, that of the first row, its clock, the unit, whether that is stated."""
     import pandas as pd  # only recordings need it, and it takes a third of a second
@@ -458,6 +474,9 @@ class RecordedProcess(ArrivalProcess):
         request = (self._start(rng)[0] + np.arange(n)) % len(self.time_s)
         ties = rng.part("size ties").by_block(n, lambda generator, count: generator.random(count))
         return np.minimum(below[request] + ties * equal[request], np.nextafter(1.0, 0.0))
+
+    def first_row(self, rng: RandomStream) -> int:
+        return self._start(rng)[0]
 
     def _start(self, rng: RandomStream) -> tuple[int, float]:
         """Draw (first request of a run, moment of the log that is its time 0); all moments are equally likely.
