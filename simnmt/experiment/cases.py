@@ -33,6 +33,8 @@ class Case:
     """Suspicious properties of the lengths, such as languages in the wrong order."""
     repeats: Repeats | None = None
     """How often sentences come back; None: each request is a new one."""
+    characters: float | None = None
+    """Mean characters of the source of a request; None if unknown."""
 
     @property
     def profiles(self) -> tuple[DeviceProfile, ...]:

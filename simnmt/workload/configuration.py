@@ -288,6 +288,9 @@ class WorkloadConfiguration(Configuration):
     """When requests arrive; null: back to back, as if left out."""
     end_nodes: int = Field(default=1, ge=1, le=1_000_000)
     """End nodes that share the gateway; their requests together make up the arrivals."""
+    characters_per_request: Annotated[float, Field(gt=0.0, le=1e6)] | None = None
+    """Mean characters of the source of a request, for rates and costs by characters. Left out: of lengths counted by char,
+    theirs (without blanks); else unknown."""
     repeats: RepeatsConfiguration | None = None
     """How often sentences come back, such as `{zipf: 1.1, over: 50000}`, or `{recorded: LOG}` with a column of texts or hashes.
     All requests of a sentence have the same lengths. Left out: each request is a new sentence."""

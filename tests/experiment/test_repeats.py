@@ -7,8 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
+import simnmt
+from simnmt.base.errors import InputError
 from simnmt.experiment.cases import Unit, mixed_unit
+from simnmt.experiment.deployment import DeploymentPlan, rate_in_requests
 from simnmt.experiment.draws import Drawn, draw, learn_parts
 from simnmt.live.deployment import replayed_requests
 from tests.units import plan_of, unit_of
@@ -21,7 +25,7 @@ def scenario(**workloads: Any) -> dict[str, Any]:
         "requests": 4_000,
         "replications": 2,
         "workloads": {name: {"lengths": "@de-en-news", **keys} for name, keys in workloads.items()},
-        "networks": {"n": {"rtt": "@cp1", "hops": {"gateway": {"rtt": {"constant_ms": 20}}}}},
+        "networks": {"n": {"rtt": "@cp1", "hops": {"gateway": {"rtt": "@cp1"}}}},
         "devices": {"gateway": {"profile": "@tx2-gru"}, "cloud": {"profile": "@titan-xp-gru"}},
         "policies": {"edge": {}},
     }
@@ -45,7 +49,7 @@ def lengths_by_sentence(drawn: Drawn) -> dict[int, set[tuple[int, int]]]:
 
 
 def test_requests_of_a_sentence_have_its_lengths_and_a_noise_of_their_own() -> None:
-    plan = plan_of(scenario(news=poisson(repeats={"zipf": 1.0, "over": 500})))
+    plan = plan_of(scenario(news=poisson(2e4, repeats={"zipf": 1.0, "over": 500})))
     drawn, other = drawn_of(unit_of(plan)), drawn_of(unit_of(plan, replication=1))
     lengths = lengths_by_sentence(drawn)
     assert {len(pairs) for pairs in lengths.values()} == {1} and len(lengths) > 400
@@ -102,3 +106,35 @@ def test_a_log_of_arrivals_and_sentences_gives_both_from_the_same_row(tmp_path: 
         expected = np.array([numbers[count] for count in tokens])[row]
         np.testing.assert_array_equal(drawn.truth.sentence[:-1][within], expected[within])
         assert within.mean() > 0.8
+
+
+def test_rates_and_costs_by_characters_follow_from_the_characters_of_a_request(tmp_path: Path) -> None:
+    for name, text in (("de.txt", "ein Haus am See\n"), ("en.txt", "a house\n")):
+        (tmp_path / name).write_text(text * 50)
+    texts = {key: str(tmp_path / f"{file}.txt") for key, file in (("source", "de"), ("target", "en"))}
+    chars = {**texts, "src_unit": "char", "tgt_unit": "word", "fertility": {"src": 0.3}}
+    arrivals = {"kind": "poisson", "characters_per_day": 86_400 * 24.0}
+    keys: dict[str, Any] = scenario(counted={"lengths": chars, "arrivals": arrivals})
+    keys["devices"]["cloud"]["price_per_hour"] = 3.6
+    keys |= {"requests": 300, "slo": {"cost_per_million_characters": 1e6}}
+    row = simnmt.run(keys, replications=1).summary_rows[0]
+    assert plan_of(keys).cases["counted"].arrivals.mean_rate_rps == pytest.approx(2.0), "12 characters are not blank"
+    assert row["cost_per_million_characters"] == pytest.approx(row["mean_cost"] / 12 * 1e6)
+    stated = scenario(news={"arrivals": arrivals, "characters_per_request": 48.0})
+    assert plan_of(stated).cases["news"].arrivals.mean_rate_rps == pytest.approx(0.5)
+    with pytest.raises(InputError, match="characters_per_day needs the characters of a request"):
+        plan_of(scenario(news={"arrivals": arrivals}))
+
+
+def test_a_plan_takes_a_rate_in_the_units_of_services() -> None:
+    keys = scenario(news={"arrivals": {"kind": "poisson", "rate_rps": 1.0}, "characters_per_request": 50.0})
+    plan = plan_of(keys)
+    assert rate_in_requests("5e6characters/day", plan) == pytest.approx(5e6 / 86_400 / 50)
+    assert rate_in_requests("2e6requests/month", plan) == pytest.approx(2e6 / (730 * 3600))
+    assert rate_in_requests("1.5", plan) == rate_in_requests("1.5requests/s", plan) == 1.5
+    answer = simnmt.plan(keys, "mean_ms<=60000", rate="43200characters/day", requests=200, vary=["devices.cloud.count=1"])
+    assert isinstance(answer, DeploymentPlan) and answer.characters == " (43,200 characters/day)"
+    with pytest.raises(InputError, match="is no rate"):
+        rate_in_requests("5e6characters/week", plan)
+    with pytest.raises(InputError, match="which are unknown"):
+        rate_in_requests("5characters/day", plan_of(scenario(news=poisson())))

@@ -23,7 +23,7 @@ from simnmt.base.configuration import InputFile
 from simnmt.base.errors import shorten
 from simnmt.base.suggestions import format_list
 from simnmt.workload import ArrivalsError
-from simnmt.workload.arrivals.process import ArrivalProcess, ArrivalsConfiguration, RandomStream, Times
+from simnmt.workload.arrivals.process import ArrivalProcess, RandomStream, RatedArrivals, Times
 from simnmt.workload.arrivals.varying import VaryingProcess
 from simnmt.workload.text_lines import TextLines
 
@@ -377,8 +377,11 @@ def _least(apart: Times) -> float:
     return float(np.median(apart[apart < 1.02 * apart.min()]))
 
 
-class Recorded(ArrivalsConfiguration):
-    """The requests of a recorded log, repeated for ever; each further replication starts elsewhere on the log."""
+class Recorded(RatedArrivals):
+    """The requests of a recorded log, repeated for ever; each further replication starts elsewhere on the log.
+
+    A stated rate plays the log faster or slower, or scales its rates.
+    """
 
     kind: Literal["recorded"]
     file: Annotated[str, InputFile(), Field(min_length=1)]
@@ -387,8 +390,6 @@ class Recorded(ArrivalsConfiguration):
     """Unit of times that are numbers. Left out: seconds; of whole timestamps in JSON Lines without `chat_id`, milliseconds."""
     lengths: Literal["independent", "rank"] = "independent"
     """Lengths drawn from the corpus `independent` of the log, or those at the `rank` of the request's input tokens."""
-    rate_rps: float | None = Field(default=None, ge=1e-6, le=1e9)
-    """Mean requests per second, by playing the log faster or slower, or by scaling its rates. Left out: as recorded."""
 
     def process(self, base: Path) -> ArrivalProcess:
         """Return the process after reading its log. Raises `ArrivalsError`."""
