@@ -29,6 +29,7 @@ from simnmt.profile.blocks import ProfileError
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.results.places import ALL
 from simnmt.results.run_directory import SUMMARY
+from simnmt.workload.repeats import first_requests
 from simnmt.world.inputs import Clients
 
 
@@ -197,6 +198,8 @@ def replayed_requests(unit: Unit) -> ReplayedRequests:
     words = [f"w{number}" for number in random.integers(0, 10_000, int((src_len - 1).sum())).tolist()]
     ends = np.cumsum(src_len - 1).tolist()
     texts = [" ".join(words[begin:end]) for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+    if drawn.truth.sentence is not None:
+        texts = [texts[first] for first in first_requests(drawn.truth.sentence).tolist()]
     pauses_s = tuple(column - drawn.truth.transfer_s[0] for column in drawn.retries_s)
     timeouts_s = np.array([clients_of(part).timeout_s for part in unit.parts])
     patience_s = None if np.isinf(timeouts_s).all() else timeouts_s[gateway]
