@@ -178,6 +178,10 @@ def draw(unit: Unit, learnts: Sequence[Learnt]) -> Drawn:
     workloads = {name: _draw_workload(unit, at, learnts[at[0].part]) for name, at in by_workload.items()}
     first = next(iter(workloads.values()))
     drawn, numbers = (first, first.decided_order) if len(workloads) == 1 else _merged([*workloads.values()])
+    if unit.scenario.classes and drawn.requests.model is not None:
+        ranks = {part.case.name: part.rank for part in unit.parts}
+        of_workload = np.array([ranks[name] for name in workloads], np.int8)
+        drawn = replace(drawn, requests=replace(drawn.requests, priority=of_workload[drawn.requests.model]))
     part = drawn.part if drawn.part is None or drawn.decided_order is None else drawn.part[drawn.decided_order]
     rows: Sequence[Numbers | None] = [None] if part is None else _rows_by(part, len(unit.parts))
     if numbers is not None and part is not None:

@@ -434,7 +434,7 @@ class _Reader:
             return None
         with self.naming_profile(device):
             cost = profile.decoding_cost
-        batching = part.batching.batching
+        batching = replace(part.batching.batching, max_wait_s=self.scenario.max_wait_s)
         if batching.size > cost.most_batch and not part.beyond_measured_batch:
             with self.naming("devices", device, "batching", "size"):
                 raise ScenarioError(
