@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import nan
 from statistics import fmean
 
 import numpy as np
@@ -85,7 +86,8 @@ def unit_energy(unit: Unit, log: Log, trail: Trail) -> RunEnergy | None:
     if not any(part.scenario.has_costs or any(box_powers(part.scenario, part.case).values()) for part in unit.parts):
         return None
     unanswered_s = [] if trail.faults is None else [float(work.sum()) for work in trail.faults.extra_work]
-    return account_energy(log, unit_costs(unit), trail.batches, unanswered_s)
+    characters = [nan if part.case.characters is None else part.case.characters for part in unit.parts]
+    return account_energy(log, unit_costs(unit), trail.batches, unanswered_s, characters)
 
 
 def request_costs(part: Unit) -> dict[Resource, tuple[RequestCost, ...]]:
@@ -105,6 +107,8 @@ def unknown_spending(scenario: ScenarioConfiguration, case: Case, column: str) -
     unknown = [name for name, power in box_powers(scenario, case).items() if power is None]
     if "cost" in column and not scenario.has_prices:
         return "the scenario has no price", f"give devices.{list(scenario.devices)[-1]}.price_per_hour"
+    if "characters" in column and case.characters is None:
+        return "the characters of a request are unknown", f"give workloads.{case.name}.characters_per_request"
     if "cost" not in column and unknown:
         remedy = f"give devices.{unknown[0]}.power, such as {{idle_w: 5, busy_w: 15}}"
         return f"the power of {format_list(unknown, 'and')} is unknown", remedy

@@ -31,6 +31,15 @@ def check_criteria(plan: RunPlan, document: Document | None = None) -> None:
         for workload, part in scenario.workloads.items()
         for name in part.slo or {}
     ]
+    criteria += [
+        (
+            ("classes", name, "slo", limited),
+            metric(limited),
+            [of for of in workloads if scenario.workloads[of].request_class == name],
+        )
+        for name, part in scenario.classes.items()
+        for limited in part.slo or {}
+    ]
     criteria += [(("metrics", number), metric(name), []) for number, name in enumerate(scenario.metrics)]
     deployable = [name for name, policy in scenario.policies.items() if not policy.knows_truth]
     for location, known, limited in criteria:

@@ -31,6 +31,7 @@ from simnmt.results.requests import Requests, Truth
 from simnmt.workload.arrivals import RandomStream
 from simnmt.workload.length_regression import LengthFit, LengthRegression, fit_lengths
 from simnmt.workload.length_table import LengthTable
+from simnmt.workload.repeats import SentenceNumbers, first_requests, numbered_apart
 from simnmt.world.inputs import Clients
 
 NO_DEVICE_S = 1e9
@@ -177,6 +178,10 @@ def draw(unit: Unit, learnts: Sequence[Learnt]) -> Drawn:
     workloads = {name: _draw_workload(unit, at, learnts[at[0].part]) for name, at in by_workload.items()}
     first = next(iter(workloads.values()))
     drawn, numbers = (first, first.decided_order) if len(workloads) == 1 else _merged([*workloads.values()])
+    if unit.scenario.classes and drawn.requests.model is not None:
+        ranks = {part.case.name: part.rank for part in unit.parts}
+        of_workload = np.array([ranks[name] for name in workloads], np.int8)
+        drawn = replace(drawn, requests=replace(drawn.requests, priority=of_workload[drawn.requests.model]))
     part = drawn.part if drawn.part is None or drawn.decided_order is None else drawn.part[drawn.decided_order]
     rows: Sequence[Numbers | None] = [None] if part is None else _rows_by(part, len(unit.parts))
     if numbers is not None and part is not None:
@@ -224,7 +229,7 @@ def _draw_workload(unit: Unit, lines: Sequence[Line], learnt: Learnt) -> Drawn:
     for device, settings in ((device, settings) for one in parts for device, settings in one.scenario.devices.items()):
         if settings.overhead is not None and (device, settings.overhead) not in laws:
             laws.append((device, settings.overhead))
-    blocks = _blocks(parts, learnt, laws, moments_s)
+    blocks = _blocks(parts, learnt, laws, moments_s, _sentences(unit, part))
     if len(lines) == 1:
         columns = _filled(((rows, _on_line(part, lines[0], laws, block)) for rows, block in blocks), size)
     else:
@@ -260,14 +265,31 @@ Laws = list[tuple[str, Overhead]]
 """The different laws of the overheads of devices, which may differ between sites."""
 
 
-def _blocks(parts: Sequence[Unit], learnt: Learnt, laws: Laws, moments_s: Seconds) -> Iterator[tuple[slice, Columns]]:
+def _sentences(unit: Unit, part: Unit) -> SentenceNumbers | None:
+    """Return the sentence of each request of a workload; None if no sentence of the unit comes back."""
+    size, repeats, arrivals = part.scenario.requests, part.case.repeats, part.case.arrivals
+    if repeats is not None:
+        first_row = arrivals.first_row(RandomStream(*part.stream("arrivals"))) if repeats.is_log_of_arrivals else None
+        return repeats.draw(size, RandomStream(*part.stream("sentences")), first_row)
+    return np.arange(size, dtype=np.int32) if any(one.case.repeats is not None for one in unit.parts) else None
+
+
+def _blocks(
+    parts: Sequence[Unit], learnt: Learnt, laws: Laws, moments_s: Seconds, sentence: SentenceNumbers | None
+) -> Iterator[tuple[slice, Columns]]:
     """Yield each block of requests with its drawn numbers: whatever the site of a request is, it has the same ones.
 
-    These are `node_share` (a uniform number, which draws the end node), lengths, noises of execution, and overheads
-    by law.
+    These are `node_share` (a uniform number, which draws the end node), lengths, noises of execution, overheads by law, and the
+    sentence, whose requests all have the same lengths.
     """
     part, arrivals, size = parts[0], parts[0].case.arrivals, parts[0].scenario.requests
-    ranks = arrivals.size_ranks(size, RandomStream(*part.stream("arrivals")))
+    ranks, repeats = arrivals.size_ranks(size, RandomStream(*part.stream("arrivals"))), part.case.repeats
+    quantiles: Seconds | None = None
+    if repeats is not None and sentence is not None:
+        if ranks is None:
+            quantiles = repeats.length_quantiles(random_streams.stream(*part.stream("lengths of sentences")))
+        else:
+            ranks = ranks[first_requests(sentence)]
     engagement = arrivals.engagements(size, RandomStream(*part.stream("arrivals")))
     share_of: Seconds | None = None
     if engagement is not None:  # all turns of one come from the same end node
@@ -278,10 +300,15 @@ def _blocks(parts: Sequence[Unit], learnt: Learnt, laws: Laws, moments_s: Second
         def stream(name: str, block: int = block) -> np.random.Generator:
             return random_streams.stream(*part.stream(name), block)
 
-        uniform = stream("lengths").random(count) if ranks is None else ranks[rows]
+        if quantiles is not None and sentence is not None:
+            uniform = quantiles[sentence[rows]]
+        else:
+            uniform = stream("lengths").random(count) if ranks is None else ranks[rows]
         src_len, tgt_len = learnt.evaluated_pairs.at_quantiles(uniform)
         node_share = stream("nodes").random(count) if share_of is None else share_of[rows]
         columns: Columns = {"moment_s": moments_s[rows], "node_share": node_share, "src_len": src_len, "tgt_len": tgt_len}
+        if sentence is not None:
+            columns["sentence"] = sentence[rows]
         for target in part.case.targets:
             columns[f"noise {target.device}"] = stream(f"execution {target.device}").standard_normal(count)
         for number, (device, law) in enumerate(laws):
@@ -342,6 +369,8 @@ def _on_line(part: Unit, line: Line, laws: Laws, drawn: Columns) -> Columns:
     columns |= {f"uplink_s {number}": column for number, column in enumerate(ways.uplink_s, start=1)}
     columns |= {f"downlink_s {number}": column for number, column in enumerate(ways.downlink_s, start=1)}
     columns |= {f"half_overhead_s {number}": column for number, column in enumerate(halves_s) if column is not None}
+    if "sentence" in drawn:
+        columns["sentence"] = drawn["sentence"]
     return columns if ways.access_s is None else columns | {"access_up_s": ways.access_s[0]}
 
 
@@ -358,6 +387,7 @@ def _requests(columns: Columns, issued_s: Array | None, targets: int, *, is_part
         node=columns["node"],
         transfer_s=by_target("transfer_s"),
         rtt_time_s=columns["rtt_time_s"],
+        sentence=columns.get("sentence"),
     )
     access_up_s, order = columns.get("access_up_s"), None
     requests = replace(
@@ -414,7 +444,9 @@ def _joined(requests: Sequence[Requests], order: Numbers) -> Requests:
         return None if any(column is None for column in columns) else np.concatenate(columns)[order]
 
     names = [field.name for field in fields(Requests) if field.name != "first"]
-    return Requests(**{name: joined([getattr(one, name) for one in requests]) for name in names})
+    columns = {name: [getattr(one, name) for one in requests] for name in names}
+    columns["sentence"] = numbered_apart(columns["sentence"])
+    return Requests(**{name: joined(column) for name, column in columns.items()})
 
 
 def _known(column: Array | None) -> Array:

@@ -97,7 +97,8 @@ def _settings(unit: Unit, number: int, cases: Sequence[Case | None]) -> Kind | N
         return target.streamed
     models = _models(unit, number, cases)
     if target.decoding is None or not unit.case.batches:
-        return Fifo(models=models) if models.loads else None
+        special = Fifo(models=models if models.loads else None, max_wait_s=unit.scenario.max_wait_s)
+        return None if special == Fifo() else special
     if len(models.size_bytes) == 1 and not models.loads:
         return target.decoding
     targets = [case.targets[number] for case in cases if case is not None]
@@ -258,10 +259,10 @@ def judged_share(unit: Unit) -> float | None:
     """Return the share of the requests whose decisions the simulation judges by foresight; None if misroutes stay unknown.
 
     It is 0 if nothing waits and no device streams: the executions alone tell every misroute. In batches later arrivals matter,
-    and where models are loaded, waits for memory are not foreseen.
+    where models are loaded, waits for memory are not foreseen, and with classes others may overtake.
     """
     scenario, cases = unit.scenario, {id(part.case): part.case for part in unit.parts}.values()
-    if any(case.batches or case.loads for case in cases):
+    if any(case.batches or case.loads for case in cases) or scenario.classes:
         return None
     if any(case.streams for case in cases):
         return 1.0 if scenario.foresee_misroutes else None

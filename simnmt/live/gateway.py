@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,12 @@ class GatewaySettings:
     """Whether the servers may run another model than the profile says."""
     delays: bool = False
     """Whether the gateway sleeps the delays of the scenario's network before and after each request to a server."""
+
+
+def with_classes(front: FrontSettings, unit: Unit) -> FrontSettings:
+    """Return what clients of a gateway may do with the scenario's classes; those that name none are of its workload's class."""
+    usual = unit.scenario.workloads[unit.case.name].request_class or ""
+    return replace(front, classes=unit.scenario.ranked_classes, usual_class=usual)
 
 
 @dataclass(slots=True)
@@ -266,7 +272,8 @@ class LiveGateway(LiveService):
         timeout_s = min(offload_s, max((trip.deadline_s - time.monotonic()) / 2, 1e-3))
         trip.hurried = timeout_s < HURRIED * min(offload_s, front.deadline_s / 2)
         forced = None if trip.forced_len is None else (trip.forced_len,)
-        request = TranslateRequest((line.text,), False, *front.pairs[0], "", forced, timeout_s, str(trip.number))
+        number, name = str(trip.number), trip.request_class
+        request = TranslateRequest((line.text,), False, *front.pairs[0], "", forced, timeout_s, number, name)
         exchange = await server.client.translate(request, timeout_s)
         answer, trip.device = exchange.answer, server.target.device
         queue_s, execution_s = (0.0, 0.0) if answer.times is None else (answer.times.queue_s, answer.times.execution_s)

@@ -328,7 +328,7 @@ def _run_result(
         notes=[*_notes(live, settings, replays, remarks), *(f"{warning}." for warning in warnings)],
         warnings=warnings,
         replicated=replicated(numbers, scenario.measured_metrics),
-        scenario=scenario.model_dump(mode="json"),
+        scenario=scenario.document(),
         live=live,
     )
 

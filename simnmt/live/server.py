@@ -15,6 +15,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from simnmt.base import VERSION
+from simnmt.base.errors import shorten
 from simnmt.live.decider import Decision
 from simnmt.live.engine import Result
 from simnmt.live.engine_process import EngineProcess
@@ -47,6 +48,10 @@ class FrontSettings:
     max_waiting: int | None = None
     """Most sentences that wait until their execution on the service's own device begins, as `max_waiting` of a scenario says;
     further ones are refused with status 429. None: any number."""
+    classes: Sequence[str] = ()
+    """Classes of requests, the first served first; empty: all are served in the order of arrival."""
+    usual_class: str = ""
+    """Class of requests that name none; empty: the first."""
 
 
 def served_hash(health: Mapping[str, Any], pair: tuple[str, str]) -> str:
@@ -71,6 +76,9 @@ class Trip:
     sender: str
     model: str
     """Name of the model of its languages."""
+    request_class: str = ""
+    rank: int = 0
+    """Of its class among the service's."""
     src_len: int | None = None
     target: int | None = None
     """The choice of a gateway's policy."""
@@ -161,8 +169,9 @@ class LiveService(ABC):
         count = len(asked.texts)
         deadline_s = ingress_s + min(settings.deadline_s, asked.deadline_s or inf)
         forced, model = asked.forced_lens or (None,) * count, f"{source}-{asked.target}"
+        name, rank = self._class(asked)
         trips = [
-            Trip(self._number + position, text, forced_len, ingress_s, deadline_s, asked.number, model)
+            Trip(self._number + position, text, forced_len, ingress_s, deadline_s, asked.number, model, name, rank)
             for position, (text, forced_len) in enumerate(zip(asked.texts, forced, strict=True))
         ]
         self._number += count
@@ -192,6 +201,16 @@ class LiveService(ABC):
             raise ServiceError(400, f"{what}; send fewer")
         return sources[0]
 
+    def _class(self, asked: TranslateRequest) -> tuple[str, int]:
+        """Return the class of a request and its rank. Raises `ServiceError` for a class that the service does not have."""
+        classes = self._front.classes
+        if not classes:
+            return "", 0
+        name = asked.request_class or self._front.usual_class or classes[0]
+        if name not in classes:
+            raise ServiceError(400, f"no class {shorten(name)} here, only {', '.join(classes)}")
+        return name, classes.index(name)
+
     async def _one(self, trip: Trip) -> Result:
         result: Result | None = None
         outcome: Outcome = "failed"  # also of a text that is given up, since another one of the request failed
@@ -219,7 +238,7 @@ class LiveService(ABC):
         """Let the engine translate a line; see `EngineProcess.execute`. Raises `ServiceError`, also if too many wait for it."""
         most, is_waiting = self._front.max_waiting, True
         if most is None:
-            return await self.engine.execute(line, trip.forced_len, began, trip.model)
+            return await self.engine.execute(line, trip.forced_len, began, trip.model, trip.rank)
         if self._queued >= most:
             raise ServiceError(429, f"{self._queued} sentences wait here; try again later", retry_after_s=1.0)
 
@@ -235,7 +254,7 @@ class LiveService(ABC):
 
         self._queued += 1
         try:
-            return await self.engine.execute(line, trip.forced_len, begin, trip.model)
+            return await self.engine.execute(line, trip.forced_len, begin, trip.model, trip.rank)
         finally:
             leave_queue()
 
@@ -267,6 +286,7 @@ class LiveService(ABC):
                 sender=trip.sender,
                 model=trip.model,
                 model_load=result is not None and result.model_load,
+                request_class=trip.request_class,
             )
         )
 

@@ -285,6 +285,7 @@ def structural_latency_s(run: LiveRun, others: Sequence[LiveRun]) -> Floats:
             downlink_s=(down_s,) * (len(numbers) - 1),
             arrival_s=requests.offsets_s,
             node=np.zeros(len(target), np.int32),
+            priority=np.array([unit.rank for unit in gateways], np.int8)[requests.gateway],
         )
         beliefs = [Beliefs(lambda decider, target: TransferEstimate(0.0)) for _ in gateways]
         behind, local = kinds(gateways[0])[1:], [kinds(one)[0] for one in gateways]

@@ -14,7 +14,7 @@ from simnmt.report.words import gap_outcome, words
 from simnmt.results import Cell, Run
 from simnmt.results.device_accounts import HEADS, PlannedDevice, PlannedState
 from simnmt.results.number_text import digits
-from simnmt.results.places import CellName, Place, by_world
+from simnmt.results.places import CellName, Place, by_world, class_of
 from simnmt.results.recommendation import by_objective
 from simnmt.results.run import format_sources
 from simnmt.results.stability import LOAD_SUFFIX, device_names, is_overloaded
@@ -160,7 +160,7 @@ def _device_columns(rows: Sequence[Row]) -> list[Column]:
     return [column(name) for name in names]
 
 
-PARTS = {"site": "By site", "workload": "By workload"}
+PARTS = {"site": "By site", "workload": "By workload", "class": "By class"}
 """Keys by which the requests of a mix are divided, with the titles of their tables."""
 
 
@@ -175,7 +175,7 @@ def parts_tables(result: Run, world: CellName, colours: Mapping[str, int] | None
         return "" if met is None else "kept" if met else "missed"
 
     for key, title in PARTS.items():
-        divided = [cell for cell in cells if cell != world and (key == "site") == (cell.site != world.site)]
+        divided = [cell for cell in cells if cell != world and _divided_by(cell, world) == key]
         rows = [row for cell in divided for row in cells[cell]]
         if not rows:
             continue
@@ -196,6 +196,11 @@ def parts_tables(result: Run, world: CellName, colours: Mapping[str, int] | None
             groups=(key,),
             chosen=lambda row: row["policy"] == recommended.get("policy"),
         )
+
+
+def _divided_by(cell: CellName, world: CellName) -> str:
+    """Return the key by which a part of a world is one."""
+    return "site" if cell.site != world.site else "workload" if class_of(cell.workload) is None else "class"
 
 
 def _origin(cell: Cell) -> str:

@@ -88,6 +88,7 @@ PLAIN_METRICS = {
         Metric(*("energy_j_per_thousand_tokens",) * 2, "J", "<=", label="mean energy per thousand tokens"),
         Metric("cost_per_request", "mean_cost", "", "<=", label="mean cost"),
         Metric(*("cost_per_thousand_tokens",) * 2, "", "<=", label="mean cost per thousand tokens"),
+        Metric(*("cost_per_million_characters",) * 2, "", "<=", label="mean cost per million characters"),
         Metric("mean_ms", "mean_latency_s", "ms", "<=", 1e3, sample="latency"),
         Metric("first_token_ms", "mean_first_token_s", "ms", "<=", 1e3, sample="first_token"),
         Metric("deadline_met_share", "deadline_met_share", "", ">=", most=1.0),

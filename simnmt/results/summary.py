@@ -22,7 +22,7 @@ from simnmt.results.device_accounts import (
 )
 from simnmt.results.metrics import STANDARD_METRICS, Criteria, Metric, Objective, Sample, columns_of, objective_metric
 from simnmt.results.number_text import digits, duration
-from simnmt.results.places import Place, wholes
+from simnmt.results.places import ALL, Place, class_of, wholes
 from simnmt.results.requests import read_once
 from simnmt.results.statistics import (
     Estimate,
@@ -264,9 +264,12 @@ def rows(runs: Runs, requests: int, *, metrics: Sequence[Metric] = (), oracle: s
     than those metrics and `WITH_INTERVAL` have no interval, which would take most of the time of a sweep's table.
     """
     with_interval = {*WITH_INTERVAL, *columns_of(metrics)}
+    has_classes = any(class_of(place.workload) for place in runs)
     table: list[Row] = []
     for place, replications in runs.items():
         row: Row = {**place._asdict(), "replications": len(replications), "requests": requests}
+        if has_classes:
+            row["class"] = class_of(place.workload) or ALL
         bounds = runs[place if oracle is None else place._replace(policy=oracle)]
         columns = {name: [numbers[name] for numbers in replications] for name in replications[0]}
         columns["regret_s"] = [

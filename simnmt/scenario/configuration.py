@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from math import ceil
+from math import ceil, inf
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -22,9 +22,11 @@ from simnmt.policies.baselines import FixedPolicy
 from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.profile.custom import CustomDevice
 from simnmt.results.metrics import Criteria, Metric, Requirement, metric, objective_metric
+from simnmt.results.places import class_of
 from simnmt.scenario.errors import Location
 from simnmt.scenario.parts import (
     Balancer,
+    ClassConfiguration,
     DeviceConfiguration,
     DeviceName,
     MetricName,
@@ -113,6 +115,9 @@ class ScenarioConfiguration(Configuration):
     share_devices: bool | None = None
     """Whether requests of all workloads meet at the same devices, in one run; otherwise each workload has all devices to
     itself. Left out: they do if there are sites, or several workloads that all have arrivals at a rate."""
+    classes: dict[Name, ClassConfiguration] = Field(default={}, max_length=16)
+    """Classes of requests that devices serve before others, such as `{interactive: {priority: 0}, files: {priority: 1}}`; each
+    workload names its `class`. Left out: all requests are served in the order of arrival."""
     late_answers: LateAnswers | None = None
     """What the first device does about requests whose answers do not come, such as `{timeout_ms: 500}`. Left out: it waits."""
     on_refusal: Literal["fall_back", "pass_on"] | None = None
@@ -169,7 +174,7 @@ class ScenarioConfiguration(Configuration):
     def document(self) -> dict[str, Any]:
         """Return the scenario as plain data; an extension as its keys, or as the name of its class."""
         # Without pydantic's warning that an extension is no member of a union of shipped kinds.
-        return self.model_dump(mode="json", warnings=False)
+        return self.model_dump(mode="json", by_alias=True, warnings=False)
 
     def at(self, site: str, copy: int = 1) -> ScenarioConfiguration:
         """Return the scenario as a site sees it: its workloads with its end nodes, its networks, first device and policies.
@@ -247,6 +252,17 @@ class ScenarioConfiguration(Configuration):
         return getattr(self.workloads[workload].arrivals, "discipline", "open") == "open"
 
     @property
+    def ranked_classes(self) -> list[str]:
+        """The names of the classes, the first served first."""
+        return sorted(self.classes, key=lambda name: self.classes[name].priority)
+
+    @property
+    def max_wait_s(self) -> tuple[float, ...]:
+        """How long requests wait at most before they go first, by class in that order; one infinite wait without classes."""
+        waits_s = [self.classes[name].max_wait_s for name in self.ranked_classes]
+        return tuple(inf if wait_s is None else wait_s for wait_s in waits_s) or (inf,)
+
+    @property
     def _links(self) -> list[LinkConfiguration]:
         networks = [*self.networks.values(), *(network for site in self.sites.values() for network in site.networks.values())]
         return [link for network in networks for _, link in links_of(network)]
@@ -291,9 +307,18 @@ class ScenarioConfiguration(Configuration):
         return requirements(self.slo)
 
     def requirements_of(self, workload: str) -> tuple[Requirement, ...]:
-        """Return the requirements of a workload's service level, or of `all`; the scenario's if it has none."""
-        slo = self.workloads[workload].slo if workload in self.workloads else None
-        return self.requirements if slo is None else requirements(slo)
+        """Return the requirements of the service level of a workload, of `all` or of a row of a class; the scenario's if it has
+        none. A workload of a class with a service level has none but its own, since the class is judged."""
+        if (name := class_of(workload)) is not None:
+            return requirements(self.classes[name].slo)
+        part = self.workloads.get(workload)
+        if part is not None and part.slo is None and self._class_level(workload):
+            return () if len(self.workloads) > 1 else self._class_level(workload)
+        return self.requirements if part is None or part.slo is None else requirements(part.slo)
+
+    def _class_level(self, workload: str) -> tuple[Requirement, ...]:
+        name = self.workloads[workload].request_class
+        return requirements(self.classes[name].slo) if name in self.classes else ()
 
     @property
     def objectives(self) -> dict[str, Objective]:
@@ -303,8 +328,8 @@ class ScenarioConfiguration(Configuration):
     @property
     def measured_metrics(self) -> tuple[Metric, ...]:
         """The metrics by which the run is judged: of the objective, the service level, and further ones."""
-        levels = [self.requirements, *(requirements(workload.slo) for workload in self.workloads.values())]
-        required = [one.metric for level in levels for one in level]
+        levels = [self.slo, *(part.slo for part in self.workloads.values()), *(part.slo for part in self.classes.values())]
+        required = [one.metric for level in levels for one in requirements(level)]
         minimised = map(objective_metric, (self.objective, *self.objectives.values()))
         return tuple(dict.fromkeys((*minimised, *required, *map(metric, self.metrics))))
 
@@ -314,7 +339,8 @@ class ScenarioConfiguration(Configuration):
         An answer counts for the goodput within the workload's deadline; without one, within the tightest limit of a percentile
         of the latency; without any of them, always.
         """
-        deadline_ms, level = self.workloads[workload_name].deadline_ms, self.requirements_of(workload_name)
+        deadline_ms = self.workloads[workload_name].deadline_ms
+        level = self.requirements_of(workload_name) or self._class_level(workload_name)
         if deadline_ms is not None:
             return Criteria(self.measured_metrics, deadline_ms / 1e3, deadline_ms / 1e3)
         limits_s = [one.limit / 1e3 for one in level if one.metric.sample == "latency" and one.metric.quantile is not None]

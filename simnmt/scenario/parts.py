@@ -275,8 +275,22 @@ Policies = Annotated[dict[Name, Policy], BeforeValidator(_kinds_by_name)]
 """Policies by name; one that is named after its kind needs no `kind`."""
 
 
+class ClassConfiguration(Configuration):
+    """A class of requests: when devices serve them, and the service level that they should meet."""
+
+    priority: Annotated[int, Field(ge=0, le=1_000)]
+    """Devices serve the lowest number first, and requests of a class in the order of arrival; what has begun goes on."""
+    max_wait_s: Annotated[float, Field(ge=0.0, le=1e9)] | None = None
+    """A request that has waited that long at a device goes before those of all classes that have not; left out: never."""
+    slo: ServiceLevel | None = None
+    """Service level of all requests of the class, in place of the scenario's."""
+
+
 class ServedWorkload(WorkloadConfiguration):
     """A workload with what its policy should minimise, and the service level that it should meet."""
+
+    request_class: Name | None = Field(default=None, alias="class")
+    """Class of its requests, one of the scenario's `classes`."""
 
     objective: Objective | None = None
     """What the best policy of this workload minimises, in place of the scenario's `objective`."""

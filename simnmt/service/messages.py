@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from math import isfinite, nan
 from typing import Any
+from urllib.parse import quote, unquote
 
 from simnmt.base.errors import SimnmtError, shorten
 
@@ -32,6 +33,8 @@ DEADLINE = "Simnmt-Deadline-Ms"
 """Header of a request: milliseconds within which an answer is of use."""
 REQUEST = "Simnmt-Request"
 """Header of a request and its answer: the sender's number of the request, for logs."""
+CLASS = "Simnmt-Class"
+"""Header of a request: its class, which says before which others it is served."""
 REPORT = "Simnmt-Report"
 """Header of an answer: sentences left active and waiting when this one ended, or the state of a streamed model."""
 LENGTHS = "Simnmt-Lengths"
@@ -77,6 +80,8 @@ class TranslateRequest:
     """Exact target tokens of each text; None: each ends by itself."""
     deadline_s: float | None = None
     number: str = ""
+    request_class: str = ""
+    """Empty: the class that the service gives to requests that name none."""
 
     def body(self) -> bytes:
         """Return the request's body as JSON."""
@@ -93,6 +98,8 @@ class TranslateRequest:
             headers[DEADLINE] = f"{1e3 * self.deadline_s:.3f}"
         if self.number:
             headers[REQUEST] = self.number
+        if self.request_class:
+            headers[CLASS] = quote(self.request_class)
         return headers
 
 
@@ -120,6 +127,7 @@ def parse_request(content: Mapping[str, Any], headers: Mapping[str, str], *, mos
         None if forced is None else _forced(forced, len(texts)),
         _deadline_s(headers.get(DEADLINE)),
         shorten(headers.get(REQUEST, "")),
+        unquote(headers.get(CLASS, "")),
     )
 
 

@@ -27,10 +27,12 @@ from simnmt.base.configuration import Configuration, InputFile, form_by_key, mis
 from simnmt.base.extension import Extended, Extensible
 from simnmt.workload.arrivals import Arrivals, BackToBack
 from simnmt.workload.arrivals.process import custom_arrivals
+from simnmt.workload.arrivals.recording import Recorded
 from simnmt.workload.corpus import FilterName, RatioFilter, read_corpus
 from simnmt.workload.length_table import LengthTable, read_table
 from simnmt.workload.length_units import Fertility, TokeniserKind, tokenisers_in
 from simnmt.workload.lengths import MIXES, SENTENCES, LognormalLengths, lengths_in
+from simnmt.workload.repeats import RecordedRepeats, Repeats, RepeatsConfiguration
 
 _NAME_OR_KEYS = Discriminator(lambda value: "by_keys" if isinstance(value, (dict, BaseModel)) else "by_name")
 
@@ -286,6 +288,12 @@ class WorkloadConfiguration(Configuration):
     """When requests arrive; null: back to back, as if left out."""
     end_nodes: int = Field(default=1, ge=1, le=1_000_000)
     """End nodes that share the gateway; their requests together make up the arrivals."""
+    characters_per_request: Annotated[float, Field(gt=0.0, le=1e6)] | None = None
+    """Mean characters of the source of a request, for rates and costs by characters. Left out: of lengths counted by char,
+    theirs (without blanks); else unknown."""
+    repeats: RepeatsConfiguration | None = None
+    """How often sentences come back, such as `{zipf: 1.1, over: 50000}`, or `{recorded: LOG}` with a column of texts or hashes.
+    All requests of a sentence have the same lengths. Left out: each request is a new sentence."""
     deadline_ms: Annotated[float, Field(gt=0.0, le=1e9)] | None = None
     """Time from a request to its answer within which the answer is useful: `deadline_met_share` and `goodput_rps` of the
     summary count by it. It changes no decision."""
@@ -297,3 +305,14 @@ class WorkloadConfiguration(Configuration):
     @classmethod
     def _back_to_back_if_null(cls, arrivals: Any) -> Any:
         return {"kind": "back_to_back"} if arrivals is None else arrivals
+
+    def read_repeats(self, base: Path) -> Repeats | None:
+        """Return how often sentences come back; None if each request is a new one. Raises `ArrivalsError`."""
+        if self.repeats is None:
+            return None
+        is_log_of_arrivals = (
+            isinstance(self.repeats, RecordedRepeats)
+            and isinstance(self.arrivals, Recorded)
+            and base / self.repeats.recorded == base / self.arrivals.file
+        )
+        return replace(self.repeats.read(base), is_log_of_arrivals=is_log_of_arrivals)
