@@ -191,10 +191,14 @@ class LiveGateway(LiveService):
             result = await self._translate_at(trip, line, target)
         except ServiceError as error:
             self._give_up(trip)
-            if target and error.status == 429 and self._settings.unit.scenario.on_refusal == "pass_on":
+            scenario = self._settings.unit.scenario
+            # As in the simulation, a server that has the scenario's limit is no less healthy when it is full.
+            is_full = bool(target and error.status == 429 and scenario.devices[self.devices[target]].refuses_above)
+            if is_full and scenario.on_refusal == "pass_on":
                 raise
             if target:
-                self._note_failure(trip, self._servers[target - 1], error)
+                if not is_full:
+                    self._note_failure(trip, self._servers[target - 1], error)
                 unreachable = [server.number for server in self._servers]
             elif self.engine.alive or len(unreachable := self._unreachable()) == len(self.devices):
                 raise

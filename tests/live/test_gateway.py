@@ -382,6 +382,28 @@ def test_an_overloaded_server_is_left_alone_for_a_while(services: Services, faul
     services.errors.clear()
 
 
+@pytest.mark.parametrize("on_refusal", ["fall_back", "pass_on"])
+def test_a_full_server_stays_in_use_and_the_gateway_obeys_the_scenario(
+    services: Services, local: LiveServer, start: Start, on_refusal: str
+) -> None:
+    """One sentence is executed at a time and one may wait, as the scenario says of its cloud."""
+    engine = new_engine(load_paced)
+    services.run(engine.ready())
+    server = services.server(engine, dataclasses.replace(FRONT, max_waiting=1))
+    unit = unit_of("@open-loop", "devices.cloud.max_waiting=1", f"on_refusal={on_refusal}")
+    gateway = start(server.http.url, unit=unit, any_model=True)
+    answers = services.translate(gateway.http.url, *[ask(forced=20)] * 8)
+    refused = [answer for answer in answers if isinstance(answer, ServiceError)]
+    assert {error.status for error in refused} == ({429} if on_refusal == "pass_on" else set())
+    assert server.outcomes["refused"] >= 5 and server.outcomes["done"] == 8 - server.outcomes["refused"]
+    assert gateway.outcomes["refused" if on_refusal == "pass_on" else "fallback"] == server.outcomes["refused"]
+    assert translated(services, gateway, ask()) == [1]
+    assert services.errors == []
+    services.stop(gateway)
+    services.stop(server)
+    services.run(engine.close())
+
+
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 def test_a_server_with_encryption_is_verified(services: Services, faulty: EngineProcess, start: Start, tmp_path: Path) -> None:
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"

@@ -18,6 +18,7 @@ from simnmt.base.errors import InputError
 from simnmt.live.replay import ReplaySettings
 from simnmt.live.server import FrontSettings
 from simnmt.results.live_log import LIVE_OUTCOMES
+from simnmt.results.requests import DONE, GAVE_UP, REFUSED
 from simnmt.results.run_directory import check_unchanged, read_manifest
 from tests.live.sleeping_service import GATEWAY, refusing, sleeping
 
@@ -210,3 +211,28 @@ def test_a_service_that_answers_nothing_leaves_no_run(make_scenario: Scenario, t
     with sleeping(lambda number: refusing(503)) as service, pytest.raises(InputError, match="no request was answered: made"):
         replay(make_scenario(**poisson(300.0)), service.url, 3, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_clients_of_a_replay_try_again_after_their_pauses_and_give_up(make_scenario: Scenario) -> None:
+    """Requests 2 and 5 are refused once and always; 8 takes too long."""
+    tries = dict.fromkeys(range(12), 0)
+
+    def seconds(number: int) -> float:
+        tries[number] += 1
+        if number == 5 or (number == 2 and tries[2] == 1):
+            return refusing(429)
+        return 2.0 if number == 8 else 0.001
+
+    clients = {"timeout_ms": 400.0, "retries": {"most": 2, "first_ms": 20.0, "jitter": 0.0}}
+    scenario = make_scenario(**poisson(60.0, clients=clients))
+    scenario["devices"]["cloud"]["max_waiting"] = 1
+    with sleeping(seconds, workers=100) as service:
+        result = replay(scenario, service.url, 12)
+    log, (row,) = columns(result), result.summary_rows
+    assert log["outcome"].tolist() == [{5: REFUSED, 8: GAVE_UP}.get(number, DONE) for number in range(12)]
+    assert log["tries"].tolist() == [{2: 2, 5: 3}.get(number, 1) for number in range(12)] and tries[5] == 3
+    assert 0.02 <= log["retry_s"][2] < 0.3 and 0.06 <= log["retry_s"][5] < 0.3
+    parts = (log[name][2] for name in ("t_queue_s", "t_exe_s", "t_tx_s", "retry_s"))
+    assert log["latency_s"][2] == pytest.approx(sum(parts))
+    assert (row["refused_share"], row["gave_up_share"]) == pytest.approx((1 / 12, 1 / 12))
+    assert not result.meets("p99_ms<=60000")
