@@ -83,6 +83,19 @@ def test_requests_are_those_of_the_simulation(make_scenario: Scenario) -> None:
     assert live["arrival_s"] == pytest.approx(log["arrival_s"], abs=1e-6)
 
 
+def test_a_document_is_sent_as_one_list_and_its_sentences_count_from_its_arrival(make_scenario: Scenario) -> None:
+    workload_of_documents = poisson(2.0, documents={"sentences": 3})
+    with sleeping(lambda number: 0.02) as service:
+        result = replay(make_scenario(**workload_of_documents), service.url, 12)
+    log, row = columns(result), result.summary_rows[0]
+    assert log["document"].tolist() == np.repeat(range(4), 3).tolist() and {*map(str, range(12))} <= service.executed.keys()
+    assert log["t_exe_s"].min() >= 0.02 and log["target"].tolist() == [0, 1] * 6
+    latency_s = log["latency_s"].reshape(4, 3)
+    assert (np.diff(latency_s, axis=1) >= 0.0195).all() and (log["t_tx_s"] < 0.02).all()
+    assert row["mean_document_s"] == pytest.approx(latency_s[:, 2].mean())
+    assert row["mean_first_sentence_s"] == pytest.approx(latency_s[:, 0].mean())
+
+
 def test_closed_loop_obeys_the_interactive_response_time_law(make_scenario: Scenario) -> None:
     clients, think_s = 4, 0.02
     arrivals = {"kind": "clients", "clients": clients, "think_time": {"constant_s": think_s}}
