@@ -14,8 +14,7 @@ from simnmt.devices.streaming_configuration import MEGABYTE
 from simnmt.experiment.accounts import AVAILABILITY, LEFT_OUT_S, LEFT_OUT_TIMES, box_powers
 from simnmt.experiment.cases import Case, RunPlan, UsedTarget, requests_by_workload
 from simnmt.experiment.draws import Learnt
-from simnmt.experiment.inputs import outside_share
-from simnmt.experiment.targets import Target
+from simnmt.experiment.targets import Target, outside_share
 from simnmt.profile.execution_fit import PlaneFit
 from simnmt.profile.profile_variant import as_calibrated
 from simnmt.results.number_text import digits, duration

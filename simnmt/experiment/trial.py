@@ -313,7 +313,7 @@ def _value(check: Check, numbers: Numbers) -> float:
     lost requests is too short for the percentile that then counts.
     """
     requirement = check.requirement
-    judged = requirement.metric.of_answered(unanswered_share(numbers))
+    judged = requirement.metric.of_answered(requirement.metric.lost_share(numbers))
     value = None if judged is None else numbers.get(judged.column)
     if judged is None or (value is None and judged is not requirement.metric):
         return inf

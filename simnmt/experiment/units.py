@@ -294,6 +294,7 @@ class UnitWorld:
             clients=drawn.clients,
             faults=link_faults(unit, drawn.lines),
             passes_on=unit.scenario.on_refusal == "pass_on",
+            decides_by_document=unit.scenario.decide_by == "document",
         )
 
     def trail(self, setup: UnitSetup, share: float = 0.0) -> Trail:
@@ -317,7 +318,7 @@ class UnitWorld:
         trail = replace(trail, tgt_len_by_src_len=setup.tgt_len_by_src_len, truth=drawn.own_truth(issued_s, node))
         if drawn.decided_order is not None:
             trail = trail.in_order(drawn.decided_order)
-        trail = trail.with_columns(part=drawn.part)
+        trail = trail.with_columns(part=drawn.part, document=drawn.truth.document)
         if trail.transfer_s is not None:  # the world measures from the deciders, a log from the end nodes
             trail = trail.with_columns(transfer_s=trail.transfer_s + (trail.truth or drawn.truth).transfer_s[0])
         if drawn.issued_s is not None:
@@ -420,6 +421,7 @@ class UnitWorld:
             NO_LOADS if trail.faults is None else _loads_of(trail.faults, counted, len(trail.arrival_s)),
             criteria=_criteria_of(self._criteria, group, log),
             start_s=float(trail.arrival_s[slice(cut, cut + 1)][0]) if cut else 0.0,
+            documents=RequestLog(columns, counted) if "document" in columns else None,
         )
         # As if all requests were like those that count, so that totals of replications with different cuts are of as many.
         numbers["total_latency_s"] = known(numbers["total_latency_s"]) * (count / (count - left_out))

@@ -182,6 +182,8 @@ class ReplayedRequests:
     """By try, seconds from the refusal until the client asks again; infinite after its last one."""
     patience_s: NDArray[np.float64] | None = None
     """Seconds after which the client gives up; None: it waits as long as the load generator."""
+    document: NDArray[np.int32] | None = None
+    """The document that it is a sentence of, which is sent as one list; None if no workload has documents."""
 
 
 def replayed_requests(unit: Unit) -> ReplayedRequests:
@@ -203,4 +205,5 @@ def replayed_requests(unit: Unit) -> ReplayedRequests:
     pauses_s = tuple(column - drawn.truth.transfer_s[0] for column in drawn.retries_s)
     timeouts_s = np.array([clients_of(part).timeout_s for part in unit.parts])
     patience_s = None if np.isinf(timeouts_s).all() else timeouts_s[gateway]
-    return ReplayedRequests(offsets_s, src_len, tgt_len, texts, node, drawn.clients, gateway, pauses_s, patience_s)
+    columns = offsets_s, src_len, tgt_len, texts, node, drawn.clients, gateway, pauses_s, patience_s
+    return ReplayedRequests(*columns, document=drawn.truth.document)

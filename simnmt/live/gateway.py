@@ -122,6 +122,7 @@ class LiveGateway(LiveService):
             raise InputError(f"the scenario's other devices are {', '.join(self.devices[1:]) or 'none'}", remedy=remedy)
         super().__init__(self.devices[0], engine, settings.front, **others)
         self._settings, self._batches = settings, targets[0].decoding is not None
+        self._by_document = settings.unit.scenario.decide_by == "document"
         self._drift = _Drift(targets, self.metrics)
         what, labels = "Requests by device and outcome.", ["device", "outcome"]
         self._decided = Counter("simnmt_decisions", what, labels, registry=self.metrics)
@@ -190,10 +191,14 @@ class LiveGateway(LiveService):
             result = await self._translate_at(trip, line, target)
         except ServiceError as error:
             self._give_up(trip)
-            if target and error.status == 429 and self._settings.unit.scenario.on_refusal == "pass_on":
+            scenario = self._settings.unit.scenario
+            # As in the simulation, a server that has the scenario's limit is no less healthy when it is full.
+            is_full = bool(target and error.status == 429 and scenario.devices[self.devices[target]].refuses_above)
+            if is_full and scenario.on_refusal == "pass_on":
                 raise
             if target:
-                self._note_failure(trip, self._servers[target - 1], error)
+                if not is_full:
+                    self._note_failure(trip, self._servers[target - 1], error)
                 unreachable = [server.number for server in self._servers]
             elif self.engine.alive or len(unreachable := self._unreachable()) == len(self.devices):
                 raise
@@ -225,16 +230,20 @@ class LiveGateway(LiveService):
 
     def _decide(self, trip: Trip, unreachable: Sequence[int]) -> Decision:
         """Return the decision on a request, and note it. Raises `ServiceError` if the policy, which users may write, fails."""
-        number, src_len, at_s = trip.number, trip.src_len or 0, time.monotonic()
+        number, src_len, at_s, document = trip.number, trip.src_len or 0, time.monotonic(), trip.document
         now_s = at_s - self.begin_s
+        held = document.target if self._by_document and trip.target is None else None  # not after a failure
         try:
-            trip.sent = decision = self.decider.decide(number, src_len, now_s, unreachable)
+            trip.sent = decision = self.decider.decide(number, src_len, now_s, unreachable, held)
         except PolicyError as error:
             self._on_error(str(error))
             raise ServiceError(500, "the gateway's policy failed") from error
         if trip.target is None:
             trip.target, trip.decided_s = decision.target, at_s
-        self.write(DecisionRecord(number, now_s, src_len, tuple(unreachable), decision.delay_s, decision.target))
+        if document.target is None:
+            document.target = decision.target
+        left_out, is_held = tuple(unreachable), held is not None
+        self.write(DecisionRecord(number, now_s, src_len, left_out, decision.delay_s, decision.target, held=is_held))
         return decision
 
     def _hear(self, trip: Trip, transfer_s: float, wait_s: float, report: tuple[int, ...]) -> None:

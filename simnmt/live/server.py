@@ -62,6 +62,16 @@ def served_hash(health: Mapping[str, Any], pair: tuple[str, str]) -> str:
 
 
 @dataclass(slots=True)
+class Document:
+    """The texts of one request."""
+
+    number: int
+    """Number of its first text."""
+    target: int | None = None
+    """On which a gateway decided for the first of them, if its decisions are by document."""
+
+
+@dataclass(slots=True)
 class Trip:
     """One text of a request, and what happens to it in a service; moments of the monotonic clock."""
 
@@ -76,6 +86,7 @@ class Trip:
     sender: str
     model: str
     """Name of the model of its languages."""
+    document: Document
     request_class: str = ""
     rank: int = 0
     """Of its class among the service's."""
@@ -83,6 +94,7 @@ class Trip:
     target: int | None = None
     """The choice of a gateway's policy."""
     decided_s: float | None = None
+    ended_s: float = 0.0
     device: str | None = None
     transfer_s: float = 0.0
     fell_back: bool = False
@@ -170,8 +182,9 @@ class LiveService(ABC):
         deadline_s = ingress_s + min(settings.deadline_s, asked.deadline_s or inf)
         forced, model = asked.forced_lens or (None,) * count, f"{source}-{asked.target}"
         name, rank = self._class(asked)
+        document = Document(self._number)
         trips = [
-            Trip(self._number + position, text, forced_len, ingress_s, deadline_s, asked.number, model, name, rank)
+            Trip(self._number + position, text, forced_len, ingress_s, deadline_s, asked.number, model, document, name, rank)
             for position, (text, forced_len) in enumerate(zip(asked.texts, forced, strict=True))
         ]
         self._number += count
@@ -184,7 +197,7 @@ class LiveService(ABC):
             results = [await self._one(trips[0])] if count == 1 else await _all_or_error([self._one(trip) for trip in trips])
         finally:
             self.waiting -= count
-        return self._response(asked, results, ingress_s, source)
+        return self._response(asked, trips, results, source)
 
     def _source(self, asked: TranslateRequest) -> str:
         """Return the source language of a request. Raises `ServiceError` for a request that is not allowed."""
@@ -260,6 +273,7 @@ class LiveService(ABC):
 
     def note(self, trip: Trip, result: Result | None, outcome: Outcome) -> None:
         """Count and log how a text ended."""
+        trip.ended_s = time.monotonic()
         self.outcomes[outcome] += 1
         if result is not None:
             src_len, tgt_len, batch = result.lengths
@@ -280,13 +294,14 @@ class LiveService(ABC):
                 queue_s=None if result is None else result.queue_s,
                 execution_s=None if result is None else result.execution_s,
                 transfer_s=None if result is None else trip.transfer_s,
-                egress_s=time.monotonic(),
+                egress_s=trip.ended_s,
                 outcome=outcome,
                 batch=1 if result is None else max(result.lengths[2], 1),
                 sender=trip.sender,
                 model=trip.model,
                 model_load=result is not None and result.model_load,
                 request_class=trip.request_class,
+                document=trip.document.number,
             )
         )
 
@@ -302,18 +317,17 @@ class LiveService(ABC):
     def _note_reference(self, at_s: float, execution_s: float) -> None:
         self.write(ReferenceRecord(self.name, at_s, execution_s))
 
-    def _response(self, asked: TranslateRequest, results: list[Result], ingress_s: float, source: str) -> web.Response:
+    def _response(self, asked: TranslateRequest, trips: list[Trip], results: list[Result], source: str) -> web.Response:
+        ingress_s = trips[0].ingress_s
         longest = max(results, key=lambda result: result.queue_s + result.execution_s)
-        times = Times(longest.queue_s, longest.execution_s, time.monotonic() - ingress_s)
-        headers = {messages.TIMING: times.header(), messages.LENGTHS: ",".join(map(str, longest.lengths))}
+        headers = _headers(longest, time.monotonic() - ingress_s)
+        by_text: list[dict[str, str]] | None = None
         if asked.number:
             headers[messages.REQUEST] = asked.number
-        if longest.report:
-            headers[messages.REPORT] = ",".join(map(str, longest.report))
-        if longest.decision:
-            headers[messages.DECISION] = longest.decision
+            if asked.is_list:  # of a client that knows these headers
+                by_text = [_headers(result, trip.ended_s - ingress_s) for trip, result in zip(trips, results, strict=True)]
         detected = source if asked.source == "auto" else None
-        body = messages.answer_body([result.text for result in results], asked.is_list, detected)
+        body = messages.answer_body([result.text for result in results], asked.is_list, detected, by_text)
         return web.Response(body=body, content_type="application/json", headers=headers)
 
     async def _languages(self, request: web.Request) -> web.Response:
@@ -333,6 +347,17 @@ class LiveService(ABC):
             return web.json_response({"status": "ok", **facts})
         starting = {"status": "starting", "error": "the engine is starting", **facts}
         return web.json_response(starting, status=503, headers={"Retry-After": "1"})
+
+
+def _headers(result: Result, total_s: float) -> dict[str, str]:
+    """Return the headers about a text that was at the service for `total_s` seconds."""
+    times = Times(result.queue_s, result.execution_s, total_s)
+    headers = {messages.TIMING: times.header(), messages.LENGTHS: ",".join(map(str, result.lengths))}
+    if result.report:
+        headers[messages.REPORT] = ",".join(map(str, result.report))
+    if result.decision:
+        headers[messages.DECISION] = result.decision
+    return headers
 
 
 def outcome_of(error: ServiceError) -> Outcome:

@@ -274,7 +274,7 @@ async def _live_run(
     # Only models are told apart by languages.
     names = [gateway.case.name if has_models else "de-en" for gateway in gateways]
     pairs = [(source, target) for source, target in (name.split("-") for name in names)]
-    front = FrontSettings(forced_lengths=True, deadline_s=120.0, waiting=100_000)
+    front = FrontSettings(forced_lengths=True, texts=100_000, deadline_s=120.0, waiting=100_000)
     behind = replace(front, pairs=list(dict.fromkeys(pairs)), classes=unit.scenario.ranked_classes)
     paths = [folder / f"{number}.jsonl" for number in range(len(boxes))]
     async with AsyncExitStack() as stack:

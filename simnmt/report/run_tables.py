@@ -13,6 +13,7 @@ from simnmt.report.table import Column, Table, change, estimate, group_columns, 
 from simnmt.report.words import gap_outcome, words
 from simnmt.results import Cell, Run
 from simnmt.results.device_accounts import HEADS, PlannedDevice, PlannedState
+from simnmt.results.metrics import OF_DOCUMENTS
 from simnmt.results.number_text import digits
 from simnmt.results.places import CellName, Place, by_world, class_of
 from simnmt.results.recommendation import by_objective
@@ -88,7 +89,8 @@ def _policies_facts(result: Run) -> Row:
 def _steady(row: Row) -> Row:
     if not row.get("unstable"):
         return row
-    latencies = [key for key in row if key.endswith("_latency_s") and key != "total_latency_s"]
+    ends = ("_latency_s", *(f"_{sample}_s" for sample in OF_DOCUMENTS))
+    latencies = [key for key in row if key.endswith(ends) and key != "total_latency_s"]
     return row | dict.fromkeys([*latencies, "mean_queue_s"]) | {"mean_latency_s": "unstable"}
 
 
@@ -103,7 +105,15 @@ def _latency_columns(result: Run) -> list[Column]:
         columns.append(latency(f"{name[:3]}.{name[3:]}".rstrip(".") + " ms", key, small=partial(_predicted, key)))
     if any(is_number(row.get("mean_queue_s")) and row["mean_queue_s"] > 0 for row in result.whole_rows):
         columns.append(latency("waiting ms", "mean_queue_s", on_terminal=False))
-    return columns
+    return [*columns, *_document_columns(result.whole_rows)]
+
+
+def _document_columns(rows: Sequence[Row]) -> list[Column]:
+    """Return columns for the latencies of documents; none if no workload has documents."""
+    if not any("mean_document_s" in row for row in rows):
+        return []
+    first = latency("first sentence ms", "mean_first_sentence_s", on_terminal=False)
+    return [latency("document ms", "mean_document_s"), latency("document p95 ms", "p95_document_s"), first]
 
 
 def _below_mean(row: Row) -> str:
@@ -185,6 +195,7 @@ def parts_tables(result: Run, world: CellName, colours: Mapping[str, int] | None
             *(latency(f"{name} ms", f"{name}_latency_s") for name in ("p50", "p95", "p99")),
             share("offloaded %", "offloaded_share"),
             latency("waiting ms", "mean_queue_s"),
+            *_document_columns(rows),
         ]
         if any(map(level, rows)):
             columns.append(Column("level", level, words=True))

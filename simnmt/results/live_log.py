@@ -58,8 +58,8 @@ class RequestRecord:
 
     Lengths count the end of the sentence. `target` is the policy's choice, `device` where the answer was computed, `batch` the
     most sentences with which it was decoded at once, `sender` the client's number of the request, `model` the languages whose
-    model it needs, such as `de-en`, `model_load` whether the request asked for the load of that model, and
-    `request_class` its class, empty if the service has none.
+    model it needs, such as `de-en`, `model_load` whether the request asked for the load of that model, `request_class` its
+    class, empty if the service has none, and `document` the number of the first text of the list that it was sent in.
     """
 
     event: Literal["request"] = field(default="request", kw_only=True)
@@ -80,11 +80,15 @@ class RequestRecord:
     model: str = ""
     model_load: bool = False
     request_class: str = ""
+    document: Whole | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionRecord:
-    """A decision: the targets that did not answer at that time, the delays that the policy was shown, and its choice."""
+    """A decision: the targets that did not answer at that time, the delays that the policy was shown, and its choice.
+
+    `held`: it is that on the first sentence of the document.
+    """
 
     event: Literal["decision"] = field(default="decision", kw_only=True)
     request: Whole
@@ -93,6 +97,7 @@ class DecisionRecord:
     unreachable: tuple[Whole, ...]
     delay_s: tuple[float, ...]
     target: Whole
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True)

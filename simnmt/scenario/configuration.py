@@ -94,8 +94,8 @@ class ScenarioConfiguration(Configuration):
     requests: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
     """Requests per network, policy and replication: of each workload, or of all together where they share the devices."""
     objective: Objective = "mean"
-    """By what the best policy is chosen: the latency as `mean` or a percentile such as `p95` or `p99.9`; or a spending such as
-    `energy_j` or `cost_per_request`."""
+    """By what the best policy is chosen: the latency as `mean` or a percentile such as `p95` or `p99.9`; that of documents,
+    such as `document_p95`; or a spending such as `energy_j` or `cost_per_request`."""
     slo: ServiceLevel | None = None
     """Service level that the recommended policy should meet, such as `{p95_ms: 300}`."""
     metrics: list[MetricName] = Field(default_factory=list, max_length=100)
@@ -115,6 +115,8 @@ class ScenarioConfiguration(Configuration):
     share_devices: bool | None = None
     """Whether requests of all workloads meet at the same devices, in one run; otherwise each workload has all devices to
     itself. Left out: they do if there are sites, or several workloads that all have arrivals at a rate."""
+    decide_by: Literal["sentence", "document"] = "sentence"
+    """Whether policies decide on each sentence of a document by itself, or the decision on its first one holds for all."""
     classes: dict[Name, ClassConfiguration] = Field(default={}, max_length=16)
     """Classes of requests that devices serve before others, such as `{interactive: {priority: 0}, files: {priority: 1}}`; each
     workload names its `class`. Left out: all requests are served in the order of arrival."""
@@ -156,6 +158,12 @@ class ScenarioConfiguration(Configuration):
                 if own is None and not behind:
                     what = "no device is left to which requests of this site could go"
                     raise misfit(("sites", site, "devices", device), what)
+        return self
+
+    @model_validator(mode="after")
+    def _has_documents_to_decide_by(self) -> ScenarioConfiguration:
+        if self.decide_by == "document" and not self.has_documents:
+            raise misfit("decide_by", "no workload has documents (give workloads.NAME.documents, or write sentence)")
         return self
 
     @model_validator(mode="after")
@@ -246,6 +254,11 @@ class ScenarioConfiguration(Configuration):
         if self.share_devices is not None:
             return self.share_devices
         return bool(self.sites) or (len(self.workloads) > 1 and all(map(self.is_open, self.workloads)))
+
+    @property
+    def has_documents(self) -> bool:
+        """Whether the arrivals of a workload are documents."""
+        return any(workload.documents is not None for workload in self.workloads.values())
 
     def is_open(self, workload: str) -> bool:
         """Return whether the requests of a workload do not wait for answers."""

@@ -81,9 +81,10 @@ Limit = Annotated[
 ServiceLevel = Annotated[dict[str, Limit], AfterValidator(_checked_level), Field(json_schema_extra={"minProperties": 1})]
 """Limits of metrics; a policy that misses one is recommended only if all do."""
 
-_OBJECTIVES = rf"^(mean|p[5-9][0-9](\.[1-9])?|{'|'.join(SPENDINGS)})$"
+_OBJECTIVES = rf"^((document_|first_sentence_)?(mean|p[5-9][0-9](\.[1-9])?)|{'|'.join(SPENDINGS)})$"
 Objective = Annotated[str, _checked_name(objective_metric), Field(json_schema_extra={"pattern": _OBJECTIVES})]
-"""`mean` or a percentile of the latency such as `p95`, or a spending such as `energy_j`."""
+"""`mean` or a percentile of the latency such as `p95`, that of documents such as `document_p95`, or a spending such as
+`energy_j`."""
 MetricName = Annotated[str, _checked_name(metric)]
 """Name of a metric, such as `p97.5_ms`."""
 
