@@ -35,7 +35,7 @@ from simnmt.report.page_template import number, significant
 from simnmt.results import Cell
 from simnmt.results.requests import were_answered
 from simnmt.results.stability import device_timeline
-from simnmt.results.summary import PARTS, Row
+from simnmt.results.summary import PARTS, TRIES, Row
 
 ESTIMATE_OF = "cnmt"
 """The policy whose transfer estimate is drawn over the RTT series, where the scenario has it."""
@@ -45,7 +45,7 @@ SPANS = 200
 LEAST_SHOWN = 0.01
 """Least backlog on a logarithmic axis."""
 PLANE_REQUESTS = 1_500
-_PART_NAMES = {"queue": "waiting", "execution": "execution", "transfer": "transfer"}
+_PART_NAMES = {"queue": "waiting", "execution": "execution", "transfer": "transfer", "retry": "earlier tries"}
 
 Log = Mapping[str, NDArray[Any]]
 Ends = tuple[float, float]
@@ -113,12 +113,13 @@ def parts(view: CellView) -> Panel:
     """Draw the mean latency of each policy with its interval, as the sum of waiting, execution and transfer."""
     rows = [row for policy in view.cell.logs if not (row := view.row(policy)).get("unstable")]
     rows = [row for row in rows if all(row.get(f"mean_{part}_s") is not None for part in PARTS)]
-    total_ms = [1e3 * sum(row[f"mean_{part}_s"] for part in PARTS) for row in rows]
+    shown = [*PARTS, *(part for part in TRIES if any(row.get(f"mean_{part}_s") for row in rows))]
+    total_ms = [1e3 * sum(row[f"mean_{part}_s"] for part in shown) for row in rows]
     at, hover = [*range(len(rows))], "%{x:,.4~g} ms"
     marks = [
         Mark("bars", numbers(np.array([1e3 * row[f"mean_{part}_s"] for row in rows])), at, _PART_NAMES[part],
              f"part-{part}", level=True, hover=hover)
-        for part in PARTS
+        for part in shown
     ]  # fmt: skip
     low, high = (
         [None if (value := row.get(f"mean_latency_s_{end}")) is None else 1e3 * value for row in rows]

@@ -181,7 +181,7 @@ def device_timeline(log: Log, devices: Sequence[Device], spans: int) -> DeviceTi
     )
     waiting_s, busy_s = (np.zeros((len(devices), edges_s.size - 1)) for _ in range(2))
     target, execution_s = log["target"], log["t_exe_s"]
-    entry_s = log["arrival_s"] + log["t_tx_s"] / 2
+    entry_s = log["arrival_s"] + log["t_tx_s"] / 2 + log.get("retry_s", 0.0)
     start_s = entry_s + log["t_queue_s"]
     for number in np.unique(target).tolist():
         there = target == number

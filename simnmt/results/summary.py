@@ -197,7 +197,7 @@ def _first_token_latency_s(log: Log) -> Floats:
 
     It takes the same transfer as the whole text, whose bytes are few. A text without tokens has its end instead.
     """
-    first_s = log["first_token_s"] + log["t_tx_s"]
+    first_s = log["first_token_s"] + log["t_tx_s"] + log.get("retry_s", 0.0)
     without_tokens = (log["tgt_len"] == 0) & np.isnan(first_s)
     latency_s: Floats = np.where(without_tokens, log["latency_s"], first_s)
     return latency_s
@@ -248,13 +248,17 @@ def _misrouted(decision_regret_s: NDArray[np.float32] | None) -> Numbers:
 
 
 PARTS = {"queue": "t_queue_s", "execution": "t_exe_s", "transfer": "t_tx_s"}
+TRIES = {"retry": "retry_s"}
+"""A further part where devices refuse requests: the time lost in earlier tries."""
 
 
 def _parts(log: Log, p95_s: float) -> Numbers:
     """Return the mean parts of all requests, and of those that take as long as p95 or longer."""
     slowest = log["latency_s"] >= p95_s
     means: Numbers = {}
-    for part, column in PARTS.items():
+    for part, column in (PARTS | TRIES).items():
+        if part in TRIES and column not in log:
+            continue
         seconds = log[column]
         means[f"mean_{part}_s"] = float(seconds.sum()) / len(seconds)
         means[f"beyond_p95_{part}_s"] = float(seconds[slowest].mean())

@@ -46,6 +46,8 @@ def test_every_request_has_one_outcome_and_the_latency_contains_all_tries(result
     for _, row in result.rows.iterrows():
         shares = [row[name] for name in ("answered_share", "refused_share", "gave_up_share", "lost_share")]
         assert sum(shares) == pytest.approx(1.0) and row["refused_share"] > 0.01
+        parts = [row[f"mean_{part}_s"] for part in ("queue", "execution", "transfer", "retry")]
+        assert sum(parts) == pytest.approx(row["mean_latency_s"]) and row["mean_retry_s"] > 0.0
     requests = result.requests.query("policy == 'cloud'")
     answered = requests["outcome"] == DONE
     assert set(requests["outcome"]) <= {DONE, GAVE_UP, REFUSED}
