@@ -43,6 +43,7 @@ def were_answered(outcome: Array) -> NDArray[np.bool_]:
 
 _OPTIONAL = ("node", "access_s", "tgt_len", "model", "sentence", "document", "priority")
 """Columns that the world reads, and that requests may lack."""
+_TIMES = ("execution_s", "uplink_s", "downlink_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +98,9 @@ class Requests:
 
     def _changed(self, change: Callable[[Array], Array], arrival_s: Array | None, first: int = 0) -> Requests:
         """Return the columns that the world reads, each changed; the times of arrival are given."""
-        optional = {name: None if (one := getattr(self, name)) is None else change(one) for name in _OPTIONAL}
-        times_s = {name: tuple(map(change, getattr(self, name))) for name in ("execution_s", "uplink_s", "downlink_s")}
-        return Requests(change(self.src_len), **times_s, arrival_s=arrival_s, first=first, **optional)
+        optional: dict[str, Any] = {name: None if (one := getattr(self, name)) is None else change(one) for name in _OPTIONAL}
+        times: dict[str, Any] = {name: tuple(map(change, getattr(self, name))) for name in _TIMES}
+        return Requests(change(self.src_len), **times, arrival_s=arrival_s, first=first, **optional)
 
     @property
     def all(self) -> slice:
@@ -334,4 +335,6 @@ def decision_regret_s(truth: Truth, trail: Trail) -> NDArray[np.float32]:
         return foreseen_s
     totals_s = [truth.total_s(number, truth.all) for number in range(len(truth.execution_s))]
     lost: NDArray[np.float32] = (_on_target(tuple(totals_s), trail) - np.minimum.reduce(totals_s)).astype(np.float32)
+    if trail.hit is not None:
+        lost[trail.hit > 0] = np.nan  # nothing was decided
     return lost

@@ -24,6 +24,7 @@ from simnmt.devices.fifo import FifoBox
 from simnmt.devices.stream import StreamDevice
 from simnmt.results.columns import recorder
 from simnmt.results.requests import Block, Trail
+from simnmt.world.cached import CACHED_COLUMNS, CachedRequests
 from simnmt.world.checks import BlockChecks
 from simnmt.world.deciders import Beliefs, Decider, DecisionInput, Prepared, checked_target
 from simnmt.world.faults import FaultyLinks
@@ -72,12 +73,15 @@ class Simulation:
         self.node = [0] * count if requests.node is None else requests.node.tolist()
         self.workload = np.zeros(count, np.int64) if requests.model is None else requests.model
         self._decider = None if world.decider is None else world.decider.tolist()
-        self._decided_s = [0.0] * count
+        self.decided_s = [0.0] * count
         self.devices_record = frozenset[str]().union(*(kind.records for kind in kinds))
         judged = {"decision_regret_s"} if judged_share > 0.0 else set[str]()
         faulty = {"transfer_s", "outcome"} if faults is not None else set[str]()
-        self.trail = recorder(count, self.devices_record | judged | faulty)
+        cached = CACHED_COLUMNS if world.has_caches else frozenset[str]()
+        self.trail = recorder(count, self.devices_record | judged | faulty | cached)
         self.faulty = None if faults is None else FaultyLinks(self, faults)
+        sentence = np.arange(count) if requests.sentence is None else requests.sentence
+        self._cached = CachedRequests(self, world.caches, sentence) if world.has_caches else None
         self.devices: list[list[Device]] = [[] for _ in range(self.targets)]
         """By target; the deciders' own devices by group, and those of another target in a list of one."""
         first_box = 0
@@ -115,7 +119,7 @@ class Simulation:
         assert self._requests.arrival_s is not None
         for request, arrival_s in enumerate(self._requests.arrival_s.tolist()):
             yield self.clock.moment(arrival_s, ARRIVES, request)
-            self.trail["arrival_s"][request] = self._decided_s[request] = arrival_s
+            self.trail["arrival_s"][request] = self.decided_s[request] = arrival_s
             self.clock.process(self.request(request))
 
     def begin_closed_loop(self, clients: Clients) -> None:
@@ -132,7 +136,7 @@ class Simulation:
         for request in self._issued:
             self.node[request] = node
             there_s, back_s = self._look_up(request, clock.now)
-            self.trail["arrival_s"][request], self._decided_s[request] = clock.now, clock.now + there_s
+            self.trail["arrival_s"][request], self.decided_s[request] = clock.now, clock.now + there_s
             if there_s > 0.0:
                 yield clock.moment(clock.now + there_s, ARRIVES, request)
             yield clock.process(self.request(request))
@@ -151,25 +155,39 @@ class Simulation:
         for request in range(self.count):
             on_access_s = access_s[request] if self._route is None else sum(self._look_up(request, now_s))
             decider = self.decider_of(request)
-            self.trail["arrival_s"][request] = self._decided_s[request] = now_s
-            target = self.decide(decider, request, judges)
-            up_s, down_s = self.uplink_s[target][request], self.downlink_s[target][request]
-            plan = decider.plans.get(target) if target else None
-            if plan is not None:
-                plan.sent(request, now_s + decider.estimates[target].value_s / 2)
-            device, sender = self._entered(decider, target, request)
-            if isinstance(device, StreamDevice):
-                entry_s = now_s + up_s
-                begin_s, finish_s, box, state = device.execute(entry_s, request, sender)
-                self.trail["queue_s"][request], self.trail["server"][request] = begin_s - entry_s, box if target else 0
-                now_s = finish_s + on_access_s + down_s
-                if plan is not None:
-                    plan.reported(request, state, now_s - on_access_s - (up_s + down_s) / 2)
+            self.trail["arrival_s"][request] = self.decided_s[request] = now_s
+            hit_s = None if self._cached is None else self._cached.answer(request, decider, now_s)
+            if hit_s is not None:
+                now_s += hit_s + on_access_s
             else:
-                now_s += self.execution_s[target][request] + (up_s + down_s) + on_access_s
-            if target:
-                decider.learn(target, up_s + down_s, now_s)
+                if self._cached is not None:
+                    self.decided_s[request] += self._cached.miss_s(decider)
+                now_s = self._serve_alone(request, decider, on_access_s, judges)
+                if self._cached is not None:
+                    self._cached.insert(request, decider, now_s)
             yield self.clock.moment(now_s, ANSWERED, request)
+
+    def _serve_alone(self, request: int, decider: Decider, on_access_s: float, judges: bool) -> float:
+        """Execute a request while no other is under way; return when it has been answered."""
+        now_s = self.decided_s[request]
+        target = self.decide(decider, request, judges)
+        up_s, down_s = self.uplink_s[target][request], self.downlink_s[target][request]
+        plan = decider.plans.get(target) if target else None
+        if plan is not None:
+            plan.sent(request, now_s + decider.estimates[target].value_s / 2)
+        device, sender = self._entered(decider, target, request)
+        if isinstance(device, StreamDevice):
+            entry_s = now_s + up_s
+            begin_s, finish_s, box, state = device.execute(entry_s, request, sender)
+            self.trail["queue_s"][request], self.trail["server"][request] = begin_s - entry_s, box if target else 0
+            now_s = finish_s + on_access_s + down_s
+            if plan is not None:
+                plan.reported(request, state, now_s - on_access_s - (up_s + down_s) / 2)
+        else:
+            now_s += self.execution_s[target][request] + (up_s + down_s) + on_access_s
+        if target:
+            decider.learn(target, up_s + down_s, now_s)
+        return now_s
 
     def _look_up(self, request: int, now_s: float) -> tuple[float, float]:
         """Set the times of the links that a request meets, and return those from its end node to its decider and back."""
@@ -182,8 +200,14 @@ class Simulation:
     # The way of a request.
 
     def request(self, request: int) -> Process:
-        """Decide on a request, send it, let it execute, and hear of its answer."""
+        """Return the process that answers a request from the cache of its decider, or by a translation."""
         decider = self.decider_of(request)
+        if self._cached is not None and (cache := self._cached.cache_of(decider)) is not None:
+            return self._cached.request(request, decider, cache)
+        return self.translate(request, decider)
+
+    def translate(self, request: int, decider: Decider) -> Process:
+        """Decide on a request, send it, let it execute, and hear of its answer."""
         if self.faulty is not None:
             yield from self.faulty.request(request, decider, self._is_judged(request))
             return
@@ -254,7 +278,7 @@ class Simulation:
 
     def decide(self, decider: Decider, request: int, judges: bool) -> int:
         """Return the target of a request, and record what the decision was based on."""
-        now_s, trail = self._decided_s[request], self.trail
+        now_s, trail = self.decided_s[request], self.trail
         totals_s = self._totals_s(decider, request, now_s) if judges else ()
         chosen = checked_target(self.prepared.decide(request, self._delays(decider, request, now_s)), self.targets)
         target = decider.answering(chosen)
@@ -320,5 +344,5 @@ class Simulation:
         accounts = [[device.account() for device in devices] for devices in self.devices]
         if self.faulty is not None:
             return replace(Trail.recorded(self.trail, accounts), faults=self.faulty.account())
-        trail = Trail.recorded(self.trail, accounts).with_columns(decided_s=np.array(self._decided_s))
+        trail = Trail.recorded(self.trail, accounts).with_columns(decided_s=np.array(self.decided_s))
         return trail if self._clients is None else trail.with_columns(node=np.array(self.node, np.int32))

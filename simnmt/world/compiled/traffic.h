@@ -160,6 +160,7 @@ static void handle(World *world, const Block *block, int64_t in_block, double no
     WorldSettings *settings = &world->settings;
     int64_t request = block->first + in_block;
     Decider *decider = decider_of(world, block, in_block);
+    if (decider->cache != NULL && is_cached(world, decider->cache, request, now_s)) return;
     double least_s = 0.0;
     int judged = is_judged(world, request);
     if (judged) least_s = foresee_totals(world, decider, block, in_block, now_s);
@@ -175,7 +176,9 @@ static void handle(World *world, const Block *block, int64_t in_block, double no
             seen->sent_as = announce(world, decider, block, 0, in_block, now_s, &seen->believed);
             clock_push(world->memory, &decider->answers, (Entry){start_s, request, seen});
         }
-        answered(world, request, start_s + block->execution_s[0][in_block]);
+        double finish_s = start_s + block->execution_s[0][in_block];
+        answered(world, request, finish_s);
+        if (decider->cache != NULL) cache_answer(world, decider->cache, request, finish_s);
         return;
     }
     RequestEvent *event = new_event(world);
