@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from simnmt.base.suggestions import format_list
 from simnmt.devices.streaming_configuration import MEGABYTE
+from simnmt.devices.translation_cache import CacheConfiguration
 from simnmt.experiment.accounts import AVAILABILITY, LEFT_OUT_S, LEFT_OUT_TIMES, box_powers
 from simnmt.experiment.cases import Case, RunPlan, UsedTarget, requests_by_workload
 from simnmt.experiment.draws import Learnt
@@ -72,6 +73,7 @@ def notes(plan: RunPlan, learnt: Mapping[str, Learnt], rows: Sequence[Row], engi
             for name, part in scenario.devices.items()
             if part.failures is not None and name + AVAILABILITY in rows[0]
         },
+        "caches": {label: cache.describe() for label, cache in _caches(plan).items()},
         "messages": [*warnings(plan, rows), *_left_out_devices(rows)],
         # Sites that state no line have that of the scenario.
         "links": list({(link.rtt.name, link.rtt.source): link for link in links}.values()),
@@ -101,6 +103,12 @@ def warnings(plan: RunPlan, rows: Sequence[Row]) -> list[str]:
             users.setdefault((used.target.profile.name, effect), {})[used.label] = None
     doubts = [f"profile {name} ({format_list(by, ',')}): {effect}" for (name, effect), by in users.items()]
     return [*of_lengths, *_late_plans(plan), *_lost_requests(rows), *doubts]
+
+
+def _caches(plan: RunPlan) -> dict[str, CacheConfiguration]:
+    """Return the caches of a scenario by their devices."""
+    caches = ((used.label, used.scenario.devices[used.target.device].cache) for used in plan.used_targets)
+    return {label: cache for label, cache in caches if cache is not None}
 
 
 def _lost_requests(rows: Sequence[Row]) -> Iterator[str]:

@@ -38,7 +38,7 @@ from simnmt.experiment.routes import estimate_age_s
 from simnmt.experiment.targets import Decoding
 from simnmt.network.outages import DownTimes
 from simnmt.results.columns import Array
-from simnmt.results.device_accounts import FaultAccount, Log, StreamAccount
+from simnmt.results.device_accounts import FaultAccount, Log, StreamAccount, executed_on
 from simnmt.results.metrics import Criteria
 from simnmt.results.places import ALL, Place
 from simnmt.results.requests import Columns, Engine, RequestLog, Trail, Truth, decision_regret_s, run_columns, were_answered
@@ -318,6 +318,7 @@ class UnitWorld:
             route=drawn.route,
             clients=drawn.clients,
             faults=link_faults(unit, drawn.lines),
+            caches=[deciders.cache for deciders in unit.deciders],
         )
 
     def trail(self, setup: UnitSetup, share: float = 0.0) -> Trail:
@@ -391,7 +392,7 @@ class UnitWorld:
         parts, device = self._unit.parts, list(self._unit.scenario.devices)[number]
         for at, part in enumerate(parts):
             alike.setdefault((part.case.targets[number].profile.name, id(part.scenario.devices[device])), []).append(at)
-        there, seconds = log["target"] == number, np.zeros(len(parts))
+        there, seconds = executed_on(log) == number, np.zeros(len(parts))
         for of_kind in alike.values():
             decoding = parts[of_kind[0]].case.targets[number].decoding
             rows = np.flatnonzero(there if len(alike) == 1 else there & np.isin(log["part"], of_kind))

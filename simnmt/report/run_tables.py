@@ -122,6 +122,7 @@ def _share_columns(rows: Sequence[Row]) -> list[Column]:
     columns = [
         share("offloaded %", "offloaded_share"),
         share("misrouted %", "misrouted_share"),
+        share("cached %", "hit_share"),
         share("lost %", "lost_share", 2),
         share("fell back %", "fallback_share", 2),
         share("in deadline %", "deadline_met_share", on_terminal=False),

@@ -91,6 +91,7 @@ PLAIN_METRICS = {
         Metric("mean_ms", "mean_latency_s", "ms", "<=", 1e3, sample="latency"),
         Metric("first_token_ms", "mean_first_token_s", "ms", "<=", 1e3, sample="first_token"),
         Metric("deadline_met_share", "deadline_met_share", "", ">=", most=1.0),
+        Metric("hit_share", "hit_share", "", ">=", most=1.0),
         Metric("goodput_rps", "goodput_rps", "requests/s", ">="),
         Metric("stable", "stable", "", ">=", most=1.0),
     )
@@ -117,7 +118,7 @@ def metric(name: str) -> Metric:
         name,
         _STANDARD,
         "metrics are mean_ms, percentiles from p50_ms to p99.9_ms, first_token_ms, first_token_p95_ms, deadline_met_share, "
-        "goodput_rps, stable, energy_j and cost_per_request",
+        "hit_share, goodput_rps, stable, energy_j and cost_per_request",
     )
     raise InputError(f"unknown metric {shorten(name)}", remedy=remedy)
 

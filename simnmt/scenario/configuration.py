@@ -151,6 +151,14 @@ class ScenarioConfiguration(Configuration):
         return self
 
     @model_validator(mode="after")
+    def _has_caches_before_decisions(self) -> ScenarioConfiguration:
+        first, *behind = self.devices
+        for device in behind:
+            if self.devices[device].cache is not None:
+                raise misfit(("devices", device, "cache"), f"a cache stands before the decision (move it to devices.{first})")
+        return self
+
+    @model_validator(mode="after")
     def _leaves_requests(self) -> ScenarioConfiguration:
         if self.warm_up_requests >= self.requests:
             raise misfit("warm_up_requests", f"{self.warm_up_requests:,} of {self.requests:,} requests leave nothing to count")
@@ -334,6 +342,11 @@ class ScenarioConfiguration(Configuration):
         """True if links or devices fail, or late answers are not waited for."""
         fails = any(device.failures is not None for device in self._all_devices)
         return self.late_answers is not None or fails or any(link.outages is not None for link in self._links)
+
+    @property
+    def has_caches(self) -> bool:
+        """True if a device keeps translations."""
+        return any(device.cache is not None for device in self._all_devices)
 
     @property
     def analysed_policy(self) -> str | None:
