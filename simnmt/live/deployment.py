@@ -172,6 +172,8 @@ class ReplayedRequests:
     clients: Clients | None
     gateway: NDArray[np.int32]
     """Number of the gateway to which it is sent, in the order of the sites."""
+    sentence: NDArray[np.int64] | None = None
+    """Which sentence it is of, by number; None: each is of its own."""
 
 
 def replayed_requests(unit: Unit) -> ReplayedRequests:
