@@ -282,7 +282,7 @@ def plan(
     scenario: str | os.PathLike[str] | Mapping[str, object] | Scenario,
     slo: str | Iterable[str] = (),
     *,
-    rate: float | Peak | None = None,
+    rate: float | str | Peak | None = None,
     minimise: Minimised | None = None,
     vary: Iterable[str | VariedKey] = (),
     overrides: Iterable[str | Override] = (),
@@ -300,8 +300,9 @@ def plan(
     Args:
         scenario, overrides, requests, replications, seed, allow_code: as in `run`.
         slo: requirements that all must hold, such as `"p95_ms<=300"`; empty: those of the scenario's `slo`.
-        rate: requests per second of every workload, or of all together if they share devices, or the `Peak` of a log, of
-            which the answer says what it rests on; None: the highest one is found, of the scenario as it stands.
+        rate: requests per second of every workload, or of all together if they share devices; a text in another unit, such as
+            `"5e6characters/day"` or `"2e6requests/month"`; or the `Peak` of a log, of which the answer says what it rests on.
+            None: the highest one is found, of the scenario as it stands.
         minimise: what is to be least at that rate: `servers` (if None), `cost`, `energy` or `latency`.
         vary: keys with the values of the candidates, such as `"devices.cloud.count=1:8"`; empty: boxes of the last device.
         precision: without a rate, replications are added until the interval reaches no further than this share; None: 0.02.
@@ -316,7 +317,7 @@ def plan(
         >>> simnmt.plan("@load-sweep", "p95_ms<=300", rate=200).choice  # doctest: +SKIP
     """
     from simnmt.experiment.capacity import find_capacities
-    from simnmt.experiment.deployment import find_deployment
+    from simnmt.experiment.deployment import find_deployment, rate_in_requests
     from simnmt.experiment.trial import opener
     from simnmt.workload.arrivals.traffic import Peak
 
@@ -325,7 +326,7 @@ def plan(
     if isinstance(rate, Peak):
         peak, rate = rate, rate.rate_rps
     for name, number in {"rate": rate, "precision": precision, "certainty": certainty}.items():
-        if not isinstance(number, Real | None):
+        if not isinstance(number, Real | None) and not (name == "rate" and isinstance(number, str)):
             raise InputError(f"{name}: {number!r} is no number")
     keys = parse_varied_keys(vary)
     of_rate: dict[str, object] = {"minimise": minimise, "vary": keys or None, "certainty": certainty}
@@ -339,6 +340,8 @@ def plan(
     if rate is None:
         precision = 0.02 if precision is None else precision
         return find_capacities(open_plan, precision=precision, jobs=jobs or os.cpu_count() or 1, progress=progress)
+    if isinstance(rate, str):
+        rate = rate_in_requests(rate, open_plan(()))
     certainty, minimised = 0.95 if certainty is None else certainty, minimise or "servers"
     answer = find_deployment(keys, open_plan, rate_rps=rate, minimised=minimised, certainty=certainty, progress=progress)
     if peak is None:

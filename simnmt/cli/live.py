@@ -198,6 +198,8 @@ def server(
             engine = ModelEngines(loaded, None if memory_gb is None else round(GIGABYTE * memory_gb))
         else:
             engine = EngineProcess(EngineSettings(**settings, device=served))
+        if plan is not None:
+            front = replace(front, max_waiting=plan.scenario.devices[served].refuses_above)
         if isinstance(engine, ModelEngines):
             front = replace(front, pairs=[(source, target) for source, target in (pair.split("-") for pair in engine.models)])
         with service.open_log() as log:
@@ -261,6 +263,7 @@ def gateway(
         raise InputError("which policy?", remedy=remedy)
     policy = policy or recommended_policy(Path(scenario), unit)
     urls = _servers(servers or (), [target.device for target in unit.case.targets[1:]])
+    front = replace(front, max_waiting=unit.scenario.devices[unit.first_device].refuses_above)
     settings = GatewaySettings(
         unit, policy, urls, front, read_token(server_token_file, SERVER_TOKEN), ca_file, offload_timeout, any_model, delays
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from simnmt.base.compile import compile_remedy
-from simnmt.base.errors import InputError, SimnmtError, shorten
+from simnmt.base.errors import InputError, SimnmtError
 from simnmt.base.files import is_standard, written_whole
 from simnmt.cli.options import (
     VALUES,
@@ -212,6 +212,7 @@ def sweep(
 def format_sweep(result: SweepResult) -> str:
     """Return the text of a sweep that has ended: how often each policy is best, and where the table is."""
     from simnmt.base.text_tables import format_table
+    from simnmt.results.metrics import unanswered_share
     from simnmt.results.places import wholes
     from simnmt.results.sweep_table import BEST, BOUND, EQUAL, PAGE, TABLE, TIED, UNSTABLE, WORSE
 
@@ -224,7 +225,7 @@ def format_sweep(result: SweepResult) -> str:
     rows = [[policy, *(str(standings[policy, standing]) for standing in shown)] for policy in policies]
     best = [row for row in of_all if row["standing"] == BEST]
     missing = sum(row["slo_met"] == 0.0 for row in best)
-    losses = [row["lost_share"] for row in best if row.get("lost_share")]
+    losses = [share for share in map(unanswered_share, best) if share]
     lines = [
         f"{result.points} point{'s' * (result.points != 1)} of {', '.join(table.keys)}",
         f"\nBy {table.objective}, policies are so often (each point counts for each workload and network):\n"
@@ -233,7 +234,7 @@ def format_sweep(result: SweepResult) -> str:
         else "",
         f"Left out: {', '.join(bounds)}, a bound that cannot be deployed (the table has its numbers)." if bounds else "",
         f"In {missing} of {len(best)} cases the best policy misses the service level, as all do." if missing else "",
-        f"In {len(losses)} of {len(best)} cases the best policy loses requests, up to {100.0 * max(losses):.2g} %."
+        f"In {len(losses)} of {len(best)} cases the best policy does not answer requests, up to {100.0 * max(losses):.2g} %."
         if losses
         else "",
         f"table: {result.directory / TABLE}\npage: {result.directory / PAGE}",
@@ -241,7 +242,10 @@ def format_sweep(result: SweepResult) -> str:
     return "\n".join(filter(None, lines))
 
 
-_RATE = "Requests/s to find the least deployment for, or those of the busiest TIME (such as 1m) of a log."
+_RATE = (
+    "Requests/s, or 5e6characters/day or 2e6requests/month, to find the least deployment for; or those of the busiest TIME "
+    "(such as 1m) of a log."
+)
 Minimised = Literal["servers", "cost", "energy", "latency"]
 MISSED = 3
 """Exit status if no deployment keeps the service level."""
@@ -312,19 +316,15 @@ def plan(
         raise typer.Exit(MISSED)
 
 
-def parse_wanted_rate(text: str) -> float | Peak:
-    """Return the rate of a plan: a number, or the peak of a log given as `peak:LOG:TIME`. Raises `InputError`."""
+def parse_wanted_rate(text: str) -> str | Peak:
+    """Return the rate of a plan as `simnmt.plan` takes it: a text, or the peak of a log given as `peak:LOG:TIME`."""
     from simnmt.workload.arrivals.traffic import read_peak
 
     if text.startswith("peak:"):
         log, _, window = text.removeprefix("peak:").rpartition(":")
         if log:
             return read_peak(log, parse_duration(window))
-    try:
-        return float(text)
-    except ValueError:
-        remedy = "give requests/s, or peak:LOG:TIME such as peak:gateway.jsonl:1m"
-        raise InputError(f"--rate {shorten(text)} is no rate", remedy=remedy) from None
+    return text
 
 
 def format_answer(plan: Capacities | DeploymentPlan, scenario: str, out: Path | None) -> str:
@@ -336,7 +336,7 @@ def format_answer(plan: Capacities | DeploymentPlan, scenario: str, out: Path | 
     if isinstance(plan, Capacities):
         lines = [f"{plan.name}: highest rate with {plan.level}", *lines, "", capacities_table(plan).to_text()]
         return "\n".join(lines)
-    lines.insert(0, f"{plan.name}: deployment for {plan.rate_rps:g} requests/s with {plan.level}")
+    lines.insert(0, f"{plan.name}: deployment for {plan.rate_rps:g} requests/s{plan.characters} with {plan.level}")
     if plan.choice is not None:
         written = None if out is None or is_standard(out) else str(out)
         commands = deploy_commands(plan, plan.choice, UNSAVED if is_standard(scenario) else scenario, written)

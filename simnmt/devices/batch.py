@@ -27,6 +27,7 @@ from simnmt.devices.device import (
     Execution,
     Kind,
     Process,
+    WaitingRoom,
     numbers,
     ranks_of,
 )
@@ -56,6 +57,8 @@ class Batched:
     """Given if boxes have several models; a batch holds sentences of one."""
     costs: tuple[DecodingCost, ...] = ()
     """By model, in place of `cost`."""
+    max_waiting: int | None = None
+    """Sentences that may wait at each box to be encoded; it refuses further ones. None: any number."""
 
     name: ClassVar[str] = "batch"
     needs_tgt_len: ClassVar[bool] = True
@@ -321,14 +324,17 @@ class BatchDevice(Device):
         self._rank = ranks_of(requests, len(kind.batching.max_wait_s))
         if models is not None and models.loads:
             self._loads = Loads(clock, models, requests, trail, kind.boxes, first_box)
+        self.room = None if kind.max_waiting is None else WaitingRoom(kind.boxes, kind.max_waiting)
         self._failures, self._watched = kind.failures, set[int]()
         if kind.failures is not None:
             self._balancer = AvailableBoxes(self._balancer, kind.failures)
 
     def enter(self, execution: Execution) -> None:
-        """Let a request wait at a box."""
+        """Let a request wait at a box, or refuse it."""
         request = execution.request
         execution.box = self._balancer.choose(self.boxes, execution.entry_s, request, execution.node)
+        if self.room is not None and not self.room.admits(execution):
+            return
         if self._loads is None:
             self._arrive(execution)
         else:
@@ -365,7 +371,8 @@ class BatchDevice(Device):
 
     def _drop(self, execution: Execution) -> None:
         """Lose a request at a box that is down."""
-        execution.begin_s = self._clock.now if isnan(execution.begin_s) else execution.begin_s
+        if isnan(execution.begin_s):
+            execution.begin(self._clock.now)
         execution.end(self._clock.now, is_done=False)
 
     def _leaves(self, sentence: Sentence) -> None:

@@ -22,10 +22,10 @@ from simnmt.results.columns import Recorder
 from simnmt.results.device_accounts import BatchAccount, BoxesUntil
 from simnmt.results.requests import Block
 
-COMPLETES, LOADED, REACHES, ANSWERED, ARRIVES, ASKS, BATCH_ACTS, FAILS = range(1, 9)
+COMPLETES, LOADED, REACHES, ANSWERED, REFUSAL, ARRIVES, ASKS, BATCH_ACTS, FAILS = range(1, 10)
 """Kinds of event, in the order in which those of one moment happen: an execution completes, a model is loaded, a request
-reaches its target, an answer is received, a request reaches its decider, a client asks, a box that batches acts, a box fails or
-a wait ends."""
+reaches its target, an answer or a refusal is received, a request reaches its decider, a client asks, a box that batches acts, a
+box fails or a wait ends."""
 
 Process = Generator[simpy.Event, Any, None]
 
@@ -61,7 +61,7 @@ class Clock(simpy.Environment):
 class Execution:
     """One request at a device, from its entry to its end."""
 
-    __slots__ = ("begin_s", "begun", "box", "ended", "entry_s", "finish_s", "node", "report", "request")
+    __slots__ = ("begin_s", "begun", "box", "ended", "entry_s", "finish_s", "is_refused", "node", "report", "request")
 
     def __init__(self, clock: Clock, request: int, node: int) -> None:
         """`node`: the end node, or at a decider's own device the number of its box, by which `ByNode` chooses."""
@@ -70,6 +70,8 @@ class Execution:
         self.ended = clock.event()
         """Its value is True if the request is done, False if its box failed and dropped it."""
         self.box = 0
+        self.is_refused = False
+        """True if its box was full when it entered; then it neither begins nor ends."""
         self.begin_s = self.finish_s = nan
         self.report: Any = None
         """Information in the answer, for a decider that views the target."""
@@ -170,6 +172,33 @@ Arrival = tuple[float, int, int]
 """When a request reaches a target, its number, and its end node."""
 
 
+class WaitingRoom:
+    """Counts the requests that wait at each box of a target, and refuses those that find a box full.
+
+    A request waits from its entry until its execution begins: in a batch, until it is encoded. One that is executed, or that a
+    failing box drops, does not wait.
+    """
+
+    def __init__(self, boxes: int, most: int) -> None:
+        """`most`: requests that may wait at each box."""
+        self._most, self._waiting = most, [0] * boxes
+
+    def is_full(self, box: int) -> bool:
+        """Return whether a box refuses the next request."""
+        return self._waiting[box] >= self._most
+
+    def admits(self, execution: Execution) -> bool:
+        """Return whether a request may enter its box, where it then waits."""
+        execution.is_refused = self.is_full(execution.box)
+        if not execution.is_refused:
+            self._waiting[execution.box] += 1
+            execution.begun.callbacks.append(lambda begun: self._begin(execution.box))
+        return not execution.is_refused
+
+    def _begin(self, box: int) -> None:
+        self._waiting[box] -= 1
+
+
 class Device(Protocol):
     """All boxes of one target in one run of the reference, idle at first; requests enter in order of time.
 
@@ -177,10 +206,16 @@ class Device(Protocol):
     """
 
     boxes: Sequence[Any]
+    room: WaitingRoom | None = None
+    """None if no box refuses a request."""
 
     def enter(self, execution: Execution) -> None:
-        """Let a request enter now."""
+        """Let a request enter now, or refuse it (`Execution.is_refused`)."""
         ...
+
+    def is_full(self, box: int) -> bool:
+        """Return whether a box refuses a request that enters now."""
+        return self.room is not None and self.room.is_full(box)
 
     def wait_s(self, arrivals: Sequence[Arrival]) -> float:
         """Return the seconds beyond execution alone of the last arrival if it entered after the others. Has no side effects."""
@@ -207,7 +242,8 @@ class Kind(Protocol):
     """How the boxes of a target execute requests, and their number.
 
     A kind whose boxes can fail is a dataclass with a field `failures` (when each box is down, or None); one whose boxes
-    have several models has a field `models` (`Models`, or None).
+    have several models has a field `models` (`Models`, or None), and one whose boxes can refuse requests a field `max_waiting`
+    (most requests that wait at each box, or None).
     """
 
     name: ClassVar[str]

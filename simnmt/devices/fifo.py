@@ -23,9 +23,10 @@ from simnmt.devices.device import (
     Execution,
     Kind,
     Process,
+    WaitingRoom,
     numbers,
     ranks_of,
-)  # fmt: skip
+)
 from simnmt.devices.failures import AvailableBoxes
 from simnmt.devices.models import Loads, Models
 from simnmt.network.outages import ALWAYS_UP, DownTimes
@@ -46,6 +47,8 @@ class Fifo:
     """Given if boxes have several models; requests are executed in the order in which they and their models are there."""
     max_wait_s: tuple[float, ...] = ONE_CLASS
     """By class of requests, the first served first, how long one waits at most before it goes before the others."""
+    max_waiting: int | None = None
+    """Requests that may wait at each box, which refuses further ones; None: any number."""
 
     name: ClassVar[str] = "fifo"
     needs_tgt_len: ClassVar[bool] = False
@@ -181,13 +184,16 @@ class FifoDevice(Device):
         self.boxes: Sequence[FifoBox] = [FifoBox(clock, kind.workers, down, kind.max_wait_s) for down in self._down]
         self._rank, self._keeps_queue = ranks_of(requests, len(kind.max_wait_s)), kind.keeps_queue
         self._clock, self._execution_s = clock, numbers(requests.execution_s[target])
+        self.room = None if kind.max_waiting is None else WaitingRoom(kind.boxes, kind.max_waiting)
         self._loads: Loads | None = None
         if kind.models is not None and kind.models.loads:
             self._loads = Loads(clock, kind.models, requests, trail, kind.boxes, first_box)
 
     def enter(self, execution: Execution) -> None:
-        """Let a request enter a box."""
+        """Let a request enter a box, or refuse it."""
         execution.box = self._balancer.choose(self.boxes, execution.entry_s, execution.request, execution.node)
+        if self.room is not None and not self.room.admits(execution):
+            return
         service_s, rank = self._execution_s[execution.request], self._rank_of(execution.request)
         service = self.boxes[execution.box].execute(execution, service_s, rank)
         self._clock.process(service if self._loads is None else self._load(execution, service, self._loads))
@@ -201,7 +207,7 @@ class FifoDevice(Device):
         loads.ended(execution)
 
     def wait_s(self, arrivals: Sequence[Arrival]) -> float:
-        """Return the wait of the last of `arrivals`, which enter in this order; failures that begin later are not foreseen.
+        """Return the wait of the last of `arrivals`, which enter in this order; later failures and refusals are not foreseen.
 
         With models that are loaded or with classes, the wait as if it entered now: its loads, or the work before it that is
         ready if that takes longer. No number is exact then: requests that wait for their models are not counted, loads may wait

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import nan
 from statistics import fmean
 
 import numpy as np
@@ -85,7 +86,8 @@ def unit_energy(unit: Unit, log: Log, trail: Trail) -> RunEnergy | None:
     if not any(part.scenario.has_costs or any(box_powers(part.scenario, part.case).values()) for part in unit.parts):
         return None
     unanswered_s = [] if trail.faults is None else [float(work.sum()) for work in trail.faults.extra_work]
-    return account_energy(log, unit_costs(unit), trail.batches, unanswered_s)
+    characters = [nan if part.case.characters is None else part.case.characters for part in unit.parts]
+    return account_energy(log, unit_costs(unit), trail.batches, unanswered_s, characters)
 
 
 def request_costs(part: Unit) -> dict[Resource, tuple[RequestCost, ...]]:
@@ -105,6 +107,8 @@ def unknown_spending(scenario: ScenarioConfiguration, case: Case, column: str) -
     unknown = [name for name, power in box_powers(scenario, case).items() if power is None]
     if "cost" in column and not scenario.has_prices:
         return "the scenario has no price", f"give devices.{list(scenario.devices)[-1]}.price_per_hour"
+    if "characters" in column and case.characters is None:
+        return "the characters of a request are unknown", f"give workloads.{case.name}.characters_per_request"
     if "cost" not in column and unknown:
         remedy = f"give devices.{unknown[0]}.power, such as {{idle_w: 5, busy_w: 15}}"
         return f"the power of {format_list(unknown, 'and')} is unknown", remedy
@@ -141,21 +145,24 @@ def down_times(unit: Unit) -> dict[str, list[DownTimes]]:
     return down
 
 
-REMEDY_OF_LOSSES = "set late_answers.timeout_ms, so that requests fall back, make faults rarer, or give fewer warm_up_requests"
+REMEDY_OF_LOSSES = (
+    "set late_answers.timeout_ms, so that requests fall back, make faults rarer, give longer limits to devices and clients, or "
+    "fewer warm_up_requests"
+)
 
 
 class NoAnswers(InputError):
-    """A run whose requests are all lost, or all those of one of its sites or workloads."""
+    """A run without answers, or one of whose sites or workloads has none."""
 
     lost_share = 1.0
     """Share of the counted requests of the run."""
 
 
 def refuse_without_answers(unit: Unit, policy: str, outcome: Array | None, cut: int) -> None:
-    """Raise `NoAnswers` if every request of a run after its first `cut` is lost, since nothing is left to be summarised."""
+    """Raise `NoAnswers` if no request of a run after its first `cut` is answered, since nothing is left to be summarised."""
     if outcome is not None and not were_answered(outcome[cut:]).any():
         raise NoAnswers(
-            f"every request of {unit.case.name} on {unit.network} under {policy} is lost in replication {unit.replication}",
+            f"no request of {unit.case.name} on {unit.network} under {policy} is answered in replication {unit.replication}",
             remedy=REMEDY_OF_LOSSES,
         )
 
@@ -163,11 +170,11 @@ def refuse_without_answers(unit: Unit, policy: str, outcome: Array | None, cut: 
 def with_faults(
     numbers: Numbers, trail: Trail, devices: Sequence[str], down: Mapping[str, Sequence[DownTimes]], counted: Rows
 ) -> Numbers:
-    """Return the numbers of the answered requests with those that only faults have; the same numbers without faults.
+    """Return the numbers of the answered requests with those that only faults, limits and clients have; else the same numbers.
 
-    Lost requests count in the total as the mean of the others, so that a policy does not gain by losing requests; they are
-    never in time. Loads are parts of the work that a device can do while its boxes are up. `down`: the outages of the boxes of
-    each device that fails; `counted`: the requests after the warm-up.
+    Requests without an answer count in the total as the mean of the others, so that a policy does not gain by losing requests;
+    they are never in time. Loads are parts of the work that a device can do while its boxes are up. `down`: the outages of the
+    boxes of each device that fails; `counted`: the requests after the warm-up.
     """
     if trail.faults is None or trail.outcome is None:
         return numbers

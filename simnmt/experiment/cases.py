@@ -18,6 +18,7 @@ from simnmt.results.requests import Engine
 from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
 from simnmt.workload.arrivals import ArrivalProcess
 from simnmt.workload.length_table import LengthTable
+from simnmt.workload.repeats import Repeats
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,10 @@ class Case:
     arrivals: ArrivalProcess
     warnings: tuple[str, ...]
     """Suspicious properties of the lengths, such as languages in the wrong order."""
+    repeats: Repeats | None = None
+    """How often sentences come back; None: each request is a new one."""
+    characters: float | None = None
+    """Mean characters of the source of a request; None if unknown."""
 
     @property
     def profiles(self) -> tuple[DeviceProfile, ...]:

@@ -8,6 +8,7 @@ level with the certainty asked for is the choice: that is judged by runs with ra
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain, groupby, islice, product
@@ -15,7 +16,7 @@ from math import ceil, inf, isfinite, log, prod
 from statistics import mean
 from typing import Any, Literal, get_args
 
-from simnmt.base.errors import InputError
+from simnmt.base.errors import InputError, shorten
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.certainty import Certainty, basis_of, draw_profiles, judge_certainty
@@ -34,6 +35,7 @@ from simnmt.results.summary import Row, known
 from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
 from simnmt.scenario.document import Override
 from simnmt.scenario.varied_keys import VariedKey, check_disjoint
+from simnmt.workload.arrivals.process import DAY_S, MONTH_S
 
 VARIABLE = ("devices", "networks", "policies", "late_answers", "fit")
 """Parts of a scenario and of its sites that describe a deployment: no other key is varied."""
@@ -164,6 +166,15 @@ class DeploymentPlan:
     """The scenario of the choice, at the rate; that of the nearest miss without a choice."""
     sources: str
     warnings: list[str]
+    characters_per_request: float | None = None
+    """Mean characters of a request; None if unknown."""
+
+    @property
+    def characters(self) -> str:
+        """The rate in characters a day, in brackets; empty if unknown."""
+        if self.characters_per_request is None:
+            return ""
+        return f" ({float(f'{self.rate_rps * DAY_S * self.characters_per_request:.4g}'):,.0f} characters/day)"
 
     @property
     def is_met(self) -> bool:
@@ -280,7 +291,41 @@ def find_deployment(
         scenario=_at_rates(shown.placements, plan.scenario),
         sources=sources,
         warnings=doubts,
+        characters_per_request=characters_per_request(plan),
     )
+
+
+RATE_UNITS = {"": 1.0, "requests/s": 1.0, "requests/month": 1.0 / MONTH_S, "characters/day": 1.0 / DAY_S}
+
+
+def rate_in_requests(text: str, plan: RunPlan) -> float:
+    """Return requests per second of a rate such as `20`, `2e6requests/month` or `5e6characters/day`.
+
+    Raises `InputError` for another text, and for a rate in characters if those of a request are unknown.
+    """
+    match = re.fullmatch(r" *(\d{1,15}(?:\.\d{1,9})?(?:[eE][+-]?\d{1,2})?) *(\S*) *", text, re.ASCII)
+    if match is None or match[2] not in RATE_UNITS:
+        remedy = "give requests/s, 2e6requests/month, 5e6characters/day, or peak:LOG:TIME such as peak:gateway.jsonl:1m"
+        raise InputError(f"--rate {shorten(text)} is no rate", remedy=remedy)
+    rate = float(match[1]) * RATE_UNITS[match[2]]
+    if match[2] != "characters/day":
+        return rate
+    if (characters := characters_per_request(plan)) is None:
+        what = "a rate in characters needs the characters of a request, which are unknown"
+        raise InputError(what, remedy=f"give workloads.{next(iter(plan.cases))}.characters_per_request")
+    return rate / characters
+
+
+def characters_per_request(plan: RunPlan) -> float | None:
+    """Return the mean characters of a request over the workloads; None if those of one are unknown.
+
+    They are unknown, too, if several workloads that differ do not share devices, for each of them then has the whole rate.
+    """
+    rates = [case.arrivals.mean_rate_rps or 1.0 for case in plan.cases.values()]
+    characters = [case.characters for case in plan.cases.values()]
+    if None in characters or (len({*characters}) > 1 and not plan.is_mixed):
+        return None
+    return sum(rate * (mean or 0.0) for rate, mean in zip(rates, characters, strict=True)) / sum(rates)
 
 
 def default_key(plan: RunPlan, rate_rps: float) -> VariedKey:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from simnmt.base import random_streams
 from simnmt.experiment.accounts import request_costs
 from simnmt.experiment.cases import Unit
+from simnmt.experiment.clients import client_columns
 from simnmt.experiment.routes import Line, clock_pace_s, half_overheads_s, lines_of
 from simnmt.network.link import MovingRoute, Overhead
 from simnmt.policies.decision import Knowledge, Resource
@@ -30,6 +31,7 @@ from simnmt.results.requests import Requests, Truth
 from simnmt.workload.arrivals import RandomStream
 from simnmt.workload.length_regression import LengthFit, LengthRegression, fit_lengths
 from simnmt.workload.length_table import LengthTable
+from simnmt.workload.repeats import SentenceNumbers, first_requests, numbered_apart
 from simnmt.world.inputs import Clients
 
 NO_DEVICE_S = 1e9
@@ -146,6 +148,12 @@ class Drawn:
     route: MovingRoute | None = None
     clients: Clients | None = None
 
+    @property
+    def retries_s(self) -> tuple[Array, ...]:
+        """`Requests.retry_after_s` in the order of issue."""
+        columns, place = self.requests.retry_after_s, self.decided_order
+        return columns if place is None else tuple(column[np.argsort(place)] for column in columns)
+
     def own_truth(self, arrival_s: Array, node: Array) -> Truth | None:
         """Return the truth of the requests that a policy issued at these moments; None if all policies share one truth."""
         if self.route is None:
@@ -217,7 +225,7 @@ def _draw_workload(unit: Unit, lines: Sequence[Line], learnt: Learnt) -> Drawn:
     for device, settings in ((device, settings) for one in parts for device, settings in one.scenario.devices.items()):
         if settings.overhead is not None and (device, settings.overhead) not in laws:
             laws.append((device, settings.overhead))
-    blocks = _blocks(parts, learnt, laws, moments_s)
+    blocks = _blocks(parts, learnt, laws, moments_s, _sentences(unit, part))
     if len(lines) == 1:
         columns = _filled(((rows, _on_line(part, lines[0], laws, block)) for rows, block in blocks), size)
     else:
@@ -233,6 +241,7 @@ def _draw_workload(unit: Unit, lines: Sequence[Line], learnt: Learnt) -> Drawn:
         columns, place = _filled(pieces, size), np.empty(size, np.int64)
         place[order] = np.arange(size)
         columns = {name: column[place] for name, column in columns.items()}
+    columns |= client_columns(unit, part, columns["transfer_s 0"])
     run_moments_s = None if clock == "time" else moments_s
     drawn_requests = _requests(columns, issued_s, len(case.targets), is_part=len(unit.parts) > 1)
     if issued_s is not None:
@@ -252,14 +261,31 @@ Laws = list[tuple[str, Overhead]]
 """The different laws of the overheads of devices, which may differ between sites."""
 
 
-def _blocks(parts: Sequence[Unit], learnt: Learnt, laws: Laws, moments_s: Seconds) -> Iterator[tuple[slice, Columns]]:
+def _sentences(unit: Unit, part: Unit) -> SentenceNumbers | None:
+    """Return the sentence of each request of a workload; None if no sentence of the unit comes back."""
+    size, repeats, arrivals = part.scenario.requests, part.case.repeats, part.case.arrivals
+    if repeats is not None:
+        first_row = arrivals.first_row(RandomStream(*part.stream("arrivals"))) if repeats.is_log_of_arrivals else None
+        return repeats.draw(size, RandomStream(*part.stream("sentences")), first_row)
+    return np.arange(size, dtype=np.int32) if any(one.case.repeats is not None for one in unit.parts) else None
+
+
+def _blocks(
+    parts: Sequence[Unit], learnt: Learnt, laws: Laws, moments_s: Seconds, sentence: SentenceNumbers | None
+) -> Iterator[tuple[slice, Columns]]:
     """Yield each block of requests with its drawn numbers: whatever the site of a request is, it has the same ones.
 
-    These are `node_share` (a uniform number, which draws the end node), lengths, noises of execution, and overheads
-    by law.
+    These are `node_share` (a uniform number, which draws the end node), lengths, noises of execution, overheads by law, and the
+    sentence, whose requests all have the same lengths.
     """
     part, arrivals, size = parts[0], parts[0].case.arrivals, parts[0].scenario.requests
-    ranks = arrivals.size_ranks(size, RandomStream(*part.stream("arrivals")))
+    ranks, repeats = arrivals.size_ranks(size, RandomStream(*part.stream("arrivals"))), part.case.repeats
+    quantiles: Seconds | None = None
+    if repeats is not None and sentence is not None:
+        if ranks is None:
+            quantiles = repeats.length_quantiles(random_streams.stream(*part.stream("lengths of sentences")))
+        else:
+            ranks = ranks[first_requests(sentence)]
     engagement = arrivals.engagements(size, RandomStream(*part.stream("arrivals")))
     share_of: Seconds | None = None
     if engagement is not None:  # all turns of one come from the same end node
@@ -270,10 +296,15 @@ def _blocks(parts: Sequence[Unit], learnt: Learnt, laws: Laws, moments_s: Second
         def stream(name: str, block: int = block) -> np.random.Generator:
             return random_streams.stream(*part.stream(name), block)
 
-        uniform = stream("lengths").random(count) if ranks is None else ranks[rows]
+        if quantiles is not None and sentence is not None:
+            uniform = quantiles[sentence[rows]]
+        else:
+            uniform = stream("lengths").random(count) if ranks is None else ranks[rows]
         src_len, tgt_len = learnt.evaluated_pairs.at_quantiles(uniform)
         node_share = stream("nodes").random(count) if share_of is None else share_of[rows]
         columns: Columns = {"moment_s": moments_s[rows], "node_share": node_share, "src_len": src_len, "tgt_len": tgt_len}
+        if sentence is not None:
+            columns["sentence"] = sentence[rows]
         for target in part.case.targets:
             columns[f"noise {target.device}"] = stream(f"execution {target.device}").standard_normal(count)
         for number, (device, law) in enumerate(laws):
@@ -334,6 +365,8 @@ def _on_line(part: Unit, line: Line, laws: Laws, drawn: Columns) -> Columns:
     columns |= {f"uplink_s {number}": column for number, column in enumerate(ways.uplink_s, start=1)}
     columns |= {f"downlink_s {number}": column for number, column in enumerate(ways.downlink_s, start=1)}
     columns |= {f"half_overhead_s {number}": column for number, column in enumerate(halves_s) if column is not None}
+    if "sentence" in drawn:
+        columns["sentence"] = drawn["sentence"]
     return columns if ways.access_s is None else columns | {"access_up_s": ways.access_s[0]}
 
 
@@ -350,9 +383,17 @@ def _requests(columns: Columns, issued_s: Array | None, targets: int, *, is_part
         node=columns["node"],
         transfer_s=by_target("transfer_s"),
         rtt_time_s=columns["rtt_time_s"],
+        sentence=columns.get("sentence"),
     )
     access_up_s, order = columns.get("access_up_s"), None
-    requests = replace(truth, uplink_s=by_target("uplink_s", 1), downlink_s=by_target("downlink_s", 1), arrival_s=issued_s)
+    requests = replace(
+        truth,
+        uplink_s=by_target("uplink_s", 1),
+        downlink_s=by_target("downlink_s", 1),
+        arrival_s=issued_s,
+        retry_after_s=tuple(column for name, column in columns.items() if name.startswith("retry_after_s")),
+        patience_s=columns.get("patience_s"),
+    )
     if issued_s is None and access_up_s is not None:
         requests = replace(requests, access_s=truth.transfer_s[0])
     elif issued_s is not None and access_up_s is not None:
@@ -399,7 +440,9 @@ def _joined(requests: Sequence[Requests], order: Numbers) -> Requests:
         return None if any(column is None for column in columns) else np.concatenate(columns)[order]
 
     names = [field.name for field in fields(Requests) if field.name != "first"]
-    return Requests(**{name: joined([getattr(one, name) for one in requests]) for name in names})
+    columns = {name: [getattr(one, name) for one in requests] for name in names}
+    columns["sentence"] = numbered_apart(columns["sentence"])
+    return Requests(**{name: joined(column) for name, column in columns.items()})
 
 
 def _known(column: Array | None) -> Array:

@@ -282,15 +282,19 @@ class _Reader:
     def case(self, table: LengthTable) -> Case:
         """Read the workload's arrivals and the profiles of all devices; `table`: its lengths."""
         scenario, name, base = self.scenario, self.workload, self.base
-        measured = {device: self.measured(device) for device in scenario.devices}
-        warning, stated = dropped_warning(table.filtered), scenario.workloads[name].lengths.fertility or Fertility()
+        workload, measured = scenario.workloads[name], {device: self.measured(device) for device in scenario.devices}
+        warning, stated = dropped_warning(table.filtered), workload.lengths.fertility or Fertility()
         targets = tuple(self.target(device, profile, table, stated) for device, profile in measured.items())
         with self.naming("workloads", name, "arrivals"):
-            given = scenario.workloads[name].arrivals
+            given = workload.arrivals
+            characters = workload.characters_per_request or table.characters
+            given = given.in_requests(characters)
             written = type(given), given.model_dump_json(warnings=False), base
             read = partial(given.process, base)
             arrivals = read() if isinstance(given, Extended) else self.cache.get(written, read)
-        return Case(name, table, targets, arrivals, () if warning is None else (warning,))
+        with self.naming("workloads", name, "repeats"):
+            repeats = self.cache.get((written, workload.repeats), partial(workload.read_repeats, base))
+        return Case(name, table, targets, arrivals, () if warning is None else (warning,), repeats, characters)
 
     def draws(self, case: Case) -> DrawnProfiles:
         """Draw the profiles of the workload's devices. A profile has the same draws on all devices and workloads that use it.

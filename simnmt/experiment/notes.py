@@ -92,7 +92,7 @@ def notes(plan: RunPlan, learnt: Mapping[str, Learnt], rows: Sequence[Row], engi
 
 
 def warnings(plan: RunPlan, rows: Sequence[Row]) -> list[str]:
-    """Return the warnings about a run: its lengths, late streaming plans, lost requests, and doubts about profiles.
+    """Return the warnings about a run: its lengths, late streaming plans, requests without answers, and doubts about profiles.
 
     `rows`: the rows of the summary.
     """
@@ -111,14 +111,18 @@ def _caches(plan: RunPlan) -> dict[str, CacheConfiguration]:
     return {label: cache for label, cache in caches if cache is not None}
 
 
+_UNANSWERED = {"lost_share": "lost", "refused_share": "refused", "gave_up_share": "given up by their clients"}
+
+
 def _lost_requests(rows: Sequence[Row]) -> Iterator[str]:
     for cell, of_cell in by_cell(rows).items():
-        losing = [f"{row['policy']} {digits(100 * row['lost_share'])} %" for row in of_cell if row.get("lost_share")]
-        if losing:
-            yield (
-                f"{cell}: requests are lost ({format_list(losing, 'and')}); latencies are over the answered "
-                "ones, so a policy that loses more may look faster"
-            )
+        for name, what in _UNANSWERED.items():
+            losing = [f"{row['policy']} {digits(100 * row[name])} %" for row in of_cell if row.get(name)]
+            if losing:
+                yield (
+                    f"{cell}: requests are {what} ({format_list(losing, 'and')}); latencies are over the answered "
+                    "ones, so a policy that answers fewer may look faster"
+                )
 
 
 def _left_out_devices(rows: Sequence[Row]) -> Iterator[str]:

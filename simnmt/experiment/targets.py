@@ -23,9 +23,11 @@ from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_variant import DecoderChoice
 from simnmt.profile.streaming_block import StiCost
 from simnmt.results.device_accounts import PlannedChange, PlannedDevice, PlannedState, state_name
+from simnmt.results.requests import Engine
 from simnmt.streaming.plan.engagement import COLD, Engagement, Lifecycle, engagement
 from simnmt.streaming.plan.streaming_plan import bytes_held
 from simnmt.workload.length_table import LengthTable
+from simnmt.world.engine import decode_all
 
 Tokens = NDArray[np.int64]
 ExpectedTokens = Tokens | Floats
@@ -267,3 +269,33 @@ def _states(engaged: Engagement, src_len: int, tgt_len: int, cold_read_bytes: in
             )
         )
     return tuple(planned_states)
+
+
+SATURATION_SAMPLE = 2_000
+"""Most sentences that are decoded to measure a saturated server, unless batches are large."""
+LEAST_BATCHES = 4
+"""Fewest batches decoded for that."""
+
+
+def saturated_s(
+    decoding: Decoding, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64], engine: Engine | None = None
+) -> float:
+    """Return the seconds that one server needs for these sentences in the long run, with batches as full as possible.
+
+    Of many sentences an even sample is decoded, few sentences are repeated, in either case to fill whole batches or
+    collections, and the time is scaled by the target tokens. The sample is decoded once and twice over; the difference counts,
+    since it contains neither a first batch nor a last one.
+    """
+    count = len(tgt_len)
+    if count == 0:
+        return 0.0
+    together = decoding.batching.collected or decoding.batching.size
+    most, least = max(SATURATION_SAMPLE, 16 * decoding.batching.size), max(count, LEAST_BATCHES * decoding.batching.size)
+    wanted = -(-min(most, least) // together) * together
+    rows = np.arange(wanted) % count if count < wanted else (np.arange(wanted) * (count / wanted)).astype(np.int64)
+    source, target = np.asarray(src_len)[rows], np.asarray(tgt_len)[rows]
+    once_s, twice_s = (
+        decode_all(decoding.batching, decoding.cost, np.tile(source, times), np.tile(target, times), engine=engine).total_s
+        for times in (1, 2)
+    )
+    return max(twice_s - once_s, 0.0) * int(np.sum(tgt_len + 1)) / int(np.sum(target + 1))

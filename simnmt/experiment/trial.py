@@ -18,9 +18,9 @@ from simnmt.experiment.cases import Case, RunPlan, Unit, groups_of, mixed_unit
 from simnmt.experiment.criteria import check_criteria
 from simnmt.experiment.inputs import InputCache, read_inputs
 from simnmt.experiment.run import level_at
-from simnmt.experiment.targets import Target
-from simnmt.experiment.units import SATURATION_SAMPLE, devices_of, run_unit, saturated_s
-from simnmt.results.metrics import Requirement
+from simnmt.experiment.targets import SATURATION_SAMPLE, Target, saturated_s
+from simnmt.experiment.units import devices_of, run_unit
+from simnmt.results.metrics import Requirement, unanswered_share
 from simnmt.results.places import ALL
 from simnmt.results.stability import JudgedLoad, judged_load
 from simnmt.results.summary import PARTS, Device, Numbers, Row, known
@@ -285,7 +285,7 @@ class Placement:
             excesses[check] = min(max(log(ratio) if ratio > 0.0 else -inf, -MOST_EXCESS), MOST_EXCESS)
         worst = max(excesses, key=excesses.__getitem__)
         loads = {name: load.shown for name, load in judged.items()}
-        lost_share = next(iter(rows.values())).get("lost_share") or 0.0
+        lost_share = unanswered_share(next(iter(rows.values())))
         return Trial(self.rate_rps, rows, values, loads, excesses[worst], worst, lost_share)
 
     def _judged_loads(self, unit: Unit, rows: Mapping[tuple[str, str], Numbers], requests: int) -> dict[str, JudgedLoad]:
@@ -308,7 +308,7 @@ def _value(check: Check, numbers: Numbers) -> float:
     lost requests is too short for the percentile that then counts.
     """
     requirement = check.requirement
-    judged = requirement.metric.of_answered(numbers.get("lost_share") or 0.0)
+    judged = requirement.metric.of_answered(unanswered_share(numbers))
     value = None if judged is None else numbers.get(judged.column)
     if judged is None or (value is None and judged is not requirement.metric):
         return inf
@@ -383,7 +383,7 @@ def _binding(placement: Placement, trials: Sequence[Trial], loads: Mapping[str, 
     is high or waits are the greatest part of the latency, else the device or the network with the greatest part.
     """
     if lost := [trial.lost_share for trial in trials if not trial.numbers]:
-        return "all requests of a site or workload are lost" if min(lost) < 1.0 else "all requests are lost", ""
+        return "no request of a site or workload is answered" if min(lost) < 1.0 else "no request is answered", ""
 
     def greatest(columns: Mapping[str, str]) -> str:
         means = {name: mean(known(row[column]) for row in rows) for name, column in columns.items()}

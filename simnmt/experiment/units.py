@@ -32,10 +32,11 @@ from simnmt.experiment.accounts import (
     with_faults,
 )
 from simnmt.experiment.cases import Case, Group, Unit
+from simnmt.experiment.clients import client_shares, with_given_up
 from simnmt.experiment.draws import Drawn, Learnt, draw, learn_parts
 from simnmt.experiment.policy_setup import UnitSetup, truths_by_source
 from simnmt.experiment.routes import estimate_age_s
-from simnmt.experiment.targets import Decoding
+from simnmt.experiment.targets import saturated_s
 from simnmt.network.outages import DownTimes
 from simnmt.results.columns import Array
 from simnmt.results.device_accounts import FaultAccount, Log, StreamAccount, executed_on
@@ -44,7 +45,7 @@ from simnmt.results.places import ALL, Place
 from simnmt.results.requests import Columns, Engine, RequestLog, Trail, Truth, decision_regret_s, run_columns, were_answered
 from simnmt.results.summary import NO_LOADS, BatchedWork, Device, Numbers, known, measure
 from simnmt.scenario.configuration import ScenarioConfiguration
-from simnmt.world.engine import decode_all, simulate
+from simnmt.world.engine import simulate
 from simnmt.world.inputs import World
 from simnmt.world.structures import library
 
@@ -125,7 +126,10 @@ def _kind(unit: Unit, number: int, cases: Sequence[Case | None], boxes: int, bal
     device = unit.scenario.devices[target.device]
     settings = _settings(unit, number, cases)
     name = device.execution or ("fifo" if settings is None else settings.name)
-    return KINDS[name].of_device(boxes, device.workers, balancer, settings)
+    kind = KINDS[name].of_device(boxes, device.workers, balancer, settings)
+    if device.refuses_above is None:
+        return kind
+    return replace(kind, max_waiting=device.refuses_above)  # type: ignore[type-var]  # kinds that refuse are dataclasses
 
 
 def _balancer(unit: Unit, device: str, boxes: int) -> Balancer:
@@ -146,36 +150,6 @@ def _balancer(unit: Unit, device: str, boxes: int) -> Balancer:
     if name == "two_choices":
         choices.append((choices[0] + 1 + below(boxes - 1, 1)) % boxes)  # a step of 1 to boxes - 1 around
     return LeastLoadedOfDrawn(np.stack(choices, axis=1).astype(np.int16))
-
-
-SATURATION_SAMPLE = 2_000
-"""Most sentences that are decoded to measure a saturated server, unless batches are large."""
-LEAST_BATCHES = 4
-"""Fewest batches decoded for that."""
-
-
-def saturated_s(
-    decoding: Decoding, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64], engine: Engine | None = None
-) -> float:
-    """Return the seconds that one server needs for these sentences in the long run, with batches as full as possible.
-
-    Of many sentences an even sample is decoded, few sentences are repeated, in either case to fill whole batches or
-    collections, and the time is scaled by the target tokens. The sample is decoded once and twice over; the difference counts,
-    since it contains neither a first batch nor a last one.
-    """
-    count = len(tgt_len)
-    if count == 0:
-        return 0.0
-    together = decoding.batching.collected or decoding.batching.size
-    most, least = max(SATURATION_SAMPLE, 16 * decoding.batching.size), max(count, LEAST_BATCHES * decoding.batching.size)
-    wanted = -(-min(most, least) // together) * together
-    rows = np.arange(wanted) % count if count < wanted else (np.arange(wanted) * (count / wanted)).astype(np.int64)
-    source, target = np.asarray(src_len)[rows], np.asarray(tgt_len)[rows]
-    once_s, twice_s = (
-        decode_all(decoding.batching, decoding.cost, np.tile(source, times), np.tile(target, times), engine=engine).total_s
-        for times in (1, 2)
-    )
-    return max(twice_s - once_s, 0.0) * int(np.sum(tgt_len + 1)) / int(np.sum(target + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,6 +293,7 @@ class UnitWorld:
             clients=drawn.clients,
             faults=link_faults(unit, drawn.lines),
             caches=[deciders.cache for deciders in unit.deciders],
+            passes_on=unit.scenario.on_refusal == "pass_on",
         )
 
     def trail(self, setup: UnitSetup, share: float = 0.0) -> Trail:
@@ -347,7 +322,10 @@ class UnitWorld:
             trail = trail.with_columns(transfer_s=trail.transfer_s + (trail.truth or drawn.truth).transfer_s[0])
         if drawn.issued_s is not None:
             trail = trail.with_columns(arrival_s=drawn.issued_s)
-        return replace(trail, streams=_stream_accounts(self._unit.case, RequestLog.of(drawn.truth, trail), trail), streamed=())
+        streams = _stream_accounts(self._unit.case, RequestLog.of(drawn.truth, trail), trail)
+        boxes = [self._world.deciders, *(kind.boxes for kind in self._world.kinds)]
+        trail, devices = replace(trail, streams=streams, streamed=()), devices_of(self._unit, self._unit.groups[0])
+        return with_given_up(self._unit, drawn.truth, trail, devices, boxes)
 
     def measured(self, trail: Trail) -> Iterator[tuple[Group, Numbers]]:
         """Yield the numbers of one policy's run without the warm-up, of each group of its requests; the first is of all."""
@@ -423,7 +401,7 @@ class UnitWorld:
             what = f"no request of {group.workload} at {group.site} is counted in replication {unit.replication}"
             raise InputError(what, remedy="give more requests, or fewer warm_up_requests")
         if not len(log["target"]):
-            what = f"every request of {group.workload} at {group.site} is lost in replication {unit.replication}"
+            what = f"no request of {group.workload} at {group.site} is answered in replication {unit.replication}"
             error = NoAnswers(what, remedy=REMEDY_OF_LOSSES)
             if trail.outcome is not None:
                 error.lost_share = float(1.0 - were_answered(trail.outcome[cut:]).mean())
@@ -449,6 +427,7 @@ class UnitWorld:
         if trail.energy is not None:
             energy = trail.energy if rows is None else trail.energy.of_some(RequestLog(columns, rows).answered)
             numbers |= energy.numbers()
+        numbers |= client_shares(unit, None if trail.outcome is None else trail.outcome[counted])
         numbers |= {"rtt_pace_s": self._drawn.pace_s, "warm_up_requests": float(left_out)}
         return numbers | {"requests": float(count)} if unit.mixed else numbers
 

@@ -18,6 +18,7 @@ from simnmt.base.random_streams import stream
 from simnmt.base.suggestions import did_you_mean
 from simnmt.batching.custom import CustomBatching
 from simnmt.experiment.cases import RunPlan, Unit, UsedTarget
+from simnmt.experiment.clients import clients_of
 from simnmt.experiment.draws import draw, learn_parts
 from simnmt.experiment.inputs import GIGABYTE
 from simnmt.experiment.targets import Target
@@ -27,6 +28,7 @@ from simnmt.profile.blocks import ProfileError
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.results.places import ALL
 from simnmt.results.run_directory import SUMMARY
+from simnmt.workload.repeats import first_requests
 from simnmt.world.inputs import Clients
 
 
@@ -172,6 +174,10 @@ class ReplayedRequests:
     clients: Clients | None
     gateway: NDArray[np.int32]
     """Number of the gateway to which it is sent, in the order of the sites."""
+    pauses_s: tuple[NDArray[np.float64], ...] = ()
+    """By try, seconds from the refusal until the client asks again; infinite after its last one."""
+    patience_s: NDArray[np.float64] | None = None
+    """Seconds after which the client gives up; None: it waits as long as the load generator."""
     sentence: NDArray[np.int64] | None = None
     """Which sentence it is of, by number; None: each is of its own."""
 
@@ -190,4 +196,9 @@ def replayed_requests(unit: Unit) -> ReplayedRequests:
     words = [f"w{number}" for number in random.integers(0, 10_000, int((src_len - 1).sum())).tolist()]
     ends = np.cumsum(src_len - 1).tolist()
     texts = [" ".join(words[begin:end]) for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
-    return ReplayedRequests(offsets_s, src_len, tgt_len, texts, node, drawn.clients, gateway)
+    if drawn.truth.sentence is not None:
+        texts = [texts[first] for first in first_requests(drawn.truth.sentence).tolist()]
+    pauses_s = tuple(column - drawn.truth.transfer_s[0] for column in drawn.retries_s)
+    timeouts_s = np.array([clients_of(part).timeout_s for part in unit.parts])
+    patience_s = None if np.isinf(timeouts_s).all() else timeouts_s[gateway]
+    return ReplayedRequests(offsets_s, src_len, tgt_len, texts, node, drawn.clients, gateway, pauses_s, patience_s)

@@ -200,6 +200,8 @@ class LiveGateway(LiveService):
             result = await self._translate_at(trip, line, target)
         except ServiceError as error:
             self._give_up(trip)
+            if target and error.status == 429 and self._settings.unit.scenario.on_refusal == "pass_on":
+                raise
             if target:
                 self._note_failure(trip, self._servers[target - 1], error)
                 unreachable = [server.number for server in self._servers]
@@ -266,7 +268,7 @@ class LiveGateway(LiveService):
 
         # What a batch is like shows when a sentence ends.
         began = begin if self.decider.views_itself and not self._batches else None
-        result = await self.engine.execute(line, trip.forced_len, began, trip.model)
+        result = await self.execute_here(trip, line, began)
         if began is None:
             self._hear(trip, 0.0, result.queue_s, result.report)
         return result

@@ -35,7 +35,7 @@ from simnmt.network.series import RttSeries
 from simnmt.results.live_log import LIVE_OUTCOMES
 from simnmt.results.number_text import duration, percent
 from simnmt.results.places import ALL, Place
-from simnmt.results.requests import FALLBACK, RequestLog, Requests, Trail, Truth, were_answered
+from simnmt.results.requests import FALLBACK, GAVE_UP, REFUSED, RequestLog, Requests, Trail, Truth, were_answered
 from simnmt.results.run import LiveMeasurement, Run
 from simnmt.results.stability import with_stability
 from simnmt.results.summary import Device, Numbers, measure, replicated, rows, with_deadlines_of_all
@@ -186,6 +186,8 @@ async def send(
         1 if clients is None else clients.count,
         None if clients is None else clients.think_s.tolist(),
         gateway,
+        [column.tolist() for column in requests.pauses_s],
+        None if requests.patience_s is None else requests.patience_s.tolist(),
     )
     timeout_s = services[0].timeout_s
     async with AsyncExitStack() as stack:
@@ -232,7 +234,8 @@ def _measured_columns(unit: Unit, requests: ReplayedRequests, log: LoadLog, *, t
     done = were_answered(outcome)
     taken = np.where(done, stated, -1).astype(np.int8)
     execution_s, queue_s = (np.where(done, column, nan) for column in (log.execution_s, log.queue_s))
-    transfer_s = np.where(done, log.latency_s, nan) - queue_s - execution_s
+    retry_s = np.where(log.tries > 1, log.retry_s, 0.0)
+    transfer_s = np.where(done, log.latency_s - retry_s, nan) - queue_s - execution_s
     ends = end_tokens(unit.case.profiles[0].length_unit.end_of_sentence)
     lengths = (log.src_len * done, log.tgt_len * done) if texts else (requests.src_len, requests.tgt_len)
     src_len, tgt_len = (np.maximum(length - (1 - end), 0) for length, end in zip(lengths, ends, strict=True))
@@ -260,6 +263,8 @@ def _measured_columns(unit: Unit, requests: ReplayedRequests, log: LoadLog, *, t
         "outcome": outcome,
         **cached,
     }
+    if requests.pauses_s:
+        columns |= {"tries": log.tries.astype(np.int8), "retry_s": retry_s}
     return truth, Trail(columns, tgt_len_by_src_len=predicted[None])
 
 
@@ -280,6 +285,8 @@ def _result(unit: Unit, policy: str, log: LoadLog, truth: Truth, trail: Trail) -
     answered_share = float(were_answered(outcome).mean())
     numbers = with_deadlines_of_all(numbers, answered_share) | {
         "answered_share": answered_share,
+        "refused_share": float((outcome == REFUSED).mean()),
+        "gave_up_share": float((outcome == GAVE_UP).mean()),
         "fallback_share": float((outcome == FALLBACK).mean()),
         "rtt_pace_s": None,
     }

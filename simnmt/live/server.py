@@ -44,6 +44,9 @@ class FrontSettings:
     """Whether requests may state the number of target tokens, for validation."""
     access: Access = field(default_factory=Access)
     limits: Limits = field(default_factory=Limits)
+    max_waiting: int | None = None
+    """Most sentences that wait until their execution on the service's own device begins, as `max_waiting` of a scenario says;
+    further ones are refused with status 429. None: any number."""
 
 
 def served_hash(health: Mapping[str, Any], pair: tuple[str, str]) -> str:
@@ -109,6 +112,8 @@ class LiveService(ABC):
         self._log, self._on_error, self.metrics = log, on_error, (metrics := CollectorRegistry())
         self.waiting = 0
         """Texts under way."""
+        self._queued = 0
+        """Those whose execution here has not begun, if their number is limited."""
         self.outcomes = collections.Counter[Outcome]()
         """Texts by how they ended."""
         self._number = 0
@@ -211,6 +216,30 @@ class LiveService(ABC):
         line = self.engine.line(trip.text, trip.model)
         trip.src_len = len(line.ids)
         return await self.execute(trip, line) if line.ids else Result("", 0.0, 0.0)
+
+    async def execute_here(self, trip: Trip, line: SourceLine, began: Callable[[float], None] | None = None) -> Result:
+        """Let the engine translate a line; see `EngineProcess.execute`. Raises `ServiceError`, also if too many wait for it."""
+        most, is_waiting = self._front.max_waiting, True
+        if most is None:
+            return await self.engine.execute(line, trip.forced_len, began, trip.model)
+        if self._queued >= most:
+            raise ServiceError(429, f"{self._queued} sentences wait here; try again later", retry_after_s=1.0)
+
+        def leave_queue() -> None:
+            nonlocal is_waiting
+            self._queued -= is_waiting
+            is_waiting = False
+
+        def begin(begin_s: float) -> None:
+            leave_queue()
+            if began is not None:
+                began(begin_s)
+
+        self._queued += 1
+        try:
+            return await self.engine.execute(line, trip.forced_len, begin, trip.model)
+        finally:
+            leave_queue()
 
     def note(self, trip: Trip, result: Result | None, outcome: Outcome) -> None:
         """Count and log how a text ended."""
@@ -326,7 +355,7 @@ class LiveServer(LiveService):
     async def execute(self, trip: Trip, line: SourceLine) -> Result:
         """See `LiveService`."""
         trip.target, trip.device, trip.decided_s = 0, self.name, trip.ingress_s
-        return await self.engine.execute(line, trip.forced_len, model=trip.model)
+        return await self.execute_here(trip, line)
 
     def health(self) -> Mapping[str, Any]:
         """See `LiveService`."""

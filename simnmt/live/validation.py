@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from simnmt.base import VERSION
 from simnmt.base.arrays import Floats
 from simnmt.calibrate.box import QUIET_SHARE, BusyWatch
+from simnmt.devices import Kind
 from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.units import kinds, run_unit
 from simnmt.live.engine import EngineSettings
@@ -292,8 +293,9 @@ def structural_columns(run: LiveRun, others: Sequence[LiveRun]) -> tuple[Floats,
             sentence=requests.sentence,
         )
         beliefs = [Beliefs(lambda decider, target: TransferEstimate(0.0)) for _ in gateways]
-        local = [kinds(one)[0] for one in gateways]
-        world = World(columns, kinds(gateways[0])[1:], local, decider=requests.gateway, caches=caches)
+        behind, local = kinds(gateways[0])[1:], [kinds(one)[0] for one in gateways]
+        admitting = [*map(_admitting, behind)], [*map(_admitting, local)]
+        world = World(columns, *admitting, decider=requests.gateway, caches=caches)
         trail = simulate(world, PolicySetup(decide_for, beliefs))
         done_s = np.choose(target, execution_s)
         if trail.execution_s is not None:
@@ -310,6 +312,12 @@ def _mean_overhead_s(run: LiveRun, others: Sequence[LiveRun], box: int, *, hits:
     measured = [seconds for other in others if (seconds := other.overhead_s(box, hits)).size]
     seconds = np.concatenate(measured or [run.overhead_s(box, hits)])
     return float(seconds.mean()) if seconds.size else 0.0
+
+
+def _admitting(kind: Kind) -> Kind:
+    """Return boxes that refuse nothing: what was refused live takes no time in the simulation of the others."""
+    # Kinds that refuse are dataclasses.
+    return kind if getattr(kind, "max_waiting", None) is None else replace(kind, max_waiting=None)  # type: ignore[type-var]
 
 
 def _with_varying_batches(unit: Unit) -> Unit:

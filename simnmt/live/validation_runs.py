@@ -106,8 +106,9 @@ class LiveRun:
 
     @property
     def valid(self) -> NDArray[np.bool_]:
-        """Requests that were answered where the policy sent them."""
-        return self.log.answered & ~self.log.fell_back
+        """Requests that were answered at the first try, where the policy sent them."""
+        is_valid: NDArray[np.bool_] = self.log.answered & ~self.log.fell_back & (self.log.tries == 1)
+        return is_valid
 
     @property
     def target(self) -> NDArray[np.int64]:
@@ -302,11 +303,13 @@ async def _live_run(
         urls: dict[str, str] = {}
         for box, engine, of_box in zip(boxes, engines, options, strict=True):
             if box.gateway is None:
-                urls[box.target.device] = await url_of(LiveServer(engine, behind, **of_box))
+                most = unit.scenario.devices[box.target.device].refuses_above
+                urls[box.target.device] = await url_of(LiveServer(engine, replace(behind, max_waiting=most), **of_box))
         replays, transports = list[ReplaySettings](), list[DelayedTransport]()
         for of_site, pair, engine, of_box in zip(gateways, pairs, engines, options, strict=False):
             assert isinstance(engine, EngineProcess)
-            at_site = replace(front, pairs=[pair])
+            most = of_site.scenario.devices[of_site.first_device].refuses_above
+            at_site = replace(front, pairs=[pair], max_waiting=most)
             settings = GatewaySettings(of_site, policy, urls, at_site, any_model=True, offload_s=60.0, delays=True)
             gateway = LiveGateway(settings, engine, **of_box)
             replays.append(ReplaySettings(await url_of(gateway), "", None, *pair, timeout_s=180.0, connections=1_000))

@@ -26,6 +26,7 @@ from simnmt.report.run_tables import (
 )
 from simnmt.report.words import gap_words, verdicts, words
 from simnmt.results import Cell, Run
+from simnmt.results.metrics import unanswered_share
 from simnmt.results.places import ALL, CellName, by_cell
 from simnmt.results.run import MOST_DRAWN, doubtful_profiles
 from simnmt.results.summary import Row
@@ -67,7 +68,7 @@ def _facts(result: Run) -> list[str]:
 def _sampling(result: Run) -> list[str]:
     most = max((log.requests for cell in result.cells for log in cell.logs.values()), default=0)
     sampled = [f"Figures over single requests show an even sample of at most {MOST_DRAWN:,}."] if most > MOST_DRAWN else []
-    loses = any(row.get("lost_share") for row in result.summary_rows)
+    loses = any(map(unanswered_share, result.summary_rows))
     return sampled + ["Figures over single requests show those that every policy answered."] * loses
 
 

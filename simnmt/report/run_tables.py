@@ -124,13 +124,15 @@ def _share_columns(rows: Sequence[Row]) -> list[Column]:
         share("misrouted %", "misrouted_share"),
         share("cached %", "hit_share"),
         share("lost %", "lost_share", 2),
+        share("refused %", "refused_share", 2),
+        share("given up %", "gave_up_share", 2),
         share("fell back %", "fallback_share", 2),
         share("in deadline %", "deadline_met_share", on_terminal=False),
     ]
     if any(row.get("good_within_s") is not None for row in rows):
         columns.append(estimate("goodput /s", "goodput_rps"))
     columns += _device_columns(rows)
-    optional = ("lost_share", "fallback_share")
+    optional = ("lost_share", "refused_share", "gave_up_share", "fallback_share")
     return [
         column
         for column in columns
@@ -218,7 +220,7 @@ def recommendation_badges(recommendations: Sequence[Row]) -> dict[Place, str]:
             continue
         badges[Place(*cell, policy)] = "recommended"
         badges |= {Place(*cell, name): f"not distinguishable from {policy}" for name in record["indistinguishable"]}
-        badges |= {Place(*cell, name): "loses requests" for name in record["lost_shares"] if name != policy}
+        badges |= {Place(*cell, name): "answers fewer requests" for name in record["lost_shares"] if name != policy}
         badges |= {Place(*cell, name): f"as good as {policy}" for name in record["as_good"]}
         badges |= {Place(*cell, name): "misses the service level" for name in record["slo_missed_by"] if name != policy}
     return badges

@@ -313,7 +313,7 @@ def _format_values(outcome: Outcome) -> str:
     if more := len(outcome.values) - len(headroom):
         parts.append(f"{more} more are further from their limits")
     if outcome.lost_share > 0.0:
-        parts.append(f"{percent(outcome.lost_share)} of the requests lost")
+        parts.append(f"{percent(outcome.lost_share)} of the requests not answered")
     return "; ".join(parts)
 
 
@@ -375,7 +375,7 @@ def render_plan(plan: Capacities | DeploymentPlan) -> str:
         title = f"{plan.name}: highest rate with {plan.level}"
         details = Section("Policies", "policies", tables=[capacities_table(plan)])
     else:
-        title = f"{plan.name}: deployment for {digits(plan.rate_rps)} requests/s with {plan.level}"
+        title = f"{plan.name}: deployment for {digits(plan.rate_rps)} requests/s{plan.characters} with {plan.level}"
         details = Section("Candidates", "candidates", tables=[candidates_table(plan)])
     doubts = [Section("Warnings", "warnings", notes=plan.warnings, style="doubts")] if plan.warnings else []
     answer = Section("Answer", "answer", text=[*describe_answer(plan), f"{plan.sources}."])

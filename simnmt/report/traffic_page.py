@@ -65,12 +65,14 @@ def traffic_tables(traffic: Traffic) -> list[Table]:
         Column("share, %", "share", 1, scale=100.0),
         Column("requests/s", "rate_rps"),
     ]
+    hits = [Column("entries", "entries", 0), Column("hits, %", "share", 1, scale=100.0)]
     index = "Index of dispersion: variance over mean of the requests in a window"
     tables = [
         Table("Requests/s in windows", rates, traffic.rates, id="rates"),
         Table(index, dispersions, traffic.dispersions, id="dispersion"),
         Table("Lengths", lengths, traffic.lengths, id="lengths"),
         Table("Language pairs", pairs, traffic.pairs[:MOST_PAIRS], id="pairs"),
+        Table("Hits of a least-recently-used cache", hits, traffic.repeats["hit_rates"] if traffic.repeats else [], id="hits"),
     ]
     return [table for table in tables if table.rows]
 

@@ -31,7 +31,7 @@ class RequestColumn:
     """Name in requests.parquet; empty if it is not written."""
     filled: Literal["always", "on_request", "later"] = "later"
     """`always`: by the world in every run. `on_request`: by the world, if an execution kind names it in `records`, or the run
-    judges decisions, or has faults or caches. `later`: when the world has ended."""
+    judges decisions, or has faults, limits or caches. `later`: when the world has ended."""
     unset: float = 0
 
     def array(self, requests: int) -> Array:
@@ -62,6 +62,8 @@ COLUMNS = {
         RequestColumn("estimate_age_s", "f8", "s", "rtt_estimate_age_s"),
         RequestColumn("hit", "i1", "", "hit", "on_request"),  # 1 if a cache had the answer, 2 if it waited for one under way
         RequestColumn("outcome", "i1", "", "outcome", "on_request"),
+        RequestColumn("tries", "i1", "", "tries", "on_request", 1),  # of its client
+        RequestColumn("retry_s", "f8", "s", "retry_s", "on_request"),  # lost by refusals before the last try
         RequestColumn("energy_j", "f8", "J", "energy_j"),
         RequestColumn("load_wait_s", "f8", "s", "load_wait_s", "on_request"),
         RequestColumn("model_load", "i1", "", "model_load", "on_request"),

@@ -12,6 +12,7 @@ from simnmt.base import VERSION
 from simnmt.base.errors import InputError
 from simnmt.base.extension import OBJECT
 from simnmt.base.suggestions import format_list
+from simnmt.results.metrics import unanswered_share
 from simnmt.results.number_text import percent
 from simnmt.results.places import ALL, CellName, Place
 from simnmt.results.run import Run
@@ -221,13 +222,13 @@ def _origin_notes(runs: Mapping[str, Run]) -> Iterator[str]:
         ours, theirs = (one.manifest.get("simnmt", VERSION) for one in (run, baseline))
         if ours != theirs:
             yield f"{name} is of simnmt {ours}, {first} of {theirs}."
-        lost = max((row.get("lost_share") or 0.0 for row in run.summary_rows), default=0.0)
+        lost = max(map(unanswered_share, run.summary_rows), default=0.0)
         if run.live is not None:
             yield f"{name} is measured live; its latencies are of the answered requests."
             if run.live.late_ms is not None:
                 yield f"The load generator of {name} was {run.live.late_ms:.1f} ms late at p99, which is part of its latencies."
         elif lost:
-            yield f"{name} loses up to {percent(lost)} of its requests under a policy; its latencies are of the answered ones."
+            yield f"{name} leaves up to {percent(lost)} of its requests without an answer; its latencies are of the others."
 
 
 def differences(contents: Sequence[Any], key: str = "") -> Iterator[tuple[str, Sequence[Any]]]:

@@ -383,6 +383,7 @@ HEADS = {
     "energy_j_per_thousand_tokens": "J/1000 tokens",
     "mean_cost": "money",
     "cost_per_thousand_tokens": "money/1000 tokens",
+    "cost_per_million_characters": "money/million characters",
 }
 """Heads of a table by the columns of the summary (`RunEnergy.numbers`)."""
 
@@ -418,6 +419,10 @@ class RunEnergy:
     token_j: Floats
     """Joules of a token, shape (targets, parts of a mix), as is the next."""
     token_price: Floats
+    characters_by_part: Floats
+    """Mean characters of the source of a request, by part of a mix; NaN if unknown."""
+    characters: float
+    """Characters of all requests; NaN if unknown."""
 
     def of_some(self, log: Log) -> RunEnergy:
         """Return the joules and the money of some requests of the run, by their log."""
@@ -429,7 +434,8 @@ class RunEnergy:
         boxes_price = self.sums["cost"] - self.parts[-1]["price"]
         sums = {"energy_j": static_j + dynamic_j + transfer_j, "static_j": static_j, "dynamic_j": dynamic_j}
         sums |= {"transfer_j": transfer_j, "cost": share * boxes_price + moved}
-        return replace(self, requests=requests, tgt_tokens=int(log["tgt_len"].sum()), sums=sums)
+        characters = _characters(log, self.characters_by_part)
+        return replace(self, requests=requests, tgt_tokens=int(log["tgt_len"].sum()), sums=sums, characters=characters)
 
     def request_j(self, log: Log) -> Floats:
         """Return the joules of each request by its log; NaN if unknown. They add up to `energy_j`."""
@@ -442,17 +448,28 @@ class RunEnergy:
         numbers = {f"mean_{name}": value / self.requests for name, value in self.sums.items()}
         for name in ("energy_j", "cost"):
             numbers[f"{name}_per_thousand_tokens"] = _ratio(self.sums[name], self.tgt_tokens / 1e3)
-        shown = (column for column in HEADS if "cost" not in column or not isnan(self.sums["cost"]))
+        if not isnan(self.characters):
+            numbers["cost_per_million_characters"] = _ratio(self.sums["cost"], self.characters / 1e6)
+        shown = (column for column in HEADS if column in numbers and ("cost" not in column or not isnan(self.sums["cost"])))
         return {column: None if isnan(numbers[column]) else numbers[column] for column in shown}
 
 
+def _characters(log: Log, by_part: Floats) -> float:
+    return float(by_part[log["part"]].sum()) if len(by_part) > 1 else float(by_part[0]) * len(log["target"])
+
+
 def account_energy(
-    log: Log, costs: Sequence[TargetCosts], batches: Sequence[BatchAccount | None] = (), unanswered_s: Sequence[float] = ()
+    log: Log,
+    costs: Sequence[TargetCosts],
+    batches: Sequence[BatchAccount | None] = (),
+    unanswered_s: Sequence[float] = (),
+    characters: Sequence[float] = (nan,),
 ) -> RunEnergy:
     """Return joules and money of one run from the log of its answered requests.
 
-    The rest is by target. `batches`: None for a target that executes requests one by one; empty if none batches.
-    `unanswered_s`: seconds of executions that answered no request; empty for none. The account of batches has them already.
+    `characters`: the mean of a request by part of a mix, NaN if unknown. The rest is by target. `batches`: None for a target
+    that executes requests one by one; empty if none batches. `unanswered_s`: seconds of executions that answered no request;
+    empty for none. The account of batches has them already.
     """
     target, span_s = log["target"], float((log["arrival_s"] + log["latency_s"]).max())
     requests = np.bincount(executed_on(log) + 1, minlength=len(costs) + 1)[1:]  # place 0 is that of no device
@@ -480,4 +497,6 @@ def account_energy(
     parts.append({**links, "static_j": nan, "dynamic_j": joules["transfer_j"], "price": price, "bytes": size_bytes})
     sums = {"energy_j": sum(joules.values()), **joules, "cost": sum(part["price"] for part in parts) or nan}
     known = [{name: None if value != value else value for name, value in part.items()} for part in parts]
-    return RunEnergy(len(target), int(log["tgt_len"].sum()), sums, known, execution_w, token_j, token_price)
+    by_part = np.array(characters, np.float64)
+    of_tokens = int(log["tgt_len"].sum()), sums, known, execution_w, token_j, token_price
+    return RunEnergy(len(target), *of_tokens, by_part, _characters(log, by_part))

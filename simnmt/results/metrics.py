@@ -61,8 +61,8 @@ class Metric:
     def of_answered(self, lost_share: float) -> Metric | None:
         """Return a metric of the answered requests that is no better than this one of all requests; None if this is infinite.
 
-        A lost request is infinitely late, but latencies are known of the answered requests alone. So a mean is infinite, and a
-        percentile stands further up among the answered requests: there the next standard percentile is taken.
+        A request without an answer is infinitely late, but latencies are known of the answered requests alone. So a mean is
+        infinite, and a percentile stands further up among the answered requests: there the next standard percentile is taken.
 
         >>> metric("p95_ms").of_answered(0.03).name, metric("p95_ms").of_answered(0.06)
         ('p99_ms', None)
@@ -88,6 +88,7 @@ PLAIN_METRICS = {
         Metric(*("energy_j_per_thousand_tokens",) * 2, "J", "<=", label="mean energy per thousand tokens"),
         Metric("cost_per_request", "mean_cost", "", "<=", label="mean cost"),
         Metric(*("cost_per_thousand_tokens",) * 2, "", "<=", label="mean cost per thousand tokens"),
+        Metric(*("cost_per_million_characters",) * 2, "", "<=", label="mean cost per million characters"),
         Metric("mean_ms", "mean_latency_s", "ms", "<=", 1e3, sample="latency"),
         Metric("first_token_ms", "mean_first_token_s", "ms", "<=", 1e3, sample="first_token"),
         Metric("deadline_met_share", "deadline_met_share", "", ">=", most=1.0),
@@ -167,6 +168,15 @@ def columns_of(metrics: Iterable[Metric]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(known.column for known in (*STANDARD_METRICS, *metrics)))
 
 
+def unanswered_share(row: Row) -> float:
+    """Return the share of the requests of a row that were lost, refused, or given up by their clients.
+
+    >>> unanswered_share({"lost_share": None, "refused_share": 0.25, "gave_up_share": 0.5})
+    0.75
+    """
+    return float(sum(row.get(name) or 0.0 for name in ("lost_share", "refused_share", "gave_up_share")))
+
+
 _REQUIREMENT = re.compile(r"\s*([\w.]+)\s*(<=|>=|≤|≥|<|>|==|=)\s*(\S.*?)\s*")
 LEAST_LIMIT = 1e-12
 """Least limit of a metric, in its unit: the distance to a smaller one would overflow."""
@@ -232,11 +242,12 @@ class Requirement:
     def assess(self, row: Row, columns: Mapping[str, Sequence[float | None]]) -> Assessment:
         """Return whether the mean over replications meets the requirement, with its interval and the single replications.
 
-        Without a steady state, or if the metric is infinite since requests are lost, no requirement is met. Raises `InputError`
-        if the run does not have the metric. `row`: of a summary; `columns`: its values of each replication (`Run.replicated`).
+        Without a steady state, or if the metric is infinite since requests are not answered, no requirement is met. Raises
+        `InputError` if the run does not have the metric. `row`: of a summary; `columns`: its values of each replication
+        (`Run.replicated`).
         """
         about: dict[str, Any] = {key: row.get(key, "") for key in Place._fields} | {"unstable": row.get("unstable")}
-        lost_share: float = row.get("lost_share") or 0.0
+        lost_share = unanswered_share(row)
         is_lost = False
         values: Sequence[float | None]
         if self.metric.name == "stable":
@@ -290,9 +301,9 @@ class Assessment:
     unstable: str | None = None
     """The overloaded devices, such as `cloud: load 1.30`; None if there is a steady state."""
     lost_share: float = 0.0
-    """Share of the requests that were lost; a latency of theirs counts as infinite."""
+    """Share of the requests that were not answered; a latency of theirs counts as infinite."""
     lost: bool = False
-    """True if so many are lost that the metric is infinite; then `value` is that of the answered requests."""
+    """True if so many are not answered that the metric is infinite; then `value` is that of the answered requests."""
     site: str = ""
     workload: str = ""
     network: str = ""
@@ -300,7 +311,7 @@ class Assessment:
 
     @property
     def ratio(self) -> float:
-        """How far the value is from the limit (`Requirement.ratio`); infinite if too many requests are lost."""
+        """How far the value is from the limit (`Requirement.ratio`); infinite if too many requests are not answered."""
         return inf if self.lost else self.requirement.ratio(self.value)
 
     def as_json(self) -> dict[str, Any]:
@@ -328,7 +339,7 @@ class Assessment:
         if self.unstable is not None:
             outcome += f", unstable ({self.unstable})"
         elif self.lost:
-            outcome += f", {100.0 * self.lost_share:.2g} % of the requests are lost (the value is of the others)"
+            outcome += f", {100.0 * self.lost_share:.2g} % of the requests are not answered (the value is of the others)"
         elif known.name != "stable":
             outcome += "" if self.sure or self.low is None else ", not surely"
             side = "below" if self.value < self.requirement.limit else "above"
@@ -336,7 +347,9 @@ class Assessment:
             outcome += f"; met in {round(self.met_share * self.replications)} of {self.replications} replications"
             judged = known.of_answered(self.lost_share)
             if judged is not None and judged != known:
-                outcome += f"; the value is the {judged.name} of the answered requests, as {percent(self.lost_share)} are lost"
+                outcome += (
+                    f"; the value is the {judged.name} of the answered requests, {percent(self.lost_share)} are not answered"
+                )
             outcome += ")"
         place = f"{self.policy} for {CellName.of(self)}" if self.policy else ""
         return ": ".join(filter(None, (str(self.requirement), place, shown, outcome)))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from simnmt.results.metrics import Assessment, Objective, Requirement, objective_metric
+from simnmt.results.metrics import Assessment, Objective, Requirement, objective_metric, unanswered_share
 from simnmt.results.places import ALL, CellName, Place, by_cell
 from simnmt.results.statistics import Estimate, change_percent, interval_columns, is_tie, over_replications
 from simnmt.results.summary import Row, Runs, known
@@ -69,7 +69,7 @@ def recommend(
 ) -> Row:
     """Return the recommendation for one cell, as a record for `summary.json` (docs/reference/results.md).
 
-    Policies are left out in this order, unless that would leave none: unstable ones, those that lose more requests than
+    Policies are left out in this order, unless that would leave none: unstable ones, those that answer fewer requests than
     another, and those that miss the service level. Of the policies that are as good as the best of the others (`is_tie`), one
     that sends every request to one device is recommended, else the first of the scenario.
 
@@ -87,7 +87,7 @@ def recommend(
     ratios = {name: max((one.ratio for one in of_policy), default=0.0) for name, of_policy in assessed.items()}
     objective = goal.objectives.get(rows[0]["workload"], goal.objective)
     compared = _Compared(rows, runs, objective)
-    lost = {name: by_policy[name].get("lost_share") or 0.0 for name in roles.deployable}
+    lost = {name: unanswered_share(by_policy[name]) for name in roles.deployable}
     stable = [name for name in roles.deployable if not by_policy[name].get("unstable")]
     fewest = min((lost[name] for name in stable), default=0.0)
     answering = [name for name in stable if is_tie(lost[name], fewest)]
@@ -229,7 +229,7 @@ def by_objective(rows: Sequence[Row], recommendations: Sequence[Row]) -> list[Ro
 
     def rank(row: Row) -> tuple[bool, float, float]:
         value = row.get(columns.get(CellName.of(row), "mean_latency_s"))
-        return bool(row.get("unstable")), row.get("lost_share") or 0.0, inf if value is None else value
+        return bool(row.get("unstable")), unanswered_share(row), inf if value is None else value
 
     return [row for of_cell in by_cell(rows).values() for row in sorted(of_cell, key=rank)]
 

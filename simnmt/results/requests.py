@@ -30,9 +30,10 @@ from simnmt.results.device_accounts import (
 )
 from simnmt.results.live_log import OUTCOMES
 
-DONE, FALLBACK, LOST = (OUTCOMES.index(outcome) for outcome in ("done", "fallback", "lost"))
-"""`outcome` of a request that was answered by the chosen target, or by the decider in its place; and of a lost one.
-Requests of other outcomes were not answered: their target is -1, and their times are NaN."""
+DONE, FALLBACK, GAVE_UP, REFUSED, LOST = map(OUTCOMES.index, ("done", "fallback", "timeout", "refused", "lost"))
+"""`outcome` of a request that was answered by the chosen target, or by the decider in its place; of one whose client gave up
+before the answer, of one whose last try was refused, and of a lost one. Requests that were not answered have target -1 and
+times NaN."""
 
 
 def were_answered(outcome: Array) -> NDArray[np.bool_]:
@@ -41,9 +42,8 @@ def were_answered(outcome: Array) -> NDArray[np.bool_]:
     return answered
 
 
-_OPTIONAL = ("node", "access_s", "tgt_len", "model", "sentence", "document", "priority")
+_OPTIONAL = ("node", "access_s", "tgt_len", "model", "sentence", "document", "priority", "patience_s")
 """Columns that the world reads, and that requests may lack."""
-_TIMES = ("execution_s", "uplink_s", "downlink_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,10 @@ class Requests:
     is a document of its own."""
     priority: Array | None = None
     """Rank of its class, 0 for the first served; None: 0 for all."""
+    retry_after_s: tuple[Array, ...] = ()
+    """By try, seconds from the refusal at the decider until the client's next try is there; infinite after its last one."""
+    patience_s: Array | None = None
+    """Seconds after which the client gives up, from its first try; None: no client does."""
 
     def __len__(self) -> int:
         return len(self.src_len)
@@ -99,8 +103,9 @@ class Requests:
     def _changed(self, change: Callable[[Array], Array], arrival_s: Array | None, first: int = 0) -> Requests:
         """Return the columns that the world reads, each changed; the times of arrival are given."""
         optional: dict[str, Any] = {name: None if (one := getattr(self, name)) is None else change(one) for name in _OPTIONAL}
-        times: dict[str, Any] = {name: tuple(map(change, getattr(self, name))) for name in _TIMES}
-        return Requests(change(self.src_len), **times, arrival_s=arrival_s, first=first, **optional)
+        by_number = ("execution_s", "uplink_s", "downlink_s", "retry_after_s")
+        times_s: dict[str, Any] = {name: tuple(map(change, getattr(self, name))) for name in by_number}
+        return Requests(change(self.src_len), **times_s, arrival_s=arrival_s, first=first, **optional)
 
     @property
     def all(self) -> slice:
@@ -205,7 +210,17 @@ def _execution_s(truth: Truth, trail: Trail) -> Floats:
 
 
 def _transfer_s(truth: Truth, trail: Trail) -> Floats:
-    return _on_target(truth.transfer_s, trail) if trail.transfer_s is None else np.asarray(trail.transfer_s)
+    if trail.transfer_s is not None:
+        return np.asarray(trail.transfer_s)
+    transfer_s = _on_target(truth.transfer_s, trail)
+    if trail.outcome is not None:
+        transfer_s[trail.target < 0] = np.nan
+    return transfer_s
+
+
+def _latency_s(truth: Truth, trail: Trail) -> Floats:
+    latency_s: Floats = trail.queue_s + _execution_s(truth, trail) + _transfer_s(truth, trail)
+    return latency_s if trail.retry_s is None else latency_s + trail.retry_s
 
 
 def _unless_recorded(column: Array | None, truth: Truth, otherwise: float, dtype: str = "f8") -> Array:
@@ -220,7 +235,7 @@ _DERIVED: dict[str, Callable[[Truth, Trail], Array]] = {
     "tgt_len_predicted": lambda truth, trail: _known(trail.tgt_len_by_src_len)[trail.columns.get("part", 0), truth.src_len],
     "t_exe_s": _execution_s,
     "t_tx_s": _transfer_s,
-    "latency_s": lambda truth, trail: trail.queue_s + _execution_s(truth, trail) + _transfer_s(truth, trail),
+    "latency_s": _latency_s,
     "first_token_s": lambda truth, trail: _unless_recorded(trail.first_token_s, truth, np.nan),
     "rtt_time_s": lambda truth, _: _known(truth.rtt_time_s),
     "outcome": lambda truth, trail: _unless_recorded(trail.outcome, truth, DONE, "i1"),

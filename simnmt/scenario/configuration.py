@@ -115,6 +115,9 @@ class ScenarioConfiguration(Configuration):
     itself. Left out: they do if there are sites, or several workloads that all have arrivals at a rate."""
     late_answers: LateAnswers | None = None
     """What the first device does about requests whose answers do not come, such as `{timeout_ms: 500}`. Left out: it waits."""
+    on_refusal: Literal["fall_back", "pass_on"] | None = None
+    """What the first device does about a request that a full device refuses (`max_waiting`): it executes it (`fall_back`), or
+    refuses it in turn (`pass_on`). Left out: `fall_back`."""
     fit: FitConfiguration = FitConfiguration()
     """What the policies learn from."""
     policies: Annotated[Policies, Field(min_length=1, json_schema_extra={"minProperties": 1})]
@@ -347,6 +350,11 @@ class ScenarioConfiguration(Configuration):
     def has_caches(self) -> bool:
         """True if a device keeps translations."""
         return any(device.cache is not None for device in self._all_devices)
+
+    @property
+    def refuses(self) -> bool:
+        """True if devices refuse requests when they are full."""
+        return any(device.refuses_above is not None for device in self._all_devices)
 
     @property
     def analysed_policy(self) -> str | None:

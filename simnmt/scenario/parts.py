@@ -198,6 +198,12 @@ class DeviceConfiguration(Configuration):
     cache: CacheConfiguration | None = None
     """The translations that each box of the first device keeps, such as `{entries: 20000, ttl_s: 86400, hit_ms: 0.3}`. It
     stands before the decision, and answers sentences that come back (`repeats` of a workload). Left out: none."""
+    max_waiting: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
+    """Most requests that wait at each box; those that are executed do not count. A request waits until its execution begins, in
+    a batch until it is encoded. Left out: any number."""
+    on_full: Literal["refuse", "wait"] | None = None
+    """What becomes of a request that finds `max_waiting` others at its box: it is refused (`refuse`, as if left out), or waits
+    outside in the order of arrival until there is room (`wait`), which takes as long as in a queue without a limit."""
     beyond_measured_batch: bool = False
     """Whether batches may be larger than the largest that the profile was measured with; their step costs are extrapolated."""
     balancer: Balancer | None = None
@@ -216,6 +222,11 @@ class DeviceConfiguration(Configuration):
     """Electric power of each box, such as `{idle_w: 5, busy_w: 15}`; left out: as the profile's block `energy` has it."""
     price_per_hour: Annotated[float, Field(ge=0.0, le=1e9)] | None = None
     """Price of an hour of each box, whether it is used or not; left out: it costs nothing."""
+
+    @property
+    def refuses_above(self) -> int | None:
+        """Requests that wait at a box when it refuses further ones; None if it never does."""
+        return None if self.on_full == "wait" else self.max_waiting
 
     @property
     def loads_models(self) -> bool:

@@ -24,10 +24,13 @@ Misfit = tuple[Location, str]
 
 
 _EXCLUSIVE = {
-    "sti": (("batching", "decoder", "failures", "models", "workers"), "streams its model and decodes one sentence at a time"),
+    "sti": (
+        ("batching", "decoder", "failures", "max_waiting", "models", "workers"),
+        "streams its model and decodes one sentence at a time",
+    ),
     "batching": (("workers",), "batches and has one worker; more boxes are its count"),
     "memory_gb": (("execution", "failures"), "loads models into its memory"),
-    "execution": (("batching", "sti"), "has the execution kind that it states"),
+    "execution": (("batching", "max_waiting", "sti"), "has the execution kind that it states"),
 }
 """Keys of a device, those that do not fit beside them, and what its boxes then do."""
 
@@ -81,6 +84,10 @@ def _sites(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
         if scenario.own_device(name) is None and scenario.late_answers is not None:
             what = "late_answers are executed by the first device, and this site has none"
             yield (*place, "devices"), f"{what} (give it one, or leave late_answers out)"
+        refuses = any(scenario.devices[device].refuses_above is not None for device in behind)
+        if scenario.own_device(name) is None and refuses and scenario.on_refusal != "pass_on":
+            what = "refused requests are executed by the first device, and this site has none"
+            yield (*place, "devices"), f"{what} (give it one, or set on_refusal: pass_on)"
     for workload in scenario.workloads if scenario.sites else ():
         if not any(workload in scenario.workloads_at(site) for site in scenario.sites):
             yield ("workloads", workload), f"requested at no site (name it in sites.{next(iter(scenario.sites))}.workloads)"
@@ -141,6 +148,8 @@ def _devices(scenario: ScenarioConfiguration, whole: ScenarioConfiguration) -> I
             yield (*place, "beyond_measured_batch"), "there are no batches without batching"
         if device.failures is not None and name == first:
             yield (*place, "failures"), "the first device decides, and is always up"
+        if device.on_full is not None and device.max_waiting is None:
+            yield (*place, "on_full"), f"a device without limit is never full (give devices.{name}.max_waiting)"
 
 
 def _hops(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
@@ -181,8 +190,13 @@ def _clocks(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
     for name, part in scenario.workloads.items():
         if scenario.has_faults and isinstance(part.arrivals, BackToBack):
             yield ("workloads", name), f"requests back to back meet no faults (give workloads.{name}.arrivals)"
+        if isinstance(part.arrivals, BackToBack) and (scenario.refuses or part.clients is not None):
+            what = "requests back to back never wait, so that no device is full and no client gives up"
+            yield ("workloads", name), f"{what} (give workloads.{name}.arrivals)"
     if scenario.late_answers is not None and len(scenario.devices) == 1:
         yield ("late_answers",), "the only device sends no request"
+    if scenario.on_refusal is not None and not any(device.refuses_above for device in [*scenario.devices.values()][1:]):
+        yield ("on_refusal",), "no device to which requests are sent refuses any (give one max_waiting)"
     for name, network in scenario.networks.items():
         paced = [workload for workload in scenario.workloads if scenario.clock_of(workload, name) == "pace"]
         for workload in paced:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from math import nan
+from math import inf, nan
 from typing import Any, TypeVar
 
 import numpy as np
@@ -29,6 +29,8 @@ from simnmt.service.messages import DECISION, ServiceError, TranslateRequest, nu
 Answer = TypeVar("Answer")
 STOPPING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGHUP", "SIGTERM") if hasattr(signal, name))
 """Ctrl-C, a terminal that closes, and a polite request to end."""
+TOO_MANY = 429
+"""Status of a service that is full: the client may try again."""
 SOON_S = 0.05
 """Time before the first request of an open loop."""
 
@@ -48,6 +50,10 @@ class Load:
     the answer to each request; shape (clients + requests,). None: none."""
     service: Sequence[int] | None = None
     """Number of the service to which each is sent; None: all to the first."""
+    pauses_s: Sequence[Sequence[float]] = ()
+    """By try and request, seconds from a refusal (status 429) until the client asks again; infinite after its last try."""
+    patience_s: Sequence[float] | None = None
+    """By request, seconds from its first try after which its client gives up; None: as long as `timeout_s`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -82,6 +88,9 @@ class LoadLog:
     hit: NDArray[np.int64]
     """1 if the gateway's cache had the answer, 2 if the request waited there for a translation of the same text, else 0."""
     fell_back: NDArray[np.bool_]
+    tries: NDArray[np.int64]
+    retry_s: Floats
+    """From the first try to the last."""
     fault: str = ""
     """Message about the first request that was not answered; empty if all were."""
 
@@ -103,7 +112,7 @@ class LoadLog:
     @classmethod
     def of(cls, requests: int) -> LoadLog:
         """Return the log of so many requests of which none has been sent."""
-        whole = {"status": 0, "client": 0, "target": -1, "src_len": 0, "tgt_len": 0, "hit": 0}
+        whole = {"status": 0, "client": 0, "target": -1, "src_len": 0, "tgt_len": 0, "hit": 0, "tries": 1}
         floats = {field.name: nan for field in fields(cls) if field.type == "Floats"}
         columns: dict[str, Any] = {name: np.full(requests, missing) for name, missing in (whole | floats).items()}
         return cls(begin_s=nan, **columns, fell_back=np.zeros(requests, np.bool_))
@@ -111,7 +120,9 @@ class LoadLog:
     def note(self, request: int, exchange: Exchange) -> None:
         """Note the answer to a request."""
         answer = exchange.answer
-        self.sent_s[request], self.received_s[request], self.status[request] = exchange.sent_s, exchange.received_s, 200
+        self.received_s[request], self.status[request] = exchange.received_s, 200
+        if self.tries[request] == 1:
+            self.sent_s[request] = exchange.sent_s
         if (times := answer.times) is not None:
             self.queue_s[request], self.execution_s[request] = times.queue_s, times.execution_s
             self.total_s[request] = times.total_s
@@ -143,11 +154,20 @@ async def send_load(
 
     async def one(request: int, due_s: float, client: int = 0) -> None:
         service = services[0 if load.service is None else load.service[request]]
-        log.client[request], log.due_s[request], log.sent_s[request] = client, due_s, time.monotonic()
-        try:
-            log.note(request, await service.translate(load.requests[request], timeout_s))
-        except ServiceError as error:
-            log.status[request], log.fault = error.status, log.fault or error.message
+        log.client[request], log.due_s[request], log.sent_s[request] = client, due_s, (sent_s := time.monotonic())
+        patience_s = timeout_s if load.patience_s is None else load.patience_s[request]
+        for pause_s in [*(column[request] for column in load.pauses_s), inf]:
+            now_s = time.monotonic()
+            log.retry_s[request], left_s = now_s - sent_s, sent_s + patience_s - now_s
+            try:
+                log.note(request, await service.translate(load.requests[request], max(min(timeout_s, left_s), 1e-3)))
+            except ServiceError as error:
+                log.status[request], log.fault = error.status, log.fault or error.message
+                if error.status == TOO_MANY and time.monotonic() + pause_s < sent_s + patience_s:
+                    log.tries[request] += 1
+                    await asyncio.sleep(pause_s)
+                    continue
+            break
         ended()
 
     async def think_and_ask(client: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import replace
 from functools import lru_cache
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -26,10 +27,12 @@ from simnmt.base.configuration import Configuration, InputFile, form_by_key, mis
 from simnmt.base.extension import Extended, Extensible
 from simnmt.workload.arrivals import Arrivals, BackToBack
 from simnmt.workload.arrivals.process import custom_arrivals
+from simnmt.workload.arrivals.recording import Recorded
 from simnmt.workload.corpus import FilterName, RatioFilter, read_corpus
 from simnmt.workload.length_table import LengthTable, read_table
 from simnmt.workload.length_units import Fertility, TokeniserKind, tokenisers_in
 from simnmt.workload.lengths import MIXES, SENTENCES, LognormalLengths, lengths_in
+from simnmt.workload.repeats import RecordedRepeats, Repeats, RepeatsConfiguration
 
 _NAME_OR_KEYS = Discriminator(lambda value: "by_keys" if isinstance(value, (dict, BaseModel)) else "by_name")
 
@@ -220,6 +223,62 @@ LengthsConfiguration = Annotated[
 """Source of the lengths; a bare `@name` is the table of that name. The tags are no keys of a scenario."""
 
 
+MOST_TRIES = 100
+"""Most further tries of a client."""
+
+
+class Retries(Configuration):
+    """When a client whose request was refused tries again: after pauses that grow, at the same decider."""
+
+    most: Annotated[int, Field(ge=1, le=MOST_TRIES)] | None = None
+    """Most further tries; left out: as many as fit into `timeout_ms`."""
+    first_ms: Annotated[float, Field(gt=0.0, le=1e9)]
+    """Pause before the first further try, from when the client receives the refusal."""
+    factor: Annotated[float, Field(ge=1.0, le=1e3)] = 2.0
+    """By which each pause is longer than the one before."""
+    jitter: Annotated[float, Field(ge=0.0, le=1.0)] = 0.5
+    """Largest share by which chance makes a pause longer or shorter, evenly distributed."""
+
+    def pauses_s(self, timeout_s: float) -> list[float]:
+        """Return the pauses without jitter before all tries that may begin within a time."""
+        pauses_s, least_s = list[float](), 0.0
+        while len(pauses_s) < (self.most or MOST_TRIES) and least_s < timeout_s:
+            pauses_s.append(self.first_ms / 1e3 * self.factor ** len(pauses_s))
+            least_s += pauses_s[-1] * (1.0 - self.jitter)
+        return pauses_s
+
+
+class ClientsConfiguration(Configuration):
+    """What clients do about refusals and late answers."""
+
+    timeout_ms: Annotated[float, Field(gt=0.0, le=1e9)] | None = None
+    """Time from a client's first try after which it gives up: an answer that comes later counts for nothing, although its
+    request is executed, and no try begins later. Left out: clients wait."""
+    retries: Retries | None = None
+    """When a client tries again that was refused. Left out: never."""
+
+    @property
+    def timeout_s(self) -> float:
+        """Seconds after which a client gives up; infinite if it waits."""
+        return inf if self.timeout_ms is None else self.timeout_ms / 1e3
+
+    @property
+    def pauses_s(self) -> list[float]:
+        """The pauses before the further tries, without jitter."""
+        return [] if self.retries is None else self.retries.pauses_s(self.timeout_s)
+
+    @model_validator(mode="after")
+    def _ends(self) -> ClientsConfiguration:
+        if self.timeout_ms is None and self.retries is None:
+            raise misfit("", "says nothing (give timeout_ms or retries)")
+        if self.retries is not None and self.retries.most is None:
+            if self.timeout_ms is None:
+                raise misfit("retries", "has no end (give most, or clients.timeout_ms)")
+            if len(self.pauses_s) == MOST_TRIES:
+                raise misfit("retries", f"is {MOST_TRIES} tries or more within timeout_ms (give most)")
+        return self
+
+
 class WorkloadConfiguration(Configuration):
     """The sentences of a workload, and when they are requested."""
 
@@ -229,11 +288,31 @@ class WorkloadConfiguration(Configuration):
     """When requests arrive; null: back to back, as if left out."""
     end_nodes: int = Field(default=1, ge=1, le=1_000_000)
     """End nodes that share the gateway; their requests together make up the arrivals."""
+    characters_per_request: Annotated[float, Field(gt=0.0, le=1e6)] | None = None
+    """Mean characters of the source of a request, for rates and costs by characters. Left out: of lengths counted by char,
+    theirs (without blanks); else unknown."""
+    repeats: RepeatsConfiguration | None = None
+    """How often sentences come back, such as `{zipf: 1.1, over: 50000}`, or `{recorded: LOG}` with a column of texts or hashes.
+    All requests of a sentence have the same lengths. Left out: each request is a new sentence."""
     deadline_ms: Annotated[float, Field(gt=0.0, le=1e9)] | None = None
     """Time from a request to its answer within which the answer is useful: `deadline_met_share` and `goodput_rps` of the
     summary count by it. It changes no decision."""
+    clients: ClientsConfiguration | None = None
+    """When clients give up, and try again, such as `{timeout_ms: 5000, retries: {most: 3, first_ms: 100}}`. Left out: they wait
+    for every answer, and a request that is refused is not tried again."""
 
     @field_validator("arrivals", mode="before", json_schema_input_type=Arrivals | None)
     @classmethod
     def _back_to_back_if_null(cls, arrivals: Any) -> Any:
         return {"kind": "back_to_back"} if arrivals is None else arrivals
+
+    def read_repeats(self, base: Path) -> Repeats | None:
+        """Return how often sentences come back; None if each request is a new one. Raises `ArrivalsError`."""
+        if self.repeats is None:
+            return None
+        is_log_of_arrivals = (
+            isinstance(self.repeats, RecordedRepeats)
+            and isinstance(self.arrivals, Recorded)
+            and base / self.repeats.recorded == base / self.arrivals.file
+        )
+        return replace(self.repeats.read(base), is_log_of_arrivals=is_log_of_arrivals)

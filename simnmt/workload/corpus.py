@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
@@ -222,6 +223,7 @@ def read_corpus(
     filter: str | RatioFilter = "cnmt",  # noqa: A002 - the word of the scenario file
     name: str | None = None,
     origin: str | None = None,
+    source_hashes: array[int] | None = None,
 ) -> tuple[LengthTable, Dropped]:
     """Count the lengths of parallel text, drop outliers, and return the table and the number of pairs dropped by each rule.
 
@@ -233,6 +235,7 @@ def read_corpus(
         keys: keys of the two texts in JSON Lines.
         filter: the name or the parameters of a filter.
         name, origin: name and source of the table; None: the names of the files.
+        source_hashes: of each source text that is not blank the hash is added, for its reuse.
 
     Raises `CorpusError` for files that cannot be read or decoded, different numbers of lines, a line without exactly two
     columns or two texts, an empty corpus, no pair left behind the filter, and an unknown unit or filter.
@@ -242,7 +245,10 @@ def read_corpus(
     files = [Path(source)] if target is None else [Path(source), Path(target)]
     if target is not None and keys is not None:
         raise CorpusError("keys are for one file of JSON Lines, not for two files", remedy="leave one of them out")
-    pairs = Counter((count_src(src), count_tgt(tgt)) for src, tgt in text_pairs(files, keys))
+    texts = text_pairs(files, keys)
+    if source_hashes is not None:
+        texts = _hashing(texts, source_hashes)
+    pairs = Counter((count_src(src), count_tgt(tgt)) for src, tgt in texts)
     if not pairs:
         raise CorpusError("the corpus is empty", path=source, remedy="give a file with one sentence a line")
     src_len, tgt_len, count = np.array([(*pair, times) for pair, times in pairs.items()], dtype=np.int64).T
@@ -254,3 +260,10 @@ def read_corpus(
     labels = name or "-".join(keys or stems), origin or " and ".join(file.name for file in files), src_unit, tgt_unit
     pairs_kept = src_len[kept], tgt_len[kept], count[kept]
     return LengthTable.of_pairs(*labels, *pairs_kept, filtered=str(dropped)), dropped
+
+
+def _hashing(pairs: Iterator[tuple[str, str]], hashes: array[int]) -> Iterator[tuple[str, str]]:
+    for src, tgt in pairs:
+        if src.strip():
+            hashes.append(hash(src))
+        yield src, tgt

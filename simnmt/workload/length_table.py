@@ -54,6 +54,8 @@ class LengthTable:
     """The filters that were applied and the pairs that they dropped; empty if unknown."""
     end_of_sentence: EndOfSentence = "none"
     """Lengths that count the end-of-sentence token; `none` if a file does not state it."""
+    converted_characters: float | None = None
+    """Mean characters of a source text, if it was counted in characters before a conversion to another unit."""
 
     def __post_init__(self) -> None:
         for column in ("src_len", "tgt_len", "count"):
@@ -107,6 +109,11 @@ class LengthTable:
         """Mean target length of a pair, tokens."""
         return float(self.tgt_len @ self.count / self.pairs)
 
+    @property
+    def characters(self) -> float | None:
+        """Mean characters of a source text that are not blank; None if it was never counted in characters."""
+        return self.counting("none").mean_src_len if self.src_unit == "char" else self.converted_characters
+
     def split(self, fit_share: float, seed: int, replication: int = 0) -> tuple[LengthTable, LengthTable]:
         """Split the pairs at random into (pairs to fit on, pairs to evaluate on), drawn without replacement.
 
@@ -154,7 +161,8 @@ class LengthTable:
         units = f"{self.src_unit} / {self.tgt_unit}"
         source = f"{self.source}; lengths scaled from {units} by a stated fertility of {src:g} / {tgt:g}"
         scaled = text._with_pairs(src_len, tgt_len, count[count > 0])
-        return replace(scaled, source=source, src_unit=src_unit, tgt_unit=tgt_unit).counting(self.end_of_sentence)
+        scaled = replace(scaled, source=source, src_unit=src_unit, tgt_unit=tgt_unit, converted_characters=self.characters)
+        return scaled.counting(self.end_of_sentence)
 
     def counting(self, end_of_sentence: EndOfSentence) -> LengthTable:
         """Return the table with lengths that count the end-of-sentence token so; no length falls below 1."""

@@ -32,7 +32,7 @@ from simnmt.policies.views import BacklogView, PlanView
 from simnmt.results.columns import recorder
 from simnmt.results.device_accounts import BatchAccount, BoxesUntil
 from simnmt.results.requests import Block, Trail
-from simnmt.world.cached import CACHED_COLUMNS
+from simnmt.world.cached import cached_columns
 from simnmt.world.checks import BlockChecks
 from simnmt.world.compiled_batches import account_of, batch_cost, batching_settings, classes_of
 from simnmt.world.deciders import Beliefs, checked_target
@@ -76,6 +76,8 @@ def simulate_compiled(
         raise UncompiledError("caches of a closed loop are simulated by the reference alone")
     if any(cache is not None and cache.miss_ms for cache in world.caches):
         raise UncompiledError("decisions that wait for the look-up in a cache are simulated by the reference alone")
+    if world.clients is not None and (world.refuses or requests.patience_s is not None):
+        raise UncompiledError("clients of a closed loop that are refused or give up are simulated by the reference alone")
     if route is not None and not isinstance(route, MovingRoute):
         raise UncompiledError("links are looked up by a function")
     if requests.arrival_s is None and world.clients is None and any(any(beliefs.views) for beliefs in policy.beliefs):
@@ -85,8 +87,9 @@ def simulate_compiled(
     knows_truth = any(beliefs.knows_truth for beliefs in policy.beliefs)
     checks = BlockChecks(route is None, foresees=knows_truth or judged_share > 0.0)
     with run.world(cdll) as address:
-        # Where links are looked up during the run, their times are kept by request: the run is one block.
-        for block in requests.blocks(BLOCK if route is None else max(len(requests), 1)):
+        # Where links are looked up during the run, their times are kept by request, and refused requests come back: the run is
+        # one block then.
+        for block in requests.blocks(max(len(requests), 1) if world.refuses or route is not None else BLOCK):
             choice = policy.decide_for(block)
             checks.check(block, choice)
             run.call_to_end(cdll.simnmt_world_block, address, run.block(block, choice))
@@ -108,8 +111,8 @@ class _Run:
             raise UncompiledError(f"more than {MOST_BOXES} boxes of a target are in the reference alone")
         optional = frozenset[str]().union(*(kind.records for kind in self._kinds))
         judged = {"decision_regret_s"} if judged_share > 0.0 else frozenset[str]()
-        cached = CACHED_COLUMNS if world.has_caches else frozenset[str]()
-        self._columns = dict(recorder(len(requests), optional | judged | cached))
+        limited = {"outcome", "tries", "retry_s"} if world.refuses else set[str]()
+        self._columns = dict(recorder(len(requests), optional | judged | limited | cached_columns(world)))
         if requests.arrival_s is not None:
             self._columns["arrival_s"] = np.ascontiguousarray(requests.arrival_s, np.float64)
         self._node: NDArray[np.int32] | None = None
@@ -126,6 +129,10 @@ class _Run:
         is_paced = requests.arrival_s is not None or world.clients is not None
         settings.judged_limit = round(judged_share * 2**32) if is_paced or streams else 0
         settings.events_a_look, settings.pause_after_ms = EVENTS_A_LOOK if pause_after_ms else 1, pause_after_ms
+        settings.passes_on, settings.retries = world.passes_on, len(requests.retry_after_s)
+        if world.refuses:
+            self._decided_s = self._columns["arrival_s"].copy()
+            settings.decided_s = self._decided_s.ctypes.data
         self._pools = [self._pool(kind) for kind in world.kinds]
         settings.pools = self._memory.array(c.PoolSettings, self._pools)
         caches = world.caches or [None] * len(world.local)
@@ -223,6 +230,8 @@ class _Run:
             settings.choice, settings.chosen = c.ALWAYS, choice.target
         else:
             settings.choice, self._decide = c.CALLED, choice
+        settings.retry_after_s = memory.addresses(block.retry_after_s)
+        settings.patience_s = memory.address(block.patience_s)
         settings.arrival_s, settings.access_s = memory.address(block.arrival_s), memory.address(block.access_s)
         settings.node = memory.address(block.node if self._node is None else self._node, np.int32)
         decider = None if self._world.decider is None else self._world.decider[block.first : block.first + len(block)]
@@ -298,7 +307,7 @@ class _Run:
         groups = len(self._world.local)
         by_target = [accounts[:groups], *([account] for account in accounts[groups:])]
         trail = replace(Trail.recorded(self._columns, by_target), engine="compiled", engine_reason="")
-        return trail if self._node is None else trail.with_columns(node=self._node, decided_s=self._decided_s)
+        return trail if self._decided_s is None else trail.with_columns(node=self._node, decided_s=self._decided_s)
 
     def _group(self, kind: Kind, beliefs: Beliefs, cache: CacheConfiguration | None) -> Any:
         """Return the settings of a group of deciders."""
@@ -341,6 +350,11 @@ class _Run:
             settings.kind, settings.stream = c.STREAM_POOL, self._stream(kind)
         else:
             raise UncompiledError(f"the execution kind {kind.name} is in the reference alone")
+        if (max_waiting := getattr(kind, "max_waiting", None)) is not None:
+            models: Models | None = getattr(kind, "models", None)
+            if models is not None and models.loads:
+                raise UncompiledError("limits of boxes that load models are in the reference alone")
+            settings.max_waiting = max_waiting
         if isinstance(balancer, LeastLoadedOfDrawn):
             settings.drawn = balancer.choices.shape[1]
             settings.choices = self._memory.addresses(list(balancer.choices.T), np.int16)

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from math import nan
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import simpy
 
-from simnmt.devices.device import ANSWERED, FAILS, ByNode, Execution, Process
+from simnmt.devices.device import ANSWERED, FAILS, REFUSAL, ByNode, Execution
 from simnmt.network.outages import DownTimes
 from simnmt.policies.health import TRY_S, ServerHealth
 from simnmt.results.device_accounts import FaultAccount
@@ -26,7 +25,7 @@ from simnmt.results.requests import FALLBACK, LOST
 from simnmt.world.deciders import Decider
 
 if TYPE_CHECKING:
-    from simnmt.world.reference import Simulation
+    from simnmt.world.reference import Simulation, Try
 
 UNACKNOWLEDGED_S = 0.2
 """Time after which the sender of a lost message gives it up: the least retransmission timeout of Linux (RFC 6298: 1 s)."""
@@ -69,21 +68,22 @@ class FaultyLinks:
         self._ended_s = 0.0
         """When the last request so far was answered or lost."""
 
-    def request(self, request: int, decider: Decider, judges: bool) -> Process:
-        """Decide on a request, with what is known of its targets' health, and let it be executed."""
+    def request(self, request: int, decider: Decider, judges: bool) -> Try:
+        """Decide on a request, with what is known of its targets' health, and let it be executed, unless it is refused."""
         world = self._world
         self._try_again(decider, world.clock.now)
         if decider in self._watches:
             self._watches[decider].request = request
         target = world.decide(decider, request, judges)
         if target:
-            yield from self._send(request, decider, target)
+            is_refused = yield from self._send(request, decider, target)
         else:
             world.trail["transfer_s"][request] = 0.0
-            yield from world.execute_here(request, decider)
+            is_refused = yield from world.execute_here(request, decider)
         self._ended_s = world.clock.now
+        return is_refused
 
-    def _send(self, request: int, decider: Decider, target: int) -> Process:
+    def _send(self, request: int, decider: Decider, target: int) -> Try:
         """Send a request, and let its decider execute it if no answer comes in time or its connection breaks."""
         world, clock, sent_s, timeout_s = self._world, self._world.clock, self._world.clock.now, self._faults.timeout_s
         sent_as = world.announce(request, decider, target)
@@ -94,36 +94,39 @@ class FaultyLinks:
             yield attempt | clock.moment(sent_s + timeout_s, FAILS, request)
         self._try_again(decider, clock.now)
         execution = attempt.value if attempt.processed else None
+        if execution is not None and execution.is_refused:  # the target is no less healthy for it
+            world.trail["transfer_s"][request] = 0.0
+            return (yield from world.refused(request, decider, target, sent_as))
         if execution is not None:
             self._accept(execution, target, sent_s)
             transfer_s = world.trail["transfer_s"][request]
             wait_s = execution.begin_s - execution.entry_s
             decider.hear(target, request, transfer_s, clock.now, wait_s, sent_as, execution.report)
-            return
+            return False
         decider.forget(target, request, sent_as)
         if self._faults.leave_out and not decider.beliefs.knows_truth:
             watch = self._watches.setdefault(decider, _Watch(decider, ServerHealth(), request))
             watch.health.failed(target, sent_s, clock.now)
             decider.unreachable = watch.health.left_out
         if not attempt.processed:
+            world.left_behind.add(request)
             attempt.callbacks.append(lambda late: self._waste(late.value, target))
         if timeout_s is not None:
             world.trail["target"][request], world.trail["outcome"][request] = 0, FALLBACK
             world.trail["transfer_s"][request] = clock.now - sent_s
-            yield from world.execute_here(request, decider)
-            return
+            return (yield from world.execute_here(request, decider))
         world.trail["target"][request], world.trail["outcome"][request] = -1, LOST
-        for name in world.trail.keys() & {"queue_s", "transfer_s", "decision_regret_s"}:
-            world.trail[name][request] = nan
+        world.forget_times(request)
+        return False
 
     def _attempt(self, request: int, target: int) -> Generator[simpy.Event, Any, Execution | None]:
-        """Return the execution when its answer is received, or None when the connection breaks."""
+        """Return the execution when its answer or its refusal is received, or None when the connection breaks."""
         world, clock = self._world, self._world.clock
         if self._is_down(request, target, clock.now):
             yield clock.moment(clock.now + UNACKNOWLEDGED_S, FAILS, request)
             return None
         execution = yield from world.travel(request, target)
-        is_done = yield execution.ended
+        is_done = execution.is_refused or (yield execution.ended)
         downlink_s = world.downlink_s[target][request]
         if not is_done:  # the reset of the connection meets no fault
             self._failed_executions += 1
@@ -134,7 +137,7 @@ class FaultyLinks:
             self._waste(execution, target)
             yield clock.moment(clock.now + UNACKNOWLEDGED_S, FAILS, request)
             return None
-        yield clock.moment(clock.now + downlink_s, ANSWERED, request)
+        yield clock.moment(clock.now + downlink_s, REFUSAL if execution.is_refused else ANSWERED, request)
         return execution
 
     def _accept(self, execution: Execution, target: int, sent_s: float) -> None:
@@ -147,7 +150,7 @@ class FaultyLinks:
 
     def _waste(self, execution: Execution | None, target: int) -> None:
         """Count an execution that answers no request."""
-        if execution is not None:
+        if execution is not None and not execution.is_refused:
             self._work_of(target)[execution.box] += self._world.devices[target][0].work_of(execution)
             request, models = execution.request, getattr(self._world.kinds[target - 1], "models", None)
             if models is not None and models.loads:

@@ -63,10 +63,18 @@ class World:
         """True if a decider has a cache."""
         return any(cache is not None for cache in self.caches)
 
+    passes_on: bool = False
+    """Whether a decider that a target refuses passes the refusal on to the client, and does not execute the request itself."""
+
     @property
     def deciders(self) -> int:
         """Number of devices that decide."""
         return sum(kind.boxes for kind in self.local)
+
+    @property
+    def refuses(self) -> bool:
+        """True if boxes refuse requests when they are full."""
+        return any(getattr(kind, "max_waiting", None) is not None for kind in (*self.local, *self.kinds))
 
 
 DecideFor = Callable[[Block], Decide]

@@ -13,18 +13,18 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
-from math import nan
+from math import inf, nan
 from typing import Any
 
 import numpy as np
 import simpy
 
-from simnmt.devices.device import ANSWERED, ARRIVES, ASKS, REACHES, Arrival, Clock, Device, Execution, Process
+from simnmt.devices.device import ANSWERED, ARRIVES, ASKS, REACHES, REFUSAL, Arrival, Clock, Device, Execution, Process
 from simnmt.devices.fifo import FifoBox
 from simnmt.devices.stream import StreamDevice
 from simnmt.results.columns import recorder
-from simnmt.results.requests import Block, Trail
-from simnmt.world.cached import CACHED_COLUMNS, CachedRequests
+from simnmt.results.requests import DONE, FALLBACK, REFUSED, Block, Trail
+from simnmt.world.cached import CachedRequests, cached_columns
 from simnmt.world.checks import BlockChecks
 from simnmt.world.deciders import Beliefs, Decider, DecisionInput, Prepared, checked_target
 from simnmt.world.faults import FaultyLinks
@@ -51,6 +51,10 @@ def simulate_reference(world: World, policy: PolicySetup, judged_share: float = 
     return Simulation(world, block, prepared, policy.beliefs, judged_share).run()
 
 
+Try = Generator[simpy.Event, Any, bool]
+"""One try of a client; it returns whether the client is refused."""
+
+
 class Simulation:
     """The deciders and the devices of one run, with the requests between them. Columns are lists by request."""
 
@@ -58,7 +62,7 @@ class Simulation:
         self, world: World, requests: Block, prepared: Prepared, beliefs: Sequence[Beliefs], judged_share: float
     ) -> None:
         count, route, faults, kinds = len(requests), world.route, world.faults, [*world.local, *world.kinds]
-        self._clients = world.clients
+        self._clients, self._refuses, self._passes_on = world.clients, world.refuses, world.passes_on
         self.clock = Clock()
         self.count, self.targets = count, 1 + len(world.kinds)
         self.prepared, self._route, self._requests = prepared, route, requests
@@ -74,11 +78,15 @@ class Simulation:
         self.workload = np.zeros(count, np.int64) if requests.model is None else requests.model
         self._decider = None if world.decider is None else world.decider.tolist()
         self.decided_s = [0.0] * count
+        self._first_s: dict[int, float] = {}
+        """When the decider first had each request that was refused."""
+        self.left_behind = set[int]()
+        """Requests that a decider gave up while they were under way: their clients do not try again beside them."""
         self.devices_record = frozenset[str]().union(*(kind.records for kind in kinds))
         judged = {"decision_regret_s"} if judged_share > 0.0 else set[str]()
         faulty = {"transfer_s", "outcome"} if faults is not None else set[str]()
-        cached = CACHED_COLUMNS if world.has_caches else frozenset[str]()
-        self.trail = recorder(count, self.devices_record | judged | faulty | cached)
+        limited = {"outcome", "tries", "retry_s"} if world.refuses else set[str]()
+        self.trail = recorder(count, self.devices_record | judged | faulty | limited | cached_columns(world))
         self.faulty = None if faults is None else FaultyLinks(self, faults)
         sentence = np.arange(count) if requests.sentence is None else requests.sentence
         self._cached = CachedRequests(self, world.caches, sentence) if world.has_caches else None
@@ -132,6 +140,7 @@ class Simulation:
     def _client(self, clients: Clients, number: int) -> Process:
         """Think, ask, wait for the answer, and think again; request i is the i-th that is issued by any client."""
         clock, node = self.clock, number % clients.nodes
+        patience_s = self._requests.patience_s
         yield clock.moment(float(clients.think_s[number]), ASKS, number)
         for request in self._issued:
             self.node[request] = node
@@ -139,9 +148,11 @@ class Simulation:
             self.trail["arrival_s"][request], self.decided_s[request] = clock.now, clock.now + there_s
             if there_s > 0.0:
                 yield clock.moment(clock.now + there_s, ARRIVES, request)
-            yield clock.process(self.request(request))
-            number = clients.count + request
-            yield clock.moment(clock.now + back_s + float(clients.think_s[number]), ASKS, number)
+            gives_up_s = inf if patience_s is None else float(self.trail["arrival_s"][request] + patience_s[request])
+            ended, number = clock.process(self.request(request)), clients.count + request
+            yield ended if gives_up_s == inf else ended | clock.moment(max(gives_up_s, clock.now), ASKS, number)
+            free_s = min(clock.now + back_s, max(gives_up_s, clock.now))
+            yield clock.moment(free_s + float(clients.think_s[number]), ASKS, number)
 
     def back_to_back(self) -> Process:
         """Issue each request when the one before has been answered.
@@ -200,33 +211,78 @@ class Simulation:
     # The way of a request.
 
     def request(self, request: int) -> Process:
+        """Let the client of a request try until it is not refused, or has no further try."""
+        while (yield from self.one_try(request)):
+            again_s = self._comes_back_s(request)
+            if again_s is None:
+                self.trail["target"][request], self.trail["outcome"][request] = -1, REFUSED
+                self.forget_times(request)
+                return
+            self.trail["outcome"][request] = DONE
+            self.trail["tries"][request] += 1
+            yield self.clock.moment(again_s, ARRIVES, request)
+            self.decided_s[request] = again_s
+            self.note_lost_time(request)
+
+    def one_try(self, request: int) -> Try:
         """Return the process that answers a request from the cache of its decider, or by a translation."""
         decider = self.decider_of(request)
         if self._cached is not None and (cache := self._cached.cache_of(decider)) is not None:
             return self._cached.request(request, decider, cache)
         return self.translate(request, decider)
 
-    def translate(self, request: int, decider: Decider) -> Process:
+    def translate(self, request: int, decider: Decider) -> Try:
         """Decide on a request, send it, let it execute, and hear of its answer."""
         if self.faulty is not None:
-            yield from self.faulty.request(request, decider, self._is_judged(request))
-            return
+            return (yield from self.faulty.request(request, decider, self._is_judged(request)))
         target = self.decide(decider, request, self._is_judged(request))
         if target:
-            yield from self.send(request, decider, target, self.announce(request, decider, target))
-        else:
-            yield from self.execute_here(request, decider)
+            return (yield from self.send(request, decider, target, self.announce(request, decider, target)))
+        return (yield from self.execute_here(request, decider))
 
-    def send(self, request: int, decider: Decider, target: int, sent_as: int) -> Process:
+    def send(self, request: int, decider: Decider, target: int, sent_as: int) -> Try:
         """Send a request to a remote target, and let its decider measure the transfer when the answer is received."""
         clock, sent_s = self.clock, self.clock.now
         execution = yield from self.travel(request, target)
+        if execution.is_refused:
+            yield clock.moment(clock.now + self.downlink_s[target][request], REFUSAL, request)
+            return (yield from self.refused(request, decider, target, sent_as))
         yield execution.ended
         yield clock.moment(execution.finish_s + self.downlink_s[target][request], ANSWERED, request)
         self.record(execution, target)
         transfer_s = (clock.now - sent_s) - (execution.finish_s - execution.entry_s)
         wait_s = execution.begin_s - execution.entry_s
         decider.hear(target, request, transfer_s, clock.now, wait_s, sent_as, execution.report)
+        return False
+
+    def refused(self, request: int, decider: Decider, target: int, sent_as: int) -> Try:
+        """Let a decider take in that a target refuses a request now: it executes the request, or passes the refusal on."""
+        decider.forget(target, request, sent_as)
+        if self._passes_on:
+            return True
+        self.trail["target"][request], self.trail["outcome"][request] = 0, FALLBACK
+        self.note_lost_time(request)
+        return (yield from self.execute_here(request, decider))
+
+    def _comes_back_s(self, request: int) -> float | None:
+        """Return when a client that is refused now has its request at the decider again; None if it has no further try."""
+        tries, columns, patience_s = int(self.trail["tries"][request]), self._requests.retry_after_s, self._requests.patience_s
+        if tries > len(columns) or request in self.left_behind:
+            return None
+        again_s = self.clock.now + float(columns[tries - 1][request])
+        first_s = self._first_s.setdefault(request, self.decided_s[request])
+        limit_s = inf if patience_s is None else first_s + float(patience_s[request])
+        return again_s if again_s < limit_s else None
+
+    def note_lost_time(self, request: int) -> None:
+        """Note that what a request has done until now was in vain."""
+        first_s = self._first_s.setdefault(request, self.decided_s[request])
+        self.trail["retry_s"][request] = self.clock.now - first_s
+
+    def forget_times(self, request: int) -> None:
+        """Forget the times of a request that is not answered."""
+        for name in self.trail.keys() & {"queue_s", "transfer_s", "decision_regret_s"}:
+            self.trail[name][request] = nan
 
     def travel(self, request: int, target: int) -> Generator[simpy.Event, Any, Execution]:
         """Let a request travel to a target and enter a box."""
@@ -238,15 +294,19 @@ class Simulation:
         self.devices[target][0].enter(execution)
         return execution
 
-    def execute_here(self, request: int, decider: Decider) -> Process:
-        """Let the decider's own device execute a request."""
+    def execute_here(self, request: int, decider: Decider) -> Try:
+        """Let the decider's own device execute a request, unless it is full."""
+        device = self.devices[0][decider.group]
+        if self._refuses and device.is_full(decider.number):
+            return True
         sent_as = self.announce(request, decider, 0)
         execution = Execution(self.clock, request, decider.number)
-        self.devices[0][decider.group].enter(execution)
+        device.enter(execution)
         if decider.views_itself:
             self.clock.process(self._see(execution, decider, sent_as))
         yield execution.ended
         self.record(execution, 0)
+        return False
 
     def _see(self, execution: Execution, decider: Decider, sent_as: int) -> Process:
         """Let a decider see its own device take up a request; if that batches, it sees the request done."""
@@ -342,7 +402,7 @@ class Simulation:
     def trail_of_run(self) -> Trail:
         """Return the trail of the run."""
         accounts = [[device.account() for device in devices] for devices in self.devices]
-        if self.faulty is not None:
-            return replace(Trail.recorded(self.trail, accounts), faults=self.faulty.account())
         trail = Trail.recorded(self.trail, accounts).with_columns(decided_s=np.array(self.decided_s))
+        if self.faulty is not None:
+            return replace(trail, faults=self.faulty.account())
         return trail if self._clients is None else trail.with_columns(node=np.array(self.node, np.int32))

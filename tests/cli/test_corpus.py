@@ -92,3 +92,69 @@ def test_a_table_replaces_none_of_what_it_was_made_of(folder: Path, simnmt: Comm
     done = simnmt("corpus", "table", "news.de", "news.en", "--out", "news.de", "--force")
     assert (done.status, done.out) == (2, "") and done.err.startswith("simnmt: news.de would replace what is read")
     assert tree(folder) == before
+
+
+def test_repeated_lines_are_counted_with_what_caches_would_answer(
+    folder: Path, simnmt: Command, fit: Callable[..., Any]
+) -> None:
+    Path("de").write_text("\n".join(["a b", "c d", "a b", "e", "c d", "c d"]) + "\n")
+    document = fit("de", "de")
+    assert document["repeated_share"] == pytest.approx(0.5)
+    assert [(row["entries"], row["share"]) for row in document["hit_rates"]] == [
+        (1, pytest.approx(1 / 6)),
+        (2, pytest.approx(1 / 3)),
+        (3, pytest.approx(1 / 2)),
+    ]
+    assert "50 % of the source lines repeat an earlier one" in simnmt("corpus", "fit", "de", "de").out
+
+
+def test_a_text_and_a_rate_show_what_a_cache_saves(folder: Path, simnmt: Command) -> None:
+    Path("de").write_text("ab cd\nef\nab cd\ngh\n" * 50)
+    asked = "cache", "de", "--rate", "20", "--ttl", "1d", "--entries", "3"
+    done = simnmt("corpus", *asked, "--page", "cache.html")
+    assert (done.status, done.err) == (0, "") and done.out.endswith("page: cache.html\n")
+    document = json.loads(simnmt("corpus", *asked, "--json").out)
+    assert (document["requests"], document["distinct"], document["characters_per_request"]) == (200, 3, 3.0)
+    assert document["asked"] == document["sizes"][-1]
+    assert document["asked"]["hit_share"] == 0.985 and document["asked"]["misses_rps"] == pytest.approx(0.3)
+    assert document["sizes"][1]["hit_share"] == pytest.approx(0.495), "every second request, but for the first"
+    assert document["asked"]["characters_left_per_day"] == pytest.approx(20 * 86_400 * 3 * 8 / 600)
+    assert "of 20 requests/s 0.3 remain" in done.out
+    page = Path("cache.html").read_text(encoding="utf-8")
+    assert 'data-table="sizes"' in page and "What a cache saves" in page
+
+
+def test_a_law_and_a_log_show_what_a_cache_saves(folder: Path, simnmt: Command) -> None:
+    document = json.loads(simnmt("corpus", "cache", "--zipf", "1", "--over", "10", "--json").out)
+    assert document["sizes"][-1]["hit_share"] == 1.0 and document["sizes"][-1]["misses_rps"] is None
+    Path("log.csv").write_text("t_s,hash\n0,a\n10,b\n20,a\n")
+    document = json.loads(simnmt("corpus", "cache", "log.csv", "--ttl", "15s", "--json").out)
+    assert document["rate_rps"] == 0.1 and document["sizes"][-1]["hit_share"] == 0.0
+    assert document["sizes"][-1]["hit_share_without_ttl"] == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "place"),
+    [
+        ("news.de --ttl 1d", "the lifetime of an entry needs the rate"),
+        ("news.de --rate 20 --ttl 0s", "--ttl"),
+        ("news.de --rate 0", "--rate"),
+        ("news.de --rate 20 --entries 0", "--entries"),
+        ("--zipf -1 --over 10", "--zipf"),
+        ("--zipf 1 --over 0", "--over"),
+        ("--zipf 1", "give a text or a log"),
+        ("news.de --zipf 1 --over 10", "give a text or a log"),
+        ("log.csv", "log.csv:1: no column that identifies the text"),
+        ("none.txt", "none.txt: no such file"),
+        ("empty.txt", "empty.txt"),
+    ],
+)
+def test_a_cache_of_nothing_is_refused_in_one_line(
+    folder: Path, simnmt: Command, tree: Tree, arguments: str, place: str
+) -> None:
+    Path("log.csv").write_text("t_s,words\n0,a\n10,b\n")
+    Path("empty.txt").write_text("")
+    before = tree(folder)
+    done = simnmt("corpus", "cache", *arguments.split(), "--page", "cache.html")
+    assert (done.status, done.out) == (2, "") and place in done.err and tree(folder) == before
+    assert "Traceback" not in done.err

@@ -23,6 +23,10 @@ def test_text_json_and_page_have_the_same_figures(folder: Path, simnmt: Command)
     assert [row["window_s"] for row in document["rates"]] == [1.0, 60.0, 3600.0]
     assert document["rates"][2]["peak"] in done.out and document["pairs"][0]["pair"] in done.out
     assert document["repeats"] is None
+    Path("texts.csv").write_text("t_s,text\n" + "".join(f"{number},text {number % 4 // 2}\n" for number in range(40)))
+    repeats = json.loads(simnmt("traffic", "texts.csv", "--json").out)["repeats"]
+    assert repeats["hit_rates"] == [{"entries": 1, "share": 0.5}, {"entries": 2, "share": 0.95}]
+    assert "Hits of a least-recently-used cache" in simnmt("traffic", "texts.csv").out
     page = Path("page.html").read_text(encoding="utf-8")
     assert "300 requests" in page and 'data-table="rates"' in page
 

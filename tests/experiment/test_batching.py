@@ -14,8 +14,7 @@ from simnmt.base.errors import InputError
 from simnmt.batching import Batching, maxi, mini, top_up
 from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.inputs import read_inputs
-from simnmt.experiment.targets import Decoding
-from simnmt.experiment.units import saturated_s
+from simnmt.experiment.targets import Decoding, saturated_s
 from simnmt.profile.cost import CostTable, DecodingCost
 from simnmt.scenario.source import open_source
 

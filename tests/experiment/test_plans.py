@@ -293,7 +293,7 @@ def test_a_key_that_no_deployment_has_is_refused_with_its_text(text: str) -> Non
         least(vary=[text])
 
 
-@pytest.mark.parametrize("slip", [{"minimise": "nonsense"}, {"rate": "500"}, {"certainty": "95%"}])
+@pytest.mark.parametrize("slip", [{"minimise": "nonsense"}, {"rate": "500 a day"}, {"certainty": "95%"}])
 def test_a_wrong_argument_of_python_is_refused(slip: dict[str, Any]) -> None:
     with pytest.raises(simnmt.InputError, match=next(iter(slip))):
         least(**slip)

@@ -189,7 +189,9 @@ def test_the_policy_that_spends_least_is_recommended(make_scenario: MakeScenario
 @pytest.mark.parametrize("name", SPENDINGS)
 def test_every_spending_may_be_limited_and_asserted(make_scenario: MakeScenario, tmp_path: Path, name: str) -> None:
     """And a run directory keeps what each replication spent."""
-    simnmt.run(priced(make_scenario, objective=name, slo={name: 1e6}), out=tmp_path / "run")
+    scenario = priced(make_scenario, objective=name, slo={name: 1e6})
+    scenario["workloads"] = {key: part | {"characters_per_request": 80.0} for key, part in scenario["workloads"].items()}
+    simnmt.run(scenario, out=tmp_path / "run")
     result = simnmt.load(tmp_path / "run")
     column = objective_metric(name).column
     record = result.recommendations[0]

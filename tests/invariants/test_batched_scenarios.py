@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import simnmt
-from simnmt.experiment.units import saturated_s
+from simnmt.experiment.targets import saturated_s
 from simnmt.results.device_accounts import BatchAccount
 from simnmt.results.requests import RequestLog
 from tests.units import plan_of

@@ -251,3 +251,7 @@ def test_money_is_for_hours_of_all_boxes_and_for_bytes_in_both_directions() -> N
     numbers = energy.numbers()
     assert numbers["mean_cost"] == pytest.approx(money / 2, rel=1e-12)
     assert numbers["cost_per_thousand_tokens"] == pytest.approx(money / 60 * 1e3)
+    assert "cost_per_million_characters" not in numbers, "characters are unknown"
+    costs = [TargetCosts("cloud", 3, 1, None, 1.5, (2, 0.0, 2 * 5.0 / 1e9))]
+    numbers = account_energy(log, costs, characters=[80.0]).numbers()
+    assert numbers["cost_per_million_characters"] == pytest.approx(money / 160 * 1e6)

@@ -120,7 +120,7 @@ def test_a_p95_with_few_lost_requests_is_judged_by_the_p99_of_the_answered_ones(
     assert (record["policy"], record["slo_met"], record["slo_missed_by"]) == ("cloud", True, ["edge"])
     assert record["slo_assessments"][0]["value"] == pytest.approx(2 * 605.0)
     text = str(Assessment.of_json(record["slo_assessments"][0]))
-    assert "1,210 [" in text and text.endswith("; the value is the p99_ms of the answered requests, as 0.10 % are lost)")
+    assert "1,210 [" in text and text.endswith("; the value is the p99_ms of the answered requests, 0.10 % are not answered)")
 
 
 def test_an_unstable_policy_is_no_choice_while_another_is_stable() -> None:

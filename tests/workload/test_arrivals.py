@@ -18,7 +18,7 @@ from scipy import stats
 from simnmt.base import random_streams
 from simnmt.base.configuration import input_files, with_absolute_paths
 from simnmt.base.extension import of_object
-from simnmt.workload.arrivals import ArrivalProcess, Arrivals, RandomStream
+from simnmt.workload.arrivals import ArrivalProcess, Arrivals, ArrivalsError, RandomStream
 from simnmt.workload.arrivals.engagements import EngagementsProcess
 from simnmt.workload.arrivals.process import custom_arrivals
 
@@ -148,8 +148,9 @@ def test_a_configuration_written_out_and_read_again_means_the_same(name: str) ->
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({"kind": "poisson"}, "Field required"),
         ({"kind": "back_to_back", "rate_rps": 4}, "Extra inputs are not permitted"),
+        ({"kind": "poisson"}, "give rate_rps, requests_per_month or characters_per_day"),
+        ({"kind": "poisson", "rate_rps": 4.0, "characters_per_day": 1e6}, "stated twice, also by rate_rps"),
         ({"kind": "varying", "steps": [{"for_s": 1, "rate_rps": 0}]}, "nowhere above 0"),
         ({"kind": "varying", "daily": {"swing": 1, "peak_hour": 3}}, "daily needs rate_rps"),
         ({"kind": "clients", "clients": 5, "think_time": {}}, "give either constant_s or mean_s"),
@@ -185,6 +186,22 @@ def test_the_documentation_shows_one_of_every_kind() -> None:
 
 
 # --- poisson ---
+
+
+@pytest.mark.parametrize("name", ["poisson", "renewal", "daily", "steps", "azure", "rates", "engagements"])
+def test_a_rate_may_be_stated_in_the_units_of_services(name: str) -> None:
+    """2.5 requests/s are 6.57 million in 730 hours, and 17.28 million characters a day at 80 a request."""
+    value = {key: part for key, part in OPEN[name].items() if key != "rate_rps"}
+    stating = value["begin"] if name == "engagements" else value
+    stating.pop("rate_rps", None)
+    for unit in ({"requests_per_month": 6_570_000.0}, {"characters_per_day": 17_280_000.0}):
+        begin = {"begin": stating | unit} if name == "engagements" else {}
+        stated = arrivals.validate_python({**value, **({} if begin else unit), **begin})
+        process = stated.in_requests(80.0).process(FOLDER)
+        assert process.mean_rate_rps == pytest.approx(2.5), unit
+        assert stated.at_rate(7.0).in_requests(None).process(FOLDER).mean_rate_rps == pytest.approx(7.0)
+    with pytest.raises(ArrivalsError, match="characters_per_day needs the characters of a request"):
+        stated.in_requests(None)
 
 
 def test_gaps_are_exponential_with_the_mean_rate() -> None:

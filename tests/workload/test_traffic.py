@@ -138,7 +138,9 @@ def test_texts_lengths_and_pairs_are_those_of_the_columns(tmp_path: Path) -> Non
     rows = [("hallo", "de", "en", 3), ("welt", "de", "en", 5), ("hallo", "de", "en", ""), ("chat", "fr", "en", 10)]
     lines = "".join(f"{place},{text},{src},{tgt},{size}\n" for place, (text, src, tgt, size) in enumerate(rows))
     traffic = read_traffic(write(tmp_path, f"t_s,text,source_lang,target_lang,tgt_len\n{lines}"))
-    assert traffic.repeats == {"column": "text", "distinct": 3, "repeated_share": 0.25, "most_frequent": 2}
+    hit_rates = [{"entries": size, "share": share} for size, share in ((1, 0.0), (2, 0.25), (3, 0.25))]
+    repeats = {"column": "text", "distinct": 3, "repeated_share": 0.25, "most_frequent": 2, "hit_rates": hit_rates}
+    assert traffic.repeats == repeats
     target, characters = traffic.lengths
     assert [target[key] for key in ("name", "requests", "mean", "most")] == ["target tokens", 3, 6.0, 10.0]
     assert (characters["name"], characters["mean"]) == ("source characters", 4.5)

@@ -243,6 +243,14 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
         lasts_s = 0.0 if load == inf else max(count / load / deciders, 1.0)
         return begins_s + np.sort(seconds(random, grid, count, lasts_s))
 
+    limits = st.sampled_from([None, 1, 1, 2, 5]) if is_open and draw(st.booleans()) else st.none()
+    retries = draw(st.integers(0, 3)) if is_open else 0
+
+    def limited(kind: Any) -> Any:
+        """A kind that refuses requests; in the compiled engine none that streams or loads models does."""
+        loads = getattr(kind, "models", None) is not None and kind.models.loads
+        return kind if isinstance(kind, Streamed) or loads else replace(kind, max_waiting=draw(limits))
+
     columns = {
         "src_len": random.integers(0, 9, count),
         "execution_s": tuple(seconds(random, grid, count) for _ in range(targets)),
@@ -253,6 +261,10 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
         "access_s": seconds(random, grid, count, 0.5) if not queues and draw(st.booleans()) else None,
         "tgt_len": random.integers(0, 12, count) if batches or streams else None,
     }
+    if retries:  # of some requests, no further try
+        pauses_s = (seconds(random, grid, count) for _ in range(retries))
+        columns["retry_after_s"] = tuple(np.where(random.random(count) < 0.2, inf, pause_s) for pause_s in pauses_s)
+        columns["patience_s"] = seconds(random, grid, count, 2.0) if draw(st.booleans()) else None
     if "models" in kinds_of_boxes and draw(st.booleans()):
         columns["model"] = random.integers(0, WORKLOADS, count)
     waits_s = draw(st.sampled_from([(inf,), (inf,), (inf, inf), (inf, 0.5), (0.125, 0.0, inf), (inf, 1.0, 0.3)]))
@@ -288,9 +300,10 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
         choices = random.integers(0, of_pool, (count, drawn)).astype(np.int16)
         one = LeastLoadedOfDrawn(choices) if balancer is LeastLoadedOfDrawn else balancer()
         kind = Fifo(of_pool, workers, one) if spec is None else replace(spec, boxes=of_pool, balancer=one)
+        kind = limited(kind)
         kinds.append(served_by_class(kind, waits_s) if draw(st.booleans()) else kind)
     local = [
-        Fifo(size, workers) if spec is None else replace(spec, boxes=size)
+        limited(Fifo(size, workers) if spec is None else replace(spec, boxes=size))
         for size, workers, spec in zip(groups, local_workers, local_specs, strict=True)
     ]
     local = [served_by_class(kind, waits_s) if draw(st.booleans()) else kind for kind in local]
@@ -342,6 +355,7 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
         "route": route,
         "clients": clients,
         "caches": caches,
+        "passes_on": draw(st.booleans()),
         "plan_beyond_for": beyond_for if any(any(group.plan_views) for group in beliefs) else None,
     }
     what = f"{count} requests, {balancers} x {boxes} {specs}, deciders {local}, {workers} workers, {estimate}, {policy}"

@@ -136,5 +136,6 @@ def test_of_requests_that_wait_for_a_translation_that_is_lost_the_first_is_trans
         assert trail.outcome.tolist() == [LOST] * 4 and not trail.hit.any()
         return
     assert (trail.outcome.tolist(), trail.hit.tolist()) == ([LOST, 0, 0, 0], [0, 0, 2, 2])
-    assert trail.queue_s == pytest.approx([np.nan, 0.6, 1.9, 1.8], nan_ok=True)
+    assert trail.queue_s == pytest.approx([np.nan, 0.0, 1.9, 1.8], nan_ok=True)
+    assert trail.retry_s == pytest.approx([0.0, 0.6, 0.0, 0.0]), "waited in vain"
     assert trail.transfer_s == pytest.approx([np.nan, 0.4, 0.0, 0.0], nan_ok=True)

@@ -3,7 +3,7 @@
 To read it, start with `process.py` (the protocol of all kinds), `stationary.py` (the simplest kinds) and `recording.py` (logs
 that are replayed). To add a kind, write a file with a configuration class and add its name to `Arrivals`: the class has the
 keys of the scenario file and returns the process; a kind that reads no file is its own process.
-It imports only `base` and the line reader of `workload`.
+It imports only `base`, and the line reader and the reuse of texts of `workload`.
 """
 
 from __future__ import annotations

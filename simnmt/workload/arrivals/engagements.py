@@ -13,7 +13,7 @@ from typing_extensions import Self
 
 from simnmt.base import random_streams
 from simnmt.base.configuration import misfit
-from simnmt.workload.arrivals.process import ArrivalProcess, ArrivalsConfiguration, RandomStream, Times
+from simnmt.workload.arrivals.process import ArrivalProcess, ArrivalsConfiguration, RandomStream, RatedArrivals, Times
 from simnmt.workload.arrivals.recording import Recorded
 from simnmt.workload.arrivals.stationary import Poisson, Renewal, ThinkTime
 from simnmt.workload.arrivals.varying import OnOff, Varying
@@ -53,6 +53,13 @@ class Engagements(ArrivalsConfiguration):
     def at_rate(self, rate_rps: float) -> Self:
         """Return the configuration with more or fewer engagements, each with as many turns as before."""
         return self.model_copy(update={"begin": self.begin.at_rate(rate_rps / self.mean_turns)})
+
+    def in_requests(self, characters_per_request: float | None) -> Self:
+        """Return the configuration with the rate of `begin` in engagements per second; other units count their requests."""
+        begin = self.begin.in_requests(characters_per_request)
+        if begin is self.begin or not isinstance(begin, RatedArrivals):
+            return self
+        return self.at_rate(begin.stated_rps)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,13 @@ from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from simnmt.base import random_streams
-from simnmt.base.configuration import Configuration
+from simnmt.base.configuration import Configuration, misfit
 from simnmt.base.extension import FAULTS, Extended, Extension, ExtensionError, describe_fault, is_callable_kind
+from simnmt.workload import ArrivalsError
 
 Times = NDArray[np.float64]
 Discipline = Literal["back_to_back", "open", "closed"]
@@ -94,6 +96,13 @@ class ArrivalProcess:
         """
         return None
 
+    def first_row(self, rng: RandomStream) -> int | None:
+        """Return the row of a recorded log at which a replication begins; None for arrivals that replay no requests."""
+        return None
+
+
+DAY_S = 86_400.0
+
 
 class ArrivalsConfiguration(Configuration):
     """Base of the configurations of all kinds; a kind that reads no file is its own process."""
@@ -104,7 +113,64 @@ class ArrivalsConfiguration(Configuration):
 
     def at_rate(self, rate_rps: float) -> Self:
         """Return the configuration of the process at this mean rate; itself if no key sets the rate."""
-        return self.model_copy(update={"rate_rps": rate_rps}) if "rate_rps" in type(self).model_fields else self
+        return self
+
+    def in_requests(self, characters_per_request: float | None) -> Self:
+        """Return the configuration with its rate, if it has one, in requests per second.
+
+        Raises `ArrivalsError` for a rate in characters if the mean characters of a request are not known.
+        """
+        return self
+
+
+MONTH_S = 730.0 * 3600.0
+"""A month of price lists: 730 hours."""
+RATE_UNITS = ("rate_rps", "requests_per_month", "characters_per_day")
+
+
+class RatedArrivals(ArrivalsConfiguration):
+    """Base of the configurations that state a mean rate, in one of several units."""
+
+    rate_rps: float | None = Field(default=None, ge=1e-6, le=1e9)
+    """Mean requests per second, over all end nodes. Left out: the rate is stated in another unit, or is that of a file or of
+    steps."""
+    requests_per_month: float | None = Field(default=None, ge=1.0, le=1e15)
+    """The mean rate in requests per month of 730 hours, in place of `rate_rps`."""
+    characters_per_day: float | None = Field(default=None, ge=1.0, le=1e15)
+    """The mean rate in characters of the source per day, in place of `rate_rps`. The characters of a request are those of
+    lengths counted by char, or the workload's `characters_per_request`."""
+
+    @model_validator(mode="after")
+    def _states_one_rate(self) -> Self:
+        stated = [key for key in RATE_UNITS if getattr(self, key) is not None]
+        if len(stated) > 1:
+            raise misfit(stated[1], f"the rate is stated twice, also by {stated[0]} (give one of them)")
+        return self
+
+    @property
+    def states_rate(self) -> bool:
+        """True if it states a mean rate, in whatever unit."""
+        return any(getattr(self, key) is not None for key in RATE_UNITS)
+
+    @property
+    def stated_rps(self) -> float:
+        """The mean rate in requests per second, which `in_requests` has filled in."""
+        assert self.rate_rps is not None
+        return self.rate_rps
+
+    def at_rate(self, rate_rps: float) -> Self:
+        return self.model_copy(update={**dict.fromkeys(RATE_UNITS), "rate_rps": rate_rps})
+
+    def in_requests(self, characters_per_request: float | None) -> Self:
+        if self.requests_per_month is not None:
+            return self.at_rate(self.requests_per_month / MONTH_S)
+        if self.characters_per_day is None:
+            return self
+        if characters_per_request is None:
+            what = "characters_per_day needs the characters of a request, which lengths in other units do not tell"
+            remedy = "state characters_per_request of the workload, or count its lengths by char"
+            raise ArrivalsError(what, remedy=remedy)
+        return self.at_rate(self.characters_per_day / DAY_S / characters_per_request)
 
 
 class FixedTimes:

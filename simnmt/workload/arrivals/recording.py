@@ -23,7 +23,7 @@ from simnmt.base.configuration import InputFile
 from simnmt.base.errors import shorten
 from simnmt.base.suggestions import format_list
 from simnmt.workload import ArrivalsError
-from simnmt.workload.arrivals.process import ArrivalProcess, ArrivalsConfiguration, RandomStream, Times
+from simnmt.workload.arrivals.process import ArrivalProcess, RandomStream, RatedArrivals, Times
 from simnmt.workload.arrivals.varying import VaryingProcess
 from simnmt.workload.text_lines import TextLines
 
@@ -276,6 +276,22 @@ def read_recording(path: str | os.PathLike[str], time_unit: TimeUnit | None = No
     return Recording(log.format, *origin, time_s, value, step_s, duration_s, begin_s, clock, cells)
 
 
+def read_column(path: str | os.PathLike[str], names: Sequence[str]) -> tuple[str, Any]:
+    """Return the first of some columns, named in lower case, that a log of requests has: its name and its texts, by line.
+
+    Raises `ArrivalsError` for what is no such log, a log without any of the columns, and a row without a text.
+    """
+    log = _Log(path, names)
+    if log.format in ("counts", "rates"):
+        raise ArrivalsError(f"a log of {log.format}, whose rows are no requests", path=path, remedy="give a log of requests")
+    if (column := next((name for name in names if name in log.others), None)) is None:
+        what = f"no column {format_list(names, 'or')} among {format_list(map(shorten, log.first))}"
+        raise ArrivalsError(what, path=path, line=1, remedy="name the column that identifies the text of a request")
+    texts = log.cells[column]
+    log.refuse((texts == "").to_numpy(), column, "remove the row, or give its text or a hash of it")
+    return column, texts
+
+
 def _times(log: _Log, time_unit: TimeUnit | None) -> tuple[Times, float, Clock, TimeUnit, bool]:
     """Return the times from the first row on in seconds, that of the first row, its clock, the unit, whether that is stated."""
     import pandas as pd  # only recordings need it, and it takes a third of a second
@@ -361,8 +377,11 @@ def _least(apart: Times) -> float:
     return float(np.median(apart[apart < 1.02 * apart.min()]))
 
 
-class Recorded(ArrivalsConfiguration):
-    """The requests of a recorded log, repeated for ever; each further replication starts elsewhere on the log."""
+class Recorded(RatedArrivals):
+    """The requests of a recorded log, repeated for ever; each further replication starts elsewhere on the log.
+
+    A stated rate plays the log faster or slower, or scales its rates.
+    """
 
     kind: Literal["recorded"]
     file: Annotated[str, InputFile(), Field(min_length=1)]
@@ -371,8 +390,6 @@ class Recorded(ArrivalsConfiguration):
     """Unit of times that are numbers. Left out: seconds; of whole timestamps in JSON Lines without `chat_id`, milliseconds."""
     lengths: Literal["independent", "rank"] = "independent"
     """Lengths drawn from the corpus `independent` of the log, or those at the `rank` of the request's input tokens."""
-    rate_rps: float | None = Field(default=None, ge=1e-6, le=1e9)
-    """Mean requests per second, by playing the log faster or slower, or by scaling its rates. Left out: as recorded."""
 
     def process(self, base: Path) -> ArrivalProcess:
         """Return the process after reading its log. Raises `ArrivalsError`."""
@@ -458,6 +475,9 @@ class RecordedProcess(ArrivalProcess):
         request = (self._start(rng)[0] + np.arange(n)) % len(self.time_s)
         ties = rng.part("size ties").by_block(n, lambda generator, count: generator.random(count))
         return np.minimum(below[request] + ties * equal[request], np.nextafter(1.0, 0.0))
+
+    def first_row(self, rng: RandomStream) -> int:
+        return self._start(rng)[0]
 
     def _start(self, rng: RandomStream) -> tuple[int, float]:
         """Draw (first request of a run, moment of the log that is its time 0); all moments are equally likely.

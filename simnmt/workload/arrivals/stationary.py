@@ -12,7 +12,15 @@ from typing_extensions import Self
 from simnmt.base.configuration import Configuration, misfit
 from simnmt.base.laws import check_law, describe_law, scipy_law
 from simnmt.base.random_streams import BLOCK
-from simnmt.workload.arrivals.process import ArrivalProcess, ArrivalsConfiguration, Discipline, RandomStream, Times
+from simnmt.workload.arrivals.process import (
+    RATE_UNITS,
+    ArrivalProcess,
+    ArrivalsConfiguration,
+    Discipline,
+    RandomStream,
+    RatedArrivals,
+    Times,
+)
 
 
 def unit_gaps(generator: np.random.Generator, count: int) -> Times:
@@ -20,20 +28,30 @@ def unit_gaps(generator: np.random.Generator, count: int) -> Times:
     return generator.standard_exponential(count)
 
 
-class Poisson(ArrivalsConfiguration, ArrivalProcess):
+class SteadyArrivals(RatedArrivals, ArrivalProcess):
+    """Base of the kinds whose rate never changes, and must be stated."""
+
+    model_config = ConfigDict(json_schema_extra={"anyOf": [{"required": [unit]} for unit in RATE_UNITS]})
+
+    @model_validator(mode="after")
+    def _has_a_rate(self) -> Self:
+        if not self.states_rate:
+            raise misfit("", "give rate_rps, requests_per_month or characters_per_day")
+        return self
+
+
+class Poisson(SteadyArrivals):
     """Independent requests at a constant mean rate; the first arrives one gap after the start."""
 
     kind: Literal["poisson"]
-    rate_rps: float = Field(ge=1e-6, le=1e9)
-    """Mean requests per second, over all end nodes."""
 
     @property
     def account(self) -> str:
-        return f"assumed Poisson arrivals, {self.rate_rps:g} requests/s, coefficient of variation of the gaps 1"
+        return f"assumed Poisson arrivals, {self.stated_rps:g} requests/s, coefficient of variation of the gaps 1"
 
     def times(self, n: int, rng: RandomStream) -> Times:
         # cumsum adds one after another, so a longer run begins with the times of a shorter one, to the bit.
-        return np.cumsum(rng.by_block(n, unit_gaps) / self.rate_rps)
+        return np.cumsum(rng.by_block(n, unit_gaps) / self.stated_rps)
 
 
 class Law(Configuration):
@@ -76,20 +94,18 @@ class Law(Configuration):
         return describe_law(self.distribution, self.parameters)
 
 
-class Renewal(Law, ArrivalsConfiguration, ArrivalProcess):
-    """Requests with independent gaps of one law; the first comes one whole gap after the start."""
+class Renewal(Law, SteadyArrivals):
+    """Requests with independent gaps of one law, scaled to the rate; the first comes one whole gap after the start."""
 
     kind: Literal["renewal"]
-    rate_rps: float = Field(ge=1e-6, le=1e9)
-    """Mean requests per second; the distribution is scaled to it."""
 
     @property
     def account(self) -> str:
         law = f"{self}, coefficient of variation {self.cv:.3g}"
-        return f"assumed arrivals with independent gaps, {law}; {self.rate_rps:.4g} requests/s"
+        return f"assumed arrivals with independent gaps, {law}; {self.stated_rps:.4g} requests/s"
 
     def times(self, n: int, rng: RandomStream) -> Times:
-        return np.cumsum(self.draw(1 / self.rate_rps, n, rng))
+        return np.cumsum(self.draw(1 / self.stated_rps, n, rng))
 
 
 class BackToBack(ArrivalsConfiguration, ArrivalProcess):

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from simnmt.workload import ArrivalsError
 from simnmt.workload.arrivals.process import Times
 from simnmt.workload.arrivals.recording import FORMATS, Recording, TimeUnit, read_recording
+from simnmt.workload.reuse import Reuse
 
 RATE_WINDOWS_S = (1.0, 60.0, 3600.0)
 DISPERSION_WINDOWS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 3600.0)
@@ -169,8 +170,8 @@ class Traffic:
     rates: list[WindowRate]
     dispersions: list[Dispersion]
     repeats: dict[str, Any] | None
-    """The column that identifies a text, its `distinct` ones, the `repeated_share` of the requests, and those of the
-    `most_frequent` text; None without such a column."""
+    """The column that identifies a text, its `distinct` ones, the `repeated_share` of the requests, those of the
+    `most_frequent` text, and the `hit_rates` of caches; None without such a column."""
     lengths: list[dict[str, Any]]
     """By the `name` of a length the `column`, the `requests` that state it, `mean`, `p50`, `p95`, `p99` and `most`."""
     pairs: list[dict[str, Any]]
@@ -226,12 +227,18 @@ def read_traffic(path: str | os.PathLike[str], time_unit: TimeUnit | None = None
             figures = [stated.mean(), *np.quantile(stated, (0.5, 0.95, 0.99, 1.0))]
             row = dict(zip(("mean", "p50", "p95", "p99", "most"), map(float, figures), strict=True))
             lengths.append({"name": name, "column": column, "requests": len(stated), **row})
-    repeats = None
+    repeats: dict[str, Any] | None = None
     identity = text or first(HASHES)
     if identity and (given := columns[identity][columns[identity] != ""]).size:
-        frequency = given.value_counts()
-        counts = {"distinct": len(frequency), "repeated_share": 1.0 - len(frequency) / len(given)}
-        repeats = {"column": identity, **counts, "most_frequent": int(frequency.iloc[0])}
+        texts, _ = pd.factorize(given)
+        reuse = Reuse.of(texts)
+        repeats = {
+            "column": identity,
+            "distinct": reuse.distinct,
+            "repeated_share": reuse.repeated_share,
+            "most_frequent": int(np.bincount(texts).max()),
+            "hit_rates": reuse.hit_rates(),
+        }
     source, target = map(first, LANGUAGES)
     pair: Iterable[Any] = columns[first(PAIRS)] if first(PAIRS) else ()
     if not first(PAIRS) and source and target:

@@ -16,10 +16,16 @@ from typing_extensions import Self
 from simnmt.base import random_streams
 from simnmt.base.configuration import Configuration, misfit
 from simnmt.base.random_streams import BLOCK
-from simnmt.workload.arrivals.process import ArrivalProcess, ArrivalsConfiguration, RandomStream, Times
+from simnmt.workload.arrivals.process import (
+    DAY_S,
+    ArrivalProcess,
+    ArrivalsConfiguration,
+    RandomStream,
+    RatedArrivals,
+    Times,
+)
 from simnmt.workload.arrivals.stationary import unit_gaps
 
-DAY_S = 86_400.0
 _MINUTES = 1440
 
 
@@ -112,23 +118,21 @@ class Step(Configuration):
     """Mean requests per second during the step; 0 for none."""
 
 
-class Varying(ArrivalsConfiguration):
+class Varying(RatedArrivals):
     """Arrivals at a rate that changes over time and is known in advance: a daily curve, or steps, repeated for ever."""
 
     kind: Literal["varying"]
     daily: Day | None = None
-    """A day of mean rate `rate_rps`: {swing: 0.5, peak_hour: 14}."""
+    """A day of the stated mean rate: {swing: 0.5, peak_hour: 14}."""
     steps: list[Step] | None = Field(default=None, min_length=1, max_length=100_000)
     """Times of constant rate, one after another; after the last comes the first again."""
-    rate_rps: float | None = Field(default=None, ge=1e-6, le=1e9)
-    """Mean requests per second, to which the curve is scaled; `daily` needs it. Left out: that of the steps."""
 
     @model_validator(mode="after")
     def _has_a_rate(self) -> Self:
         if (self.daily is None) == (self.steps is None):
             raise misfit("", "give either daily or steps")
-        if self.daily is not None and self.rate_rps is None:
-            raise misfit("", "daily needs rate_rps, the mean over the day")
+        if self.daily is not None and not self.states_rate:
+            raise misfit("", "daily needs rate_rps, requests_per_month or characters_per_day, the mean over the day")
         if self.steps is not None and not any(step.rate_rps for step in self.steps):
             raise misfit("steps", "the rate is nowhere above 0")
         return self

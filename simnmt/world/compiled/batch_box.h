@@ -153,6 +153,13 @@ static void batch_box_close(BatchBox *self, double now_s) {
     }
 }
 
+/* Return the sentences that are not encoded yet. */
+static int64_t queued_sentences(const BatchBox *self) {
+    int64_t queued = 0;
+    for (int64_t model = 0; model < self->models; model++) queued += self->batchers[model].queued + self->batchers[model].sorted.count;
+    return queued;
+}
+
 static void settle(BatchBox *self, double now_s) {
     self->account.steps[self->active.count] += self->until;
     self->account.step_s[self->active.count] += now_s - self->base_s;

@@ -165,4 +165,28 @@ static void cache_wait(Memory *memory, SentenceCache *self, int32_t place, int64
     self->entries[place].waiting = free;
 }
 
+/* Take a request from those that wait, and set `place` to that of the next one. */
+static inline int64_t cache_stop_waiting(SentenceCache *self, int32_t *place) {
+    WaitingRequest *waiting = self->waiting.items + *place;
+    int32_t taken = *place;
+    *place = waiting->before;
+    waiting->before = self->unused_waiting;
+    self->unused_waiting = taken;
+    return waiting->request;
+}
+
+/* Note that a sentence was not translated; return the place of the first request that waits for it, before which the others stand in
+ * their order. */
+static int32_t cache_fail(SentenceCache *self, int64_t sentence) {
+    int32_t found = cache_find(self, sentence), first = NOTHING;
+    for (int32_t place = self->entries[found].waiting; place != NOTHING;) {
+        int32_t before = self->waiting.items[place].before;
+        self->waiting.items[place].before = first;
+        first = place;
+        place = before;
+    }
+    cache_remove(self, found);
+    return first;
+}
+
 #endif

@@ -4,12 +4,13 @@
 
 #include "containers.h"
 
-enum { COMPLETES, LOADED, REACHES, ARRIVES, ASKS, BATCH_ACTS };
+enum { COMPLETES, LOADED, REACHES, REFUSAL, ARRIVES, ASKS, BATCH_ACTS };
 
 typedef struct {
     double at_s;
     int64_t order; /* kind and number, see `order_of` */
-    void *event; /* the request that reaches its target, or the pool of the box that acts, has loaded a model or completes a request */
+    void *event; /* the request that reaches its target or is refused there, or the pool of the box that acts, has loaded a model or
+                  * completes a request */
 } Entry;
 
 /* Return a number by which events of one moment are ordered: by kind, then by the event's own number. */

@@ -14,7 +14,8 @@ static void decider_begin(World *world, int64_t number, int64_t group, int64_t i
     self->number = in_group;
     if (of_group->pool.kind == FIFO_POOL)
         fifo_begin(memory, &self->device, 1, of_group->pool.workers);
-    else
+    if (of_group->pool.kind == FIFO_POOL && of_group->pool.max_waiting) self->room = rooms_new(memory, 1, of_group->pool.max_waiting);
+    if (of_group->pool.kind != FIFO_POOL)
         self->pool = world->pools + group;
     self->estimates = zeroed(memory, targets, sizeof(TransferEstimate));
     self->views = zeroed(memory, targets, sizeof(Views));
@@ -54,8 +55,11 @@ static inline void answered(World *world, int64_t request, double received_s) {
 /* Record a request that is answered without a decision; `at_s`: when its decider has the answer. */
 static void record_hit(World *world, const SentenceCache *cache, int64_t request, int hit, double at_s) {
     WorldSettings *settings = &world->settings;
-    double hit_s = cache->settings->hit_s, waited_s = at_s - settings->arrival_s[request];
+    const double *came_s = settings->decided_s == NULL ? settings->arrival_s : settings->decided_s;
+    double hit_s = cache->settings->hit_s, waited_s = at_s - came_s[request];
     settings->hit[request] = (int8_t)hit;
+    settings->target[request] = 0; /* an earlier try may have had another */
+    if (settings->decision_regret_s != NULL) settings->decision_regret_s[request] = NAN;
     settings->queue_s[request] = waited_s;
     settings->execution_s[request] = hit_s;
     settings->estimate_s[request] = settings->measured_at_s[request] = NAN;
@@ -69,14 +73,7 @@ static void cache_answer(World *world, SentenceCache *cache, int64_t request, do
     if (!cache->settings->coalesces) return;
     CacheEntry *entry = cache->entries + cache_find(cache, world->settings.sentence[request]);
     entry->at_s = received_s;
-    while (entry->waiting != NOTHING) {
-        WaitingRequest *waiting = cache->waiting.items + entry->waiting;
-        record_hit(world, cache, waiting->request, JOINED, received_s);
-        int32_t before = waiting->before;
-        waiting->before = cache->unused_waiting;
-        cache->unused_waiting = entry->waiting;
-        entry->waiting = before;
-    }
+    while (entry->waiting != NOTHING) record_hit(world, cache, cache_stop_waiting(cache, &entry->waiting), JOINED, received_s);
 }
 
 /* Keep the translations whose answers were received until now. */
@@ -117,6 +114,13 @@ static inline void hear(World *world, Decider *self, double now_s) {
             batch_view_reported(views->batch, event->sent_as, wait_s, event->report, event->left_waiting, received_s);
         free_event(world, event);
     }
+}
+
+/* Forget a request whose answer will not be heard, of a target that streams no model; `sent_as`: what `announce` returned. */
+static void forget(Decider *self, int64_t target, int64_t sent_as) {
+    const Views *views = self->views + target;
+    if (views->backlog != NULL) backlog_lost(views->backlog, sent_as);
+    if (views->batch != NULL) batch_view_lost(views->batch, sent_as);
 }
 
 /* Return whether a decider hears of the requests that its own device executes. */

@@ -32,6 +32,27 @@ static void fifo_begin(Memory *memory, FifoBox *self, int64_t boxes, int64_t wor
     }
 }
 
+/* When each request that waits at a box starts, the first one first. */
+DEFINE_QUEUE(Starts, double, starts)
+
+/* The requests that wait at a box, and the most that may. */
+typedef struct {
+    int64_t most;
+    Starts starts;
+} WaitingRoom;
+
+/* Return a waiting room for each of some boxes. */
+static WaitingRoom *rooms_new(Memory *memory, int64_t boxes, int64_t most) {
+    WaitingRoom *rooms = zeroed(memory, boxes, sizeof *rooms);
+    for (int64_t box = 0; box < boxes; box++) rooms[box].most = most;
+    return rooms;
+}
+
+static inline int is_room_full(WaitingRoom *self, double now_s) {
+    while (self->starts.count && *starts_at(&self->starts, 0) <= now_s) starts_take(&self->starts);
+    return self->starts.count >= self->most;
+}
+
 static inline double fifo_work_left(const FifoBox *self, double now_s) { return larger(0.0, self->first_s - now_s); }
 
 /* Let the first worker that comes free work until a moment. */

@@ -24,6 +24,7 @@ static void pool_begin(World *world, Pool *self, int64_t target, const PoolSetti
         self->trial_boxes = zeroed(memory, boxes, sizeof(FifoBox));
         if (self->is_least_work) fifo_begin(memory, self->boxes, boxes, settings->workers);
     }
+    if (kind == FIFO_POOL && settings->max_waiting) self->rooms = rooms_new(memory, boxes, settings->max_waiting);
     int has_loads = settings->models != NULL && !settings->models->keeps_all;
     if (has_loads) self->models = zeroed(memory, boxes, sizeof(ModelBox));
     for (int64_t box = 0; box < boxes; box++) {
@@ -281,6 +282,34 @@ static void model_loaded(World *world, Pool *pool, int64_t box, double now_s) {
     begin_load(world, pool, box, now_s);
 }
 
+/* Return whether a box refuses a request that enters now. */
+static inline int is_box_full(const Pool *pool, int64_t box, double now_s) {
+    if (!pool->settings.max_waiting) return 0;
+    if (pool->settings.kind == BATCH_POOL) return queued_sentences(pool->batches + box) >= pool->settings.max_waiting;
+    if (pool->settings.kind == QUEUE_POOL) return pool->queues[box].waiting >= pool->settings.max_waiting;
+    return is_room_full(pool->rooms + box, now_s);
+}
+
+/* Send a refusal to the decider of a request that has found its box full. */
+static void refuse(World *world, RequestEvent *event) {
+    double heard_s = event->arrival.entry_s + event->downlink_s;
+    clock_push(world->memory, &world->clock, (Entry){heard_s, order_of(REFUSAL, event->arrival.request), event});
+}
+
+/* Let a request enter a first-in first-out box that may be full. */
+static void enter_limited(World *world, Pool *pool, RequestEvent *event) {
+    const Arrival *arrival = &event->arrival;
+    int64_t box = pool->is_least_work ? pool->boxes->workers.items[0].box : chosen_box(world, pool, arrival, &pool->next, 0);
+    if (is_box_full(pool, box, arrival->entry_s)) {
+        refuse(world, event);
+        return;
+    }
+    FifoBox *fifo = pool->boxes + (pool->is_least_work ? 0 : box);
+    double start_s = fifo_serve(world->memory, fifo, arrival->entry_s, arrival->execution_s);
+    starts_add(world->memory, &pool->rooms[box].starts, start_s);
+    answer(world, event, start_s, start_s + arrival->execution_s, box, start_s, 0, 0);
+}
+
 /* The request of an event has reached its target. */
 static inline void reaches(World *world, RequestEvent *event) {
     int64_t box = 0;
@@ -290,13 +319,21 @@ static inline void reaches(World *world, RequestEvent *event) {
         enter_models(world, pool, event);
     } else if (pool->settings.kind == BATCH_POOL) {
         box = chosen_box(world, pool, arrival, &pool->next, 0);
-        wait_in_batch(world, pool, box, event, arrival->entry_s);
+        if (is_box_full(pool, box, arrival->entry_s))
+            refuse(world, event);
+        else
+            wait_in_batch(world, pool, box, event, arrival->entry_s);
+    } else if (pool->rooms != NULL) {
+        enter_limited(world, pool, event);
     } else if (pool->settings.kind == STREAM_POOL) {
         StreamOutcome outcome = enter_stream(world, pool, arrival, &box);
         answer(world, event, outcome.begin_s, outcome.finish_s, box, outcome.begin_s, (int32_t)outcome.state, 0);
     } else if (pool->settings.kind == QUEUE_POOL) {
         box = chosen_box(world, pool, arrival, &pool->next, 0);
-        enter_queue(world, pool, box, event, arrival->entry_s);
+        if (is_box_full(pool, box, arrival->entry_s))
+            refuse(world, event);
+        else
+            enter_queue(world, pool, box, event, arrival->entry_s);
     } else {
         double start_s = enter_fifo(world, pool, arrival, &pool->next, &box, 0);
         answer(world, event, start_s, start_s + arrival->execution_s, box, start_s, 0, 0);

@@ -11,6 +11,7 @@ enum { FIFO_POOL, MODEL_POOL, BATCH_POOL, STREAM_POOL, QUEUE_POOL }; /* kinds of
 enum { BY_NODE, IN_TURN, LEAST_LOADED_OF_DRAWN, LEAST_WORK };     /* balancers */
 enum { WEIGHTED, QUANTILE };                                      /* estimates */
 enum { DONE, NO_MEMORY, PAUSED, STOPPED };                        /* how a call of Python ends */
+enum { WAS_ANSWERED, FELL_BACK, GAVE_UP, WAS_REFUSED };           /* outcomes of requests, as in results/live_log.py */
 
 /* The seconds of one batch size by length: a table of `knots` lengths. */
 typedef struct {
@@ -70,6 +71,7 @@ typedef struct {
     const BatchCost *cost;         /* of boxes that batch, as the following */
     Batching batching;
     double full_step_s; /* of a full batch, for each sentence in it */
+    int64_t max_waiting; /* requests that may wait at each box; 0: any number */
     const StreamSettings *stream;
     const ModelSettings *models;
     Classes classes; /* of boxes that keep a queue */
@@ -160,8 +162,10 @@ typedef struct {
     void *decide;                               /* int64_t (*)(int64_t in_block); below 0: stop */
     double *shown;                              /* what it decides on: see `called` */
     int64_t events_a_look, pause_after_ms; /* see `is_pause_due` */
-    double *arrival_s, *queue_s, *estimate_s, *measured_at_s, *decision_regret_s, *execution_s, *first_token_s, *stall_s, *load_wait_s;
-    int8_t *target, *state, *deadline_missed, *model_load, *hit;
+    int64_t passes_on, retries; /* whether deciders pass refusals on; most further tries of a client */
+    double *decided_s;          /* when the decider last had each request, where clients come back */
+    double *arrival_s, *queue_s, *estimate_s, *measured_at_s, *decision_regret_s, *execution_s, *first_token_s, *stall_s, *load_wait_s, *retry_s;
+    int8_t *target, *state, *deadline_missed, *model_load, *outcome, *tries, *hit;
     int16_t *server;
 } WorldSettings;
 
@@ -169,6 +173,8 @@ typedef struct {
 typedef struct {
     int64_t first, count, choice, chosen;
     const double *arrival_s, *access_s;
+    const double *const *retry_after_s; /* by try, from the refusal until the client is back at its decider */
+    const double *patience_s;           /* after which the client does not come back; NULL: it always does */
     int32_t *node;
     const int32_t *decider; /* NULL: by node */
     const int64_t *src_len, *tgt_len, *model;

@@ -67,6 +67,8 @@ static int run_until(World *world, double moment_s, int64_t order) {
         if (kind != BATCH_ACTS) note_moment(world, entry.at_s);
         if (kind == REACHES)
             reaches(world, entry.event);
+        else if (kind == REFUSAL)
+            refused(world, entry.event, entry.at_s);
         else if (kind == ARRIVES)
             handle(world, world->block, number, entry.at_s);
         else if (kind == ASKS)
@@ -117,7 +119,7 @@ static void open_loop(World *world) {
     const Block *block = world->block;
     while (world->in_block < block->count) {
         double now_s = block->arrival_s[world->in_block];
-        if (!run_until(world, now_s, order_of(ARRIVES, 0))) return;
+        if (!run_until(world, now_s, order_of(ARRIVES, block->first + world->in_block))) return;
         note_moment(world, now_s);
         PREFETCH_DECIDERS(world, block, world->in_block);
         handle(world, block, world->in_block++, now_s);

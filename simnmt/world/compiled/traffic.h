@@ -155,30 +155,67 @@ static inline int is_judged(const World *world, int64_t request) {
     return (int64_t)(((uint64_t)request * 0x9E3779B1u) & 0xFFFFFFFFu) < world->settings.judged_limit;
 }
 
-/* Decide on a request and send it on its way. */
-static void handle(World *world, const Block *block, int64_t in_block, double now_s) {
-    WorldSettings *settings = &world->settings;
+/* Let the decider's own device, first in, first out, execute a request. */
+static inline void execute_here(World *world, Decider *decider, const Block *block, int64_t in_block, double now_s) {
     int64_t request = block->first + in_block;
-    Decider *decider = decider_of(world, block, in_block);
-    if (decider->cache != NULL && is_cached(world, decider->cache, request, now_s)) return;
-    double least_s = 0.0;
-    int judged = is_judged(world, request);
-    if (judged) least_s = foresee_totals(world, decider, block, in_block, now_s);
-    hear(world, decider, now_s);
-    int64_t target = decide(world, decider, block, in_block, now_s);
-    if (judged) settings->decision_regret_s[request] = world->totals_s[target] - least_s;
-    if (target == 0 && decider->pool == NULL) {
-        double start_s = fifo_serve(world->memory, &decider->device, now_s, block->execution_s[0][in_block]);
-        settings->queue_s[request] = start_s - now_s;
-        if (hears_itself(decider)) {
-            RequestEvent *seen = new_event(world);
-            *seen = (RequestEvent){.added = seen->added, .wait_s = start_s - now_s};
-            seen->sent_as = announce(world, decider, block, 0, in_block, now_s, &seen->believed);
-            clock_push(world->memory, &decider->answers, (Entry){start_s, request, seen});
+    double start_s = fifo_serve(world->memory, &decider->device, now_s, block->execution_s[0][in_block]);
+    world->settings.queue_s[request] = start_s - now_s;
+    if (decider->room != NULL) starts_add(world->memory, &decider->room->starts, start_s);
+    if (hears_itself(decider)) {
+        RequestEvent *seen = new_event(world);
+        *seen = (RequestEvent){.added = seen->added, .wait_s = start_s - now_s};
+        seen->sent_as = announce(world, decider, block, 0, in_block, now_s, &seen->believed);
+        clock_push(world->memory, &decider->answers, (Entry){start_s, request, seen});
+    }
+    double finish_s = start_s + block->execution_s[0][in_block];
+    answered(world, request, finish_s);
+    if (decider->cache != NULL) cache_answer(world, decider->cache, request, finish_s);
+}
+
+/* Let a client that is refused come back later, or have no further try. */
+static void try_again(World *world, const Block *block, int64_t in_block, double now_s) {
+    WorldSettings *settings = &world->settings;
+    int64_t request = block->first + in_block, tries = settings->tries[request];
+    if (tries <= settings->retries) {
+        double again_s = now_s + block->retry_after_s[tries - 1][in_block], first_s = settings->arrival_s[request];
+        if (again_s < (block->patience_s == NULL ? INFINITY : first_s + block->patience_s[in_block])) {
+            settings->tries[request] += 1;
+            settings->outcome[request] = WAS_ANSWERED;
+            settings->retry_s[request] = again_s - first_s;
+            settings->decided_s[request] = again_s;
+            world->waits_of = -1;
+            clock_push(world->memory, &world->clock, (Entry){again_s, order_of(ARRIVES, request), NULL});
+            return;
         }
-        double finish_s = start_s + block->execution_s[0][in_block];
-        answered(world, request, finish_s);
-        if (decider->cache != NULL) cache_answer(world, decider->cache, request, finish_s);
+    }
+    settings->target[request] = -1;
+    settings->outcome[request] = WAS_REFUSED;
+    settings->queue_s[request] = NAN;
+    if (settings->decision_regret_s != NULL) settings->decision_regret_s[request] = NAN;
+}
+
+static void translate_waiting(World *world, Decider *decider, const Block *block, int64_t in_block, double now_s);
+
+/* Refuse a client, whose request others may wait for. */
+static void refuse_client(World *world, Decider *decider, const Block *block, int64_t in_block, double now_s) {
+    try_again(world, block, in_block, now_s);
+    if (decider->cache != NULL && decider->cache->settings->coalesces) translate_waiting(world, decider, block, in_block, now_s);
+}
+
+/* Return whether the decider's own device refuses a request now. */
+static inline int is_full_here(const Decider *decider, double now_s) {
+    if (decider->pool != NULL) return is_box_full(decider->pool, decider->number, now_s);
+    return decider->room != NULL && is_room_full(decider->room, now_s);
+}
+
+/* Send a request to the target that was chosen. */
+static inline void send_to(World *world, Decider *decider, const Block *block, int64_t in_block, int64_t target, double now_s) {
+    if (target == 0 && is_full_here(decider, now_s)) {
+        refuse_client(world, decider, block, in_block, now_s);
+        return;
+    }
+    if (target == 0 && decider->pool == NULL) {
+        execute_here(world, decider, block, in_block, now_s);
         return;
     }
     RequestEvent *event = new_event(world);
@@ -195,7 +232,59 @@ static void handle(World *world, const Block *block, int64_t in_block, double no
     if (target == 0)
         reaches(world, event);
     else
-        clock_push(world->memory, &world->clock, (Entry){arrival->entry_s, order_of(REACHES, request), event});
+        clock_push(world->memory, &world->clock, (Entry){arrival->entry_s, order_of(REACHES, block->first + in_block), event});
+}
+
+/* Decide on a request and send it on its way. */
+static inline void translate(World *world, Decider *decider, const Block *block, int64_t in_block, double now_s) {
+    int64_t request = block->first + in_block;
+    double least_s = 0.0;
+    int judged = is_judged(world, request);
+    if (judged) least_s = foresee_totals(world, decider, block, in_block, now_s);
+    hear(world, decider, now_s);
+    int64_t target = decide(world, decider, block, in_block, now_s);
+    if (judged) world->settings.decision_regret_s[request] = world->totals_s[target] - least_s;
+    send_to(world, decider, block, in_block, target, now_s);
+}
+
+/* Answer a request from the cache of its decider, or let it be translated. */
+static void handle(World *world, const Block *block, int64_t in_block, double now_s) {
+    Decider *decider = decider_of(world, block, in_block);
+    if (decider->cache != NULL && is_cached(world, decider->cache, block->first + in_block, now_s)) return;
+    translate(world, decider, block, in_block, now_s);
+}
+
+/* Let the first of those that wait for a request that was refused be translated in its place, and the others wait for that one. */
+static void translate_waiting(World *world, Decider *decider, const Block *block, int64_t in_block, double now_s) {
+    const WorldSettings *settings = &world->settings;
+    SentenceCache *cache = decider->cache;
+    int32_t place = cache_fail(cache, settings->sentence[block->first + in_block]);
+    while (place != NOTHING) {
+        int64_t request = cache_stop_waiting(cache, &place);
+        if (is_cached(world, cache, request, now_s)) continue;
+        settings->decided_s[request] = now_s;
+        settings->retry_s[request] = now_s - settings->arrival_s[request];
+        world->waits_of = -1;
+        translate(world, decider, block, request - block->first, now_s);
+    }
+}
+
+/* A decider has received the refusal of a target: it executes the request itself, or passes the refusal on. */
+static void refused(World *world, RequestEvent *event, double now_s) {
+    WorldSettings *settings = &world->settings;
+    Decider *decider = event->decider;
+    int64_t request = event->arrival.request, in_block = request - world->block->first;
+    hear(world, decider, now_s);
+    forget(decider, event->target, event->sent_as);
+    free_event(world, event);
+    if (settings->passes_on) {
+        refuse_client(world, decider, world->block, in_block, now_s);
+        return;
+    }
+    settings->target[request] = 0;
+    settings->outcome[request] = FELL_BACK;
+    settings->retry_s[request] = now_s - settings->arrival_s[request];
+    send_to(world, decider, world->block, in_block, 0, now_s);
 }
 
 #endif

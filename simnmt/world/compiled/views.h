@@ -117,6 +117,10 @@ static void backlog_reported(BacklogView *self, int64_t number, double wait_s) {
     self->shift_s = wait_s - sent.mirrored_s;
 }
 
+static void backlog_lost(BacklogView *self, int64_t number) {
+    requests_at(&self->under_way, self->under_way.count - (self->sent - number))->is_under_way = 0;
+}
+
 /* The time beyond the plane at a target that batches. */
 
 #define BATCH_MEMORY 64
@@ -201,6 +205,11 @@ static void batch_view_reported(BatchView *self, int64_t number, double wait_s, 
     } else {
         self->lengthened = 1.0;
     }
+}
+
+static void batch_view_lost(BatchView *self, int64_t number) {
+    sentences_at(&self->under_way, self->under_way.count - (self->sent - number))->is_under_way = 0;
+    self->under_way_count -= 1;
 }
 
 /* One decider's estimate of the state that a request will meet at a remote target. */

@@ -24,6 +24,7 @@ typedef struct {
     int64_t number;              /* in its group, as that of its own box */
     struct Pool *pool;           /* of the boxes of its group; NULL: first in, first out */
     FifoBox device;              /* without a pool */
+    WaitingRoom *room;           /* of this device; NULL: any number of requests may wait */
     int only_heard, has_views;   /* whether it knows what it has heard and no more; whether it has any views */
     SentenceCache *cache;        /* NULL: none */
     Clock answers;               /* only the next decision needs an answer, so that none is on the clock of the world */
@@ -62,6 +63,7 @@ typedef struct Pool {
     int64_t next; /* of the balancer that takes boxes in turn */
     int is_least_work;
     FifoBox *boxes; /* one for all boxes if `is_least_work` */
+    WaitingRoom *rooms; /* by box that is first in, first out; NULL: any number of requests may wait */
     ModelBox *models;
     StreamBox *streams;
     BatchBox *batches;
