@@ -1,4 +1,4 @@
-"""Continuous laws of scipy.stats that a scenario names: of numbers that are never negative and have a mean.
+"""Laws of scipy.stats that a scenario names: of numbers that are never negative and have a mean, or of counts of at least 1.
 
 A `DrawnNumber` states its scale. Gaps and think times are scaled to a mean, so that they state `parameters` of the shape alone.
 """
@@ -21,7 +21,7 @@ from simnmt.base.suggestions import did_you_mean
 _PLACE_AND_SCALE = ("loc", "scale")
 
 
-def check_law(name: str, parameters: Mapping[str, float], *, key: str, scaled: bool = False) -> None:
+def check_law(name: str, parameters: Mapping[str, float], *, key: str, scaled: bool = False, counts: bool = False) -> None:
     """Refuse a law that is unknown, lacks parameters, has negative numbers, or has a mean that no sample shows.
 
     Args:
@@ -29,20 +29,23 @@ def check_law(name: str, parameters: Mapping[str, float], *, key: str, scaled: b
         parameters: its shape parameters by scipy's names.
         key: key of the name, which the fault of an unknown name gives; other faults give `parameters`, or no key if `scaled`.
         scaled: whether `loc` and `scale` may be among the parameters.
+        counts: whether the law must be one of whole numbers of at least 1, which has no `scale`.
 
     Raises the error of a misfit.
     """
     from scipy import stats  # here, since it takes half a second
 
     beside = "" if scaled else "parameters"
-    laws = {known: law for known, law in vars(stats).items() if isinstance(law, stats.rv_continuous)}
+    kind, examples = ("discrete", "geom, poisson, nbinom") if counts else ("continuous", "gamma, lognorm, weibull_min, pareto")
+    of_kind = stats.rv_discrete if counts else stats.rv_continuous
+    laws = {known: law for known, law in vars(stats).items() if isinstance(law, of_kind)}
     if name not in laws:
-        remedy = did_you_mean(name, laws, "e.g. gamma, lognorm, weibull_min, pareto")
-        raise misfit(key, f"scipy.stats has no continuous distribution {name} ({remedy})")
+        raise misfit(key, f"scipy.stats has no {kind} distribution {name} ({did_you_mean(name, laws, f'e.g. {examples}')})")
     wanted = (laws[name].shapes or "").replace(",", " ").split()
-    if {*parameters}.difference(_PLACE_AND_SCALE if scaled else ()) != {*wanted}:
+    movable = _PLACE_AND_SCALE[: 1 if counts else 2] if scaled else ()
+    if {*parameters}.difference(movable) != {*wanted}:
         needed = ", ".join(f"{parameter}: NUMBER" for parameter in wanted)
-        optional = " (and loc, scale)" if scaled else ""
+        optional = f" (and {', '.join(movable)})" if movable else ""
         raise misfit(beside, f"{name} needs {{{needed}}}{optional}" if wanted else f"{name} has no shape parameter{optional}")
     law, label = scipy_law(name, parameters), describe_law(name, parameters)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -50,6 +53,8 @@ def check_law(name: str, parameters: Mapping[str, float], *, key: str, scaled: b
         least, mean = law.support()[0], law.mean()
         if math.isnan(least):
             raise misfit(beside, f"{label} does not exist (its parameters are those of scipy.stats.{name})")
+        if counts and least < 1.0:
+            raise misfit(key, f"{label} has numbers below 1 (move it by loc: {1.0 - least:g})")
         if least < 0.0:
             raise misfit(key, f"{label} has negative values (choose a law of positive numbers, e.g. gamma)")
         if not 0.0 < mean < math.inf:

@@ -73,11 +73,11 @@ def fit(src: Source, *, tgt: Target = None, counting: Counting, as_json: AsJson 
 
     from simnmt.results.number_text import percent
     from simnmt.workload.length_regression import fit_lengths, means_by_source_length
-    from simnmt.workload.reuse import MOST_REQUESTS, Reuse
+    from simnmt.workload.reuse import Reuse
 
     hashes = array("q")
     table, dropped, figures = counting.read(src, tgt, source_hashes=hashes)
-    line, reuse = fit_lengths(table), Reuse.of(np.frombuffer(hashes, np.int64)[:MOST_REQUESTS])
+    line, reuse = fit_lengths(table), Reuse.of(np.frombuffer(hashes, np.int64))
     hit_rates = reuse.hit_rates()
     if as_json:
         figures |= {key: getattr(line, key) for key in ("len_slope", "len_offset", "pairs_r2", "means_r2")}

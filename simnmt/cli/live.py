@@ -192,14 +192,16 @@ def server(
         if plan is not None and is_several:
             engine = model_engines(plan, served, Path(folder), by_pair, any_model, **settings)
         elif plan is not None:
-            engine = EngineProcess(engine_settings(served_target(plan, served), Path(folder), any_model, **settings))
+            waits_s = plan.scenario.max_wait_s
+            engine = EngineProcess(engine_settings(served_target(plan, served), Path(folder), any_model, waits_s, **settings))
         elif is_several:
             loaded = {pair: EngineSettings(model, **settings, device=served) for pair, model in by_pair.items()}
             engine = ModelEngines(loaded, None if memory_gb is None else round(GIGABYTE * memory_gb))
         else:
             engine = EngineProcess(EngineSettings(**settings, device=served))
         if plan is not None:
-            front = replace(front, max_waiting=plan.scenario.devices[served].refuses_above)
+            most, classes = plan.scenario.devices[served].refuses_above, plan.scenario.ranked_classes
+            front = replace(front, max_waiting=most, classes=classes)
         if isinstance(engine, ModelEngines):
             front = replace(front, pairs=[(source, target) for source, target in (pair.split("-") for pair in engine.models)])
         with service.open_log() as log:
@@ -235,7 +237,7 @@ def gateway(
     from simnmt.live.decider import live_unit
     from simnmt.live.deployment import engine_settings, expected_hash, recommended_policy, target_of
     from simnmt.live.engine_process import EngineProcess
-    from simnmt.live.gateway import GatewaySettings, LiveGateway
+    from simnmt.live.gateway import GatewaySettings, LiveGateway, with_classes
     from simnmt.live.service_engine import ServiceEngine, unit_of_lengths
     from simnmt.service.http_server import read_token
 
@@ -245,7 +247,8 @@ def gateway(
         if local_server is None:
             if local_unit is not None:
                 raise InputError("--local-unit without --local-server", remedy="leave it out")
-            return EngineProcess(engine_settings(target, folder, any_model, **options.settings()))
+            waits_s = unit.scenario.max_wait_s
+            return EngineProcess(engine_settings(target, folder, any_model, waits_s, **options.settings()))
         if engine_options := given(context, [field.name for field in fields(EngineOptions)]):
             what = f"--{engine_options[0].replace('_', '-')} is of an engine of the gateway, not of --local-server"
             raise InputError(what, remedy="give it to that service")
@@ -264,6 +267,7 @@ def gateway(
     policy = policy or recommended_policy(Path(scenario), unit)
     urls = _servers(servers or (), [target.device for target in unit.case.targets[1:]])
     front = replace(front, max_waiting=unit.scenario.devices[unit.first_device].refuses_above)
+    front = with_classes(front, unit)
     settings = GatewaySettings(
         unit, policy, urls, front, read_token(server_token_file, SERVER_TOKEN), ca_file, offload_timeout, any_model, delays
     )

@@ -13,7 +13,7 @@ from simnmt.devices.translation_cache import CacheConfiguration
 from simnmt.experiment.targets import Target
 from simnmt.network.configuration import Network
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.results.places import ALL
+from simnmt.results.places import ALL, class_row
 from simnmt.results.requests import Engine
 from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
 from simnmt.workload.arrivals import ArrivalProcess
@@ -207,6 +207,18 @@ class Unit:
         return self.scenario.seed, self.replication, f"{self.case.name}/{name}"
 
     @property
+    def rank(self) -> int:
+        """Rank of the class of its requests, 0 for the first served."""
+        name = self.scenario.workloads[self.case.name].request_class
+        return 0 if name is None else self.scenario.ranked_classes.index(name)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What stands in place of a workload in the rows of results that its requests belong to."""
+        name = self.scenario.workloads[self.case.name].request_class
+        return (ALL, self.case.name) if name is None else (ALL, self.case.name, class_row(name))
+
+    @property
     def nodes(self) -> int:
         """End nodes of the workload, at each copy of its site."""
         return self.scenario.workloads[self.case.name].end_nodes
@@ -259,11 +271,9 @@ class Unit:
             list(dict.fromkeys(one.case.name for one in parts)),
         )
         owners = [deciders for deciders in self.deciders if deciders.unit.has_own_device]
-        for site, workload in groups_of(sites, workloads):
+        for site, workload in groups_of(sites, workloads, list(self.scenario.classes)):
             numbers = tuple(
-                number
-                for number, part in enumerate(parts)
-                if site in (ALL, part.site_name) and workload in (ALL, part.case.name)
+                number for number, part in enumerate(parts) if site in (ALL, part.site_name) and workload in part.labels
             )
             groups.append(Group(site, workload, numbers, [one for one in owners if {*numbers} & {*one.parts}]))
         return groups
@@ -320,11 +330,12 @@ class Group(NamedTuple):
         return float(np.average(workers, weights=[deciders.boxes for deciders in self.owners]))
 
 
-def groups_of(sites: Sequence[str], workloads: Sequence[str]) -> list[tuple[str, str]]:
-    """Return site and workload of each row of results of a mix: of all requests, of each site, and of each workload."""
+def groups_of(sites: Sequence[str], workloads: Sequence[str], classes: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """Return site and workload of each row of results of a mix: of all requests, of each site, workload and class."""
     every = workloads[0] if len(workloads) == 1 else ALL
     groups = [(ALL, every), *((site, every) for site in sites if len(sites) > 1)]
-    return groups + [(ALL, workload) for workload in workloads if len(workloads) > 1]
+    parts = [*workloads, *map(class_row, classes)] if len(workloads) > 1 else []
+    return groups + [(ALL, part) for part in parts]
 
 
 def mixed_unit(plan: RunPlan, template: Unit) -> Unit:

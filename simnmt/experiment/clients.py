@@ -14,8 +14,8 @@ import numpy as np
 
 from simnmt.base import random_streams
 from simnmt.experiment.cases import Unit
-from simnmt.results.columns import Array
-from simnmt.results.device_accounts import FaultAccount, executed_on
+from simnmt.results.columns import Array, executed_on
+from simnmt.results.device_accounts import FaultAccount
 from simnmt.results.requests import DONE, GAVE_UP, REFUSED, RequestLog, Trail, Truth, were_answered
 from simnmt.results.summary import Device, Numbers
 from simnmt.workload.configuration import ClientsConfiguration

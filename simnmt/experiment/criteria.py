@@ -8,7 +8,7 @@ from dataclasses import replace
 from simnmt.base.errors import InputError
 from simnmt.experiment.accounts import unknown_spending
 from simnmt.experiment.cases import RunPlan
-from simnmt.results.metrics import Assertion, Metric, columns_of, metric, objective_metric
+from simnmt.results.metrics import OF_DOCUMENTS, Assertion, Metric, columns_of, metric, objective_metric
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import Location
 
@@ -30,6 +30,15 @@ def check_criteria(plan: RunPlan, document: Document | None = None) -> None:
         (("workloads", workload, "slo", name), metric(name), [workload])
         for workload, part in scenario.workloads.items()
         for name in part.slo or {}
+    ]
+    criteria += [
+        (
+            ("classes", name, "slo", limited),
+            metric(limited),
+            [of for of in workloads if scenario.workloads[of].request_class == name],
+        )
+        for name, part in scenario.classes.items()
+        for limited in part.slo or {}
     ]
     criteria += [(("metrics", number), metric(name), []) for number, name in enumerate(scenario.metrics)]
     deployable = [name for name, policy in scenario.policies.items() if not policy.knows_truth]
@@ -65,6 +74,8 @@ def _fault(plan: RunPlan, known: Metric, policy: str | None, workloads: Iterable
         known.check_requests(scenario.requests - scenario.warm_up_requests)
     except InputError as error:
         return error
+    if known.sample in OF_DOCUMENTS and not scenario.has_documents:
+        return InputError(f"{name}: no workload has documents", remedy="give workloads.NAME.documents, or leave it out")
     if policy is None:
         return None
     for case in map(plan.cases.__getitem__, workloads):

@@ -249,7 +249,7 @@ def find_deployment(
         raise InputError(f"a certainty of {certainty:g}", remedy="give a number above 0 and at most 0.999, such as 0.95")
     plan = open_plan(())
     given = plan.scenario.objective
-    objective = SPENT.get(minimised, given if objective_metric(given).sample == "latency" else "mean")
+    objective = SPENT.get(minimised, "mean" if objective_metric(given).label else given)
 
     def open_candidate(overrides: Iterable[Override]) -> RunPlan:
         extra = [Override.of("objective", objective, f"minimise {minimised}")] if minimised in SPENT else []
@@ -403,7 +403,9 @@ def _kept(
 def _at_rates(placements: Sequence[Placement], scenario: ScenarioConfiguration) -> ScenarioConfiguration:
     """Return a scenario with the rates of the placements in the keys of its arrivals, where such keys are known."""
     workloads = {}
-    for name, rate_rps in (pair for placement in placements for pair in placement.rates_rps.items()):
-        workload = scenario.workloads[name]
-        workloads[name] = workload.model_copy(update={"arrivals": workload.arrivals.at_rate(rate_rps)})
+    for placement in placements:
+        for case in placement.cases:
+            workload, rate_rps = scenario.workloads[case.name], known(case.arrivals.mean_rate_rps)
+            arrivals = workload.arrivals.at_rate(rate_rps / case.arrivals.requests_per_arrival)
+            workloads[case.name] = workload.model_copy(update={"arrivals": arrivals})
     return scenario.model_copy(update={"workloads": workloads})

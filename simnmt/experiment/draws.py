@@ -178,6 +178,10 @@ def draw(unit: Unit, learnts: Sequence[Learnt]) -> Drawn:
     workloads = {name: _draw_workload(unit, at, learnts[at[0].part]) for name, at in by_workload.items()}
     first = next(iter(workloads.values()))
     drawn, numbers = (first, first.decided_order) if len(workloads) == 1 else _merged([*workloads.values()])
+    if unit.scenario.classes and drawn.requests.model is not None:
+        ranks = {part.case.name: part.rank for part in unit.parts}
+        of_workload = np.array([ranks[name] for name in workloads], np.int8)
+        drawn = replace(drawn, requests=replace(drawn.requests, priority=of_workload[drawn.requests.model]))
     part = drawn.part if drawn.part is None or drawn.decided_order is None else drawn.part[drawn.decided_order]
     rows: Sequence[Numbers | None] = [None] if part is None else _rows_by(part, len(unit.parts))
     if numbers is not None and part is not None:
@@ -243,6 +247,8 @@ def _draw_workload(unit: Unit, lines: Sequence[Line], learnt: Learnt) -> Drawn:
         columns = {name: column[place] for name, column in columns.items()}
     columns |= client_columns(unit, part, columns["transfer_s 0"])
     run_moments_s = None if clock == "time" else moments_s
+    if (document := _documents(unit, part)) is not None:
+        columns["document"] = document
     drawn_requests = _requests(columns, issued_s, len(case.targets), is_part=len(unit.parts) > 1)
     if issued_s is not None:
         return replace(drawn_requests, moments_s=run_moments_s, pace_s=pace_s)
@@ -259,6 +265,15 @@ def _draw_workload(unit: Unit, lines: Sequence[Line], learnt: Learnt) -> Drawn:
 
 Laws = list[tuple[str, Overhead]]
 """The different laws of the overheads of devices, which may differ between sites."""
+
+
+def _documents(unit: Unit, part: Unit) -> NDArray[np.int32] | None:
+    """Return the document of each request of a workload; None if no workload of the scenario has documents."""
+    size = part.scenario.requests
+    document = part.case.arrivals.documents(size, RandomStream(*part.stream("arrivals")))
+    if document is None and any(one.scenario.has_documents for one in unit.parts):
+        return np.arange(size, dtype=np.int32)
+    return document
 
 
 def _sentences(unit: Unit, part: Unit) -> SentenceNumbers | None:
@@ -384,8 +399,14 @@ def _requests(columns: Columns, issued_s: Array | None, targets: int, *, is_part
         transfer_s=by_target("transfer_s"),
         rtt_time_s=columns["rtt_time_s"],
         sentence=columns.get("sentence"),
+        document=columns.get("document"),
     )
     access_up_s, order = columns.get("access_up_s"), None
+    if access_up_s is not None and truth.document is not None:
+        # A document is decided on when all of its sentences are there.
+        begins, own_up_s = np.flatnonzero(np.diff(truth.document, prepend=-1)), access_up_s
+        access_up_s = np.repeat(np.maximum.reduceat(own_up_s, begins), np.diff(begins, append=len(own_up_s)))
+        truth = replace(truth, transfer_s=tuple(column + (access_up_s - own_up_s) for column in truth.transfer_s))
     requests = replace(
         truth,
         uplink_s=by_target("uplink_s", 1),
@@ -441,7 +462,8 @@ def _joined(requests: Sequence[Requests], order: Numbers) -> Requests:
 
     names = [field.name for field in fields(Requests) if field.name != "first"]
     columns = {name: [getattr(one, name) for one in requests] for name in names}
-    columns["sentence"] = numbered_apart(columns["sentence"])
+    for name in ("sentence", "document"):
+        columns[name] = numbered_apart(columns[name])
     return Requests(**{name: joined(column) for name, column in columns.items()})
 
 

@@ -17,7 +17,7 @@ from simnmt.base.errors import InputError
 from simnmt.base.extension import Extended
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.cases import Case, DrawnProfiles, RunPlan, SitePlan, UsedTarget, requests_by_workload
-from simnmt.experiment.targets import Conversion, Decoding, HeldModel, StreamedDevice, Target, streamed_device
+from simnmt.experiment.targets import Conversion, Decoding, HeldModel, StreamedDevice, Target, outside_share, streamed_device
 from simnmt.network.configuration import Network, NetworkConfiguration, load_network
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.calibration_error import CalibrationDraws, lacking_samples
@@ -33,6 +33,7 @@ from simnmt.scenario.parts import PROFILE_FILE
 from simnmt.workload.arrivals import BackToBack
 from simnmt.workload.configuration import CustomLengths
 from simnmt.workload.corpus import dropped_warning
+from simnmt.workload.documents import DocumentArrivals
 from simnmt.workload.length_table import LengthTable
 from simnmt.workload.length_units import Fertility, Side, convert_units, counting_remedy
 
@@ -285,13 +286,17 @@ class _Reader:
         workload, measured = scenario.workloads[name], {device: self.measured(device) for device in scenario.devices}
         warning, stated = dropped_warning(table.filtered), workload.lengths.fertility or Fertility()
         targets = tuple(self.target(device, profile, table, stated) for device, profile in measured.items())
+        with self.naming("workloads", name, "documents"):
+            key = base, workload.documents, workload.text_file
+            sizes = self.cache.get(key, partial(workload.read_documents, base))
         with self.naming("workloads", name, "arrivals"):
             given = workload.arrivals
             characters = workload.characters_per_request or table.characters
-            given = given.in_requests(characters)
+            given = given.in_requests(characters if sizes is None or characters is None else characters * sizes.mean)
             written = type(given), given.model_dump_json(warnings=False), base
             read = partial(given.process, base)
             arrivals = read() if isinstance(given, Extended) else self.cache.get(written, read)
+            arrivals = arrivals if sizes is None else DocumentArrivals(arrivals, sizes)
         with self.naming("workloads", name, "repeats"):
             repeats = self.cache.get((written, workload.repeats), partial(workload.read_repeats, base))
         return Case(name, table, targets, arrivals, () if warning is None else (warning,), repeats, characters)
@@ -341,7 +346,7 @@ class _Reader:
             with self.naming_profile(device):
                 units = (table.src_unit, table.tgt_unit)
                 measured = profile_of_cost(cost, table.src_len, table.tgt_len, table.count, units, table.end_of_sentence)
-        conversion = _conversion(table, measured.length_unit, stated)
+        conversion = Conversion.between(table, measured.length_unit, stated)
         profile, choice = self.charged_profile(device, measured, conversion, table)
         used = ["execution"] if part.sti is None else ["sti"]
         used += ["step", "encoder", "overheads"] if part.batching is not None else []
@@ -434,7 +439,7 @@ class _Reader:
             return None
         with self.naming_profile(device):
             cost = profile.decoding_cost
-        batching = part.batching.batching
+        batching = replace(part.batching.batching, max_wait_s=self.scenario.max_wait_s)
         if batching.size > cost.most_batch and not part.beyond_measured_batch:
             with self.naming("devices", device, "batching", "size"):
                 raise ScenarioError(
@@ -481,17 +486,3 @@ def _agreed(
     """Return how lengths are counted by the first profile of each site, or, where sites differ, of the shared devices."""
     choices = {wanted(profiles[0].length_unit) for profiles in by_site if profiles}
     return choices.pop() if len(choices) == 1 else wanted(shared[0].length_unit) if shared else min(choices, key=str)
-
-
-def _conversion(table: LengthTable, unit: LengthUnit, stated: Fertility) -> Conversion | None:
-    """Return how a profile's costs become costs per token of the workload; None if both count alike, or if none is stated."""
-    if (unit.src, unit.tgt) == (table.src_unit, table.tgt_unit):
-        return None
-    src = 1.0 if unit.src == table.src_unit else stated.factor("src", unit.src)
-    tgt = 1.0 if unit.tgt == table.tgt_unit else stated.factor("tgt", unit.tgt)
-    return None if src is None or tgt is None else Conversion(src, tgt, unit.src, unit.tgt)
-
-
-def outside_share(profile: DeviceProfile, table: LengthTable) -> float:
-    """Return the share of the pairs that lie outside the profile's range."""
-    return float(table.count[profile.outside(table.src_len, table.tgt_len)].sum() / table.pairs)

@@ -15,8 +15,7 @@ from simnmt.devices.translation_cache import CacheConfiguration
 from simnmt.experiment.accounts import AVAILABILITY, LEFT_OUT_S, LEFT_OUT_TIMES, box_powers
 from simnmt.experiment.cases import Case, RunPlan, UsedTarget, requests_by_workload
 from simnmt.experiment.draws import Learnt
-from simnmt.experiment.inputs import outside_share
-from simnmt.experiment.targets import Target
+from simnmt.experiment.targets import Target, outside_share
 from simnmt.profile.execution_fit import PlaneFit
 from simnmt.profile.profile_variant import as_calibrated
 from simnmt.results.number_text import digits, duration
@@ -102,13 +101,19 @@ def warnings(plan: RunPlan, rows: Sequence[Row]) -> list[str]:
         for effect in used.target.doubts:
             users.setdefault((used.target.profile.name, effect), {})[used.label] = None
     doubts = [f"profile {name} ({format_list(by, ',')}): {effect}" for (name, effect), by in users.items()]
-    return [*of_lengths, *_late_plans(plan), *_lost_requests(rows), *doubts]
+    return [*of_lengths, *_late_plans(plan), *_lost_requests(rows), *_idle_caches(plan), *doubts]
 
 
 def _caches(plan: RunPlan) -> dict[str, CacheConfiguration]:
     """Return the caches of a scenario by their devices."""
     caches = ((used.label, used.scenario.devices[used.target.device].cache) for used in plan.used_targets)
     return {label: cache for label, cache in caches if cache is not None}
+
+
+def _idle_caches(plan: RunPlan) -> Iterator[str]:
+    if all(case.repeats is None for case in plan.cases.values()):
+        for label in _caches(plan):
+            yield f"{label}: its cache answers nothing, as each request is a new sentence (give repeats of a workload)"
 
 
 _UNANSWERED = {"lost_share": "lost", "refused_share": "refused", "gave_up_share": "given up by their clients"}

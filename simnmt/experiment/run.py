@@ -15,7 +15,7 @@ from simnmt.experiment.targets import Target
 from simnmt.experiment.units import UnitResult, devices_of, expected_s, run_unit
 from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.results.metrics import Requirement
-from simnmt.results.places import ALL, CellName, Place, by_world
+from simnmt.results.places import ALL, CellName, Place, by_world, class_row
 from simnmt.results.recommendation import Goal, Roles, recommend
 from simnmt.results.requests import Engine, RequestLog
 from simnmt.results.run import Cell, Run
@@ -187,13 +187,14 @@ def places_of(scenario: ScenarioConfiguration) -> list[Place]:
     """Return the places of a run in the order of its results."""
     groups = [(ALL, workload) for workload in scenario.workloads]
     if scenario.shares_devices:
-        groups = groups_of(list(scenario.sites), list(scenario.workloads))
+        groups = groups_of(list(scenario.sites), list(scenario.workloads), list(scenario.classes))
     return [Place(*group, *names) for group, *names in product(groups, scenario.networks, scenario.policies)]
 
 
 def goal_of(scenario: ScenarioConfiguration) -> Goal:
     """Return the objective and the service levels by which the policies of a scenario are judged."""
-    levels = {name: scenario.requirements_of(name) for name in scenario.workloads}
+    names = [*scenario.workloads, *map(class_row, scenario.classes)]
+    levels = {name: scenario.requirements_of(name) for name in names}
     at_sites = {site: level_at(scenario, site) for site in scenario.sites if len(scenario.sites) > 1}
     return Goal(scenario.objective, scenario.requirements, levels, at_sites, scenario.objectives)
 

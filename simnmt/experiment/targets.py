@@ -20,6 +20,7 @@ from simnmt.devices.stream import PlanChange
 from simnmt.devices.streaming_configuration import StreamingConfiguration
 from simnmt.profile.custom import CustomDevice
 from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.origin import LengthUnit
 from simnmt.profile.profile_variant import DecoderChoice
 from simnmt.profile.streaming_block import StiCost
 from simnmt.results.device_accounts import PlannedChange, PlannedDevice, PlannedState, state_name
@@ -27,6 +28,7 @@ from simnmt.results.requests import Engine
 from simnmt.streaming.plan.engagement import COLD, Engagement, Lifecycle, engagement
 from simnmt.streaming.plan.streaming_plan import bytes_held
 from simnmt.workload.length_table import LengthTable
+from simnmt.workload.length_units import Fertility
 from simnmt.world.engine import decode_all
 
 Tokens = NDArray[np.int64]
@@ -59,6 +61,20 @@ class Conversion:
     tgt: float
     src_unit: str
     tgt_unit: str
+
+    @classmethod
+    def between(cls, table: LengthTable, unit: LengthUnit, stated: Fertility) -> Conversion | None:
+        """Return how costs become costs per token of the workload; None if both count alike, or if no fertility is stated."""
+        if (unit.src, unit.tgt) == (table.src_unit, table.tgt_unit):
+            return None
+        src = 1.0 if unit.src == table.src_unit else stated.factor("src", unit.src)
+        tgt = 1.0 if unit.tgt == table.tgt_unit else stated.factor("tgt", unit.tgt)
+        return None if src is None or tgt is None else cls(src, tgt, unit.src, unit.tgt)
+
+
+def outside_share(profile: DeviceProfile, table: LengthTable) -> float:
+    """Return the share of the pairs that lie outside the profile's range."""
+    return float(table.count[profile.outside(table.src_len, table.tgt_len)].sum() / table.pairs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from simnmt.experiment.run import level_at
 from simnmt.experiment.targets import SATURATION_SAMPLE, Target, saturated_s
 from simnmt.experiment.units import devices_of, run_unit
 from simnmt.results.metrics import Requirement, unanswered_share
-from simnmt.results.places import ALL
+from simnmt.results.places import ALL, class_row
 from simnmt.results.stability import JudgedLoad, judged_load
 from simnmt.results.summary import PARTS, Device, Numbers, Row, known
 from simnmt.scenario.configuration import ScenarioConfiguration
@@ -67,7 +67,8 @@ def level_of(scenario: ScenarioConfiguration, workload: str) -> tuple[Requiremen
 
 def describe_level(scenario: ScenarioConfiguration) -> str:
     """Return the level of a scenario on one line."""
-    by_workload = {name: " and ".join(map(str, level_of(scenario, name))) or str(STABLE) for name in scenario.workloads}
+    names = [*scenario.workloads, *map(class_row, scenario.classes)]
+    by_workload = {name: " and ".join(map(str, level_of(scenario, name))) or str(STABLE) for name in names}
     if len({*by_workload.values()}) == 1:
         return next(iter(by_workload.values()))
     return ", ".join(f"{part} for {name}" for name, part in by_workload.items())
@@ -85,8 +86,10 @@ def opener(source: Source, slo: Iterable[str], *, allow_code: bool) -> Open:
         is_stable = requirement == STABLE.requirement
         given[name] = True if is_stable else tighter(requirement.limit, given.get(name, requirement.limit))
     level = [Override.of("slo", given, "slo")] if given else []
-    level += [Override.of(("workloads", name, "slo"), None, "slo") for name, part in workloads.items() if given and part.slo]
-    if not given and not any(map(source.scenario.requirements_of, workloads)):
+    for key, parts in (("workloads", workloads), ("classes", source.scenario.classes)):
+        level += [Override.of((key, name, "slo"), None, "slo") for name, part in parts.items() if given and part.slo]
+    names = [*workloads, *map(class_row, source.scenario.classes)]
+    if not given and not any(map(source.scenario.requirements_of, names)):
         raise InputError("no service level", remedy="give one as slo, such as 'p95_ms<=300', or in the scenario")
 
     def open_plan(overrides: Iterable[Override]) -> RunPlan:
@@ -149,7 +152,8 @@ class Placement:
         scenario = self.plan.scenario
         if len(self.cases) == 1:
             yield from (Check(requirement, ALL, self.workload) for requirement in level_of(scenario, self.workload))
-        for site, workload in groups_of(list(scenario.sites), list(scenario.workloads)) if self.plan.is_mixed else ():
+        parts = list(scenario.sites), list(scenario.workloads), list(scenario.classes)
+        for site, workload in groups_of(*parts) if self.plan.is_mixed else ():
             if site != ALL:
                 at_site = [requirement for requirement in level_at(scenario, site) if requirement != STABLE.requirement]
                 yield from (Check(requirement, site, workload, f" at {site}") for requirement in at_site)
@@ -223,7 +227,8 @@ class Placement:
     def short_run(self) -> int:
         """Requests of a short run: an eighth, more if a row of a mix would have few, or all if a percentile needs many."""
         scenario, rates_rps = self.plan.scenario, self.rates_rps
-        if any(one.metric.least_requests > 1 for name in scenario.workloads for one in level_of(scenario, name)):
+        names = [*scenario.workloads, *map(class_row, scenario.classes)]
+        if any(one.metric.least_requests > 1 for name in names for one in level_of(scenario, name)):
             return scenario.requests
         short = -(-scenario.requests // SHORT)
         if not self.plan.is_mixed:
@@ -308,7 +313,7 @@ def _value(check: Check, numbers: Numbers) -> float:
     lost requests is too short for the percentile that then counts.
     """
     requirement = check.requirement
-    judged = requirement.metric.of_answered(unanswered_share(numbers))
+    judged = requirement.metric.of_answered(requirement.metric.lost_share(numbers))
     value = None if judged is None else numbers.get(judged.column)
     if judged is None or (value is None and judged is not requirement.metric):
         return inf

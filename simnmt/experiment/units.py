@@ -38,8 +38,8 @@ from simnmt.experiment.policy_setup import UnitSetup, truths_by_source
 from simnmt.experiment.routes import estimate_age_s
 from simnmt.experiment.targets import saturated_s
 from simnmt.network.outages import DownTimes
-from simnmt.results.columns import Array
-from simnmt.results.device_accounts import FaultAccount, Log, StreamAccount, executed_on
+from simnmt.results.columns import Array, executed_on
+from simnmt.results.device_accounts import FaultAccount, Log, StreamAccount
 from simnmt.results.metrics import Criteria
 from simnmt.results.places import ALL, Place
 from simnmt.results.requests import Columns, Engine, RequestLog, Trail, Truth, decision_regret_s, run_columns, were_answered
@@ -97,7 +97,8 @@ def _settings(unit: Unit, number: int, cases: Sequence[Case | None]) -> Kind | N
         return target.streamed
     models = _models(unit, number, cases)
     if target.decoding is None or not unit.case.batches:
-        return Fifo(models=models) if models.loads else None
+        special = Fifo(models=models if models.loads else None, max_wait_s=unit.scenario.max_wait_s)
+        return None if special == Fifo() else special
     if len(models.size_bytes) == 1 and not models.loads:
         return target.decoding
     targets = [case.targets[number] for case in cases if case is not None]
@@ -258,10 +259,10 @@ def judged_share(unit: Unit) -> float | None:
     """Return the share of the requests whose decisions the simulation judges by foresight; None if misroutes stay unknown.
 
     It is 0 if nothing waits and no device streams: the executions alone tell every misroute. In batches later arrivals matter,
-    and where models are loaded, waits for memory are not foreseen.
+    where models are loaded, waits for memory are not foreseen, and with classes others may overtake.
     """
     scenario, cases = unit.scenario, {id(part.case): part.case for part in unit.parts}.values()
-    if any(case.batches or case.loads for case in cases):
+    if any(case.batches or case.loads for case in cases) or scenario.classes:
         return None
     if any(case.streams for case in cases):
         return 1.0 if scenario.foresee_misroutes else None
@@ -294,6 +295,7 @@ class UnitWorld:
             faults=link_faults(unit, drawn.lines),
             caches=[deciders.cache for deciders in unit.deciders],
             passes_on=unit.scenario.on_refusal == "pass_on",
+            decides_by_document=unit.scenario.decide_by == "document",
         )
 
     def trail(self, setup: UnitSetup, share: float = 0.0) -> Trail:
@@ -317,7 +319,7 @@ class UnitWorld:
         trail = replace(trail, tgt_len_by_src_len=setup.tgt_len_by_src_len, truth=drawn.own_truth(issued_s, node))
         if drawn.decided_order is not None:
             trail = trail.in_order(drawn.decided_order)
-        trail = trail.with_columns(part=drawn.part)
+        trail = trail.with_columns(part=drawn.part, document=drawn.truth.document)
         if trail.transfer_s is not None:  # the world measures from the deciders, a log from the end nodes
             trail = trail.with_columns(transfer_s=trail.transfer_s + (trail.truth or drawn.truth).transfer_s[0])
         if drawn.issued_s is not None:
@@ -420,6 +422,7 @@ class UnitWorld:
             NO_LOADS if trail.faults is None else _loads_of(trail.faults, counted, len(trail.arrival_s)),
             criteria=_criteria_of(self._criteria, group, log),
             start_s=float(trail.arrival_s[slice(cut, cut + 1)][0]) if cut else 0.0,
+            documents=RequestLog(columns, counted) if "document" in columns else None,
         )
         # As if all requests were like those that count, so that totals of replications with different cuts are of as many.
         numbers["total_latency_s"] = known(numbers["total_latency_s"]) * (count / (count - left_out))

@@ -104,17 +104,20 @@ class LiveDecider:
         """Whether it counts the requests at the gateway's own device."""
         return self._decider.views_itself
 
-    def decide(self, request: int, src_len: int, now_s: float, unreachable: Sequence[int] = ()) -> Decision:
+    def decide(
+        self, request: int, src_len: int, now_s: float, unreachable: Sequence[int] = (), held: int | None = None
+    ) -> Decision:
         """Decide on a request, and note that it is sent; `src_len` includes the end of the sentence.
 
-        `unreachable`: targets that do not answer for now; the first of the others takes what the policy sends to one.
+        `unreachable`: targets that do not answer for now; the first of the others takes what the policy sends to one. `held`:
+        the decision on the first sentence of the document, if that holds for this one.
         """
         prepared, tgt_len = self._prepared.get(src_len) or self._prepare(src_len)
         decider = self._decider
         decider.unreachable, delay_s = unreachable, list(decider.delay_s)
         decider.add_views(delay_s, prepared, 0, now_s)
         shown = decider.view(delay_s, now_s, nan) if decider.beliefs.shows_view else delay_s
-        target = decider.answering(prepared.decide(0, shown))
+        target = decider.answering(prepared.decide(0, shown) if held is None else held)
         estimate = decider.estimates[-1]
         sent_as = decider.announce(prepared, target, request, 0, now_s)
         _LOG.debug("request %d of %d tokens: to target %d; delays %s s", request, src_len, target, delay_s)

@@ -16,6 +16,7 @@ from simnmt.base.errors import InputError
 from simnmt.base.files import read_bounded
 from simnmt.base.random_streams import stream
 from simnmt.base.suggestions import did_you_mean
+from simnmt.batching.class_queue import ONE_CLASS
 from simnmt.batching.custom import CustomBatching
 from simnmt.experiment.cases import RunPlan, Unit, UsedTarget
 from simnmt.experiment.clients import clients_of
@@ -54,13 +55,16 @@ def target_of(unit: Unit | UsedTarget, device: str) -> Target:
     return targets[device]
 
 
-def engine_settings(target: Target, folder: Path, any_model: bool = False, **options: Any) -> EngineSettings:
+def engine_settings(
+    target: Target, folder: Path, any_model: bool = False, max_wait_s: tuple[float, ...] = ONE_CLASS, **options: Any
+) -> EngineSettings:
     """Return the settings that load the engine which a target's profile was measured with.
 
     Args:
         target: the device, with its batching.
         folder: where the architecture of its model is written; it must outlive the engine.
         any_model: accept another engine than that of the profile.
+        max_wait_s: of the scenario's classes.
         options: fields of the settings that replace those of the profile, such as `cpus`, or `model` for trained weights.
 
     Raises `InputError` for a profile of no measured engine, and for what no live engine does.
@@ -70,7 +74,7 @@ def engine_settings(target: Target, folder: Path, any_model: bool = False, **opt
     if isinstance(batching, CustomBatching):
         what = f"the batcher {batching.extension.label} of device {device} can only be simulated"
         raise InputError(what, remedy="serve live with a batching of kind mini, maxi or top_up")
-    options = {"batching": batching} | options
+    options["batching"] = replace(options.get("batching", batching), max_wait_s=max_wait_s)
     if engine is None or not engine.architecture:
         if options.get("model") is None:
             what = f"profile {name} of {device} is {target.profile.execution.kind} and holds no engine that could be started"
@@ -110,7 +114,7 @@ def model_engines(
 
     `models`: trained weights, by workload. Raises `InputError`, also for a workload whose name is not that of two languages.
     """
-    engines, size_bytes = dict[str, EngineSettings](), dict[Hashable, int]()
+    engines, size_bytes, waits_s = dict[str, EngineSettings](), dict[Hashable, int](), plan.scenario.max_wait_s
     if unknown := [workload for workload in models if workload not in plan.cases]:
         raise InputError(f"no workload {unknown[0]}", remedy=f"one of {', '.join(plan.cases)}")
     for workload in plan.cases:
@@ -125,7 +129,7 @@ def model_engines(
         target = served_target(plan, device, workload)
         (folder / workload).mkdir()
         weights = {"model": models[workload]} if workload in models else {}
-        engines[workload] = engine_settings(target, folder / workload, any_model, **options, **weights)
+        engines[workload] = engine_settings(target, folder / workload, any_model, waits_s, **options, **weights)
         size_bytes.update((workload, held.size_bytes) for held in target.models.values() if held is not None)
     part = plan.scenario.devices[device]
     memory_bytes = None if part.memory_gb is None or part.evict == "never" else round(GIGABYTE * part.memory_gb)
@@ -180,6 +184,8 @@ class ReplayedRequests:
     """Seconds after which the client gives up; None: it waits as long as the load generator."""
     sentence: NDArray[np.int64] | None = None
     """Which sentence it is of, by number; None: each is of its own."""
+    document: NDArray[np.int32] | None = None
+    """The document that it is a sentence of, which is sent as one list; None if no workload has documents."""
 
 
 def replayed_requests(unit: Unit) -> ReplayedRequests:
@@ -201,4 +207,5 @@ def replayed_requests(unit: Unit) -> ReplayedRequests:
     pauses_s = tuple(column - drawn.truth.transfer_s[0] for column in drawn.retries_s)
     timeouts_s = np.array([clients_of(part).timeout_s for part in unit.parts])
     patience_s = None if np.isinf(timeouts_s).all() else timeouts_s[gateway]
-    return ReplayedRequests(offsets_s, src_len, tgt_len, texts, node, drawn.clients, gateway, pauses_s, patience_s)
+    columns = offsets_s, src_len, tgt_len, texts, node, drawn.clients, gateway, pauses_s, patience_s
+    return ReplayedRequests(*columns, document=drawn.truth.document, sentence=drawn.truth.sentence)

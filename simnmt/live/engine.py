@@ -330,10 +330,10 @@ class _Loop:
     def _take(self, kind: str, key: int, *content: Any) -> None:
         decoder = self.decoder
         if kind == "decode":
-            line, forced_len, arrival_s, is_begin_wanted = content
+            line, forced_len, arrival_s, is_begin_wanted, rank = content
             self.sentences[key] = _Sentence(line, arrival_s, is_begin_wanted)
             most = None if forced_len is not None else line.most
-            decoder.arrive(key, DecodeRequest(line.ids, forced_len=forced_len, max_len=most), arrival_s)
+            decoder.arrive(key, DecodeRequest(line.ids, forced_len=forced_len, max_len=most), arrival_s, rank)
         else:  # withdraw
             decoder.withdraw(key)
             self.sentences.pop(key, None)  # what has begun goes on, and nobody waits for it

@@ -108,12 +108,17 @@ class EngineProcess:
         return self.codec.line(text)
 
     async def execute(
-        self, line: SourceLine, forced_len: int | None = None, began: Callable[[float], None] | None = None, model: str = ""
+        self,
+        line: SourceLine,
+        forced_len: int | None = None,
+        began: Callable[[float], None] | None = None,
+        model: str = "",
+        rank: int = 0,
     ) -> Result:
         """Decode a line. A caller that is cancelled withdraws the line.
 
-        `began` is called with the moment at which the encoding began. Raises `ServiceError` while the process is not alive, and
-        if the engine cannot decode the sentence.
+        `began` is called with the moment at which the encoding began; `rank` is that of the line's class. Raises `ServiceError`
+        while the process is not alive, and if the engine cannot decode the sentence.
         """
         if not self.alive:
             raise ServiceError(503, "the engine is starting", retry_after_s=self.RESTART_S)
@@ -123,7 +128,7 @@ class EngineProcess:
         self._number += 1
         done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._jobs[key] = done, began
-        self._send("decode", key, line, forced_len, time.monotonic(), began is not None)
+        self._send("decode", key, line, forced_len, time.monotonic(), began is not None, rank)
         try:
             return await done
         except asyncio.CancelledError:

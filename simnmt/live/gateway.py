@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,12 @@ class GatewaySettings:
     """Whether the servers may run another model than the profile says."""
     delays: bool = False
     """Whether the gateway sleeps the delays of the scenario's network before and after each request to a server."""
+
+
+def with_classes(front: FrontSettings, unit: Unit) -> FrontSettings:
+    """Return what clients of a gateway may do with the scenario's classes; those that name none are of its workload's class."""
+    usual = unit.scenario.workloads[unit.case.name].request_class or ""
+    return replace(front, classes=unit.scenario.ranked_classes, usual_class=usual)
 
 
 @dataclass(slots=True)
@@ -118,6 +124,7 @@ class LiveGateway(LiveService):
             raise InputError(f"the scenario's other devices are {', '.join(self.devices[1:]) or 'none'}", remedy=remedy)
         super().__init__(self.devices[0], engine, settings.front, **others)
         self._settings, self._batches = settings, targets[0].decoding is not None
+        self._by_document = settings.unit.scenario.decide_by == "document"
         self._drift = _Drift(targets, self.metrics)
         cache = settings.unit.scenario.devices[self.devices[0]].cache
         self._cache: LiveCache | None = None
@@ -200,10 +207,14 @@ class LiveGateway(LiveService):
             result = await self._translate_at(trip, line, target)
         except ServiceError as error:
             self._give_up(trip)
-            if target and error.status == 429 and self._settings.unit.scenario.on_refusal == "pass_on":
+            scenario = self._settings.unit.scenario
+            # As in the simulation, a server that has the scenario's limit is no less healthy when it is full.
+            is_full = bool(target and error.status == 429 and scenario.devices[self.devices[target]].refuses_above)
+            if is_full and scenario.on_refusal == "pass_on":
                 raise
             if target:
-                self._note_failure(trip, self._servers[target - 1], error)
+                if not is_full:
+                    self._note_failure(trip, self._servers[target - 1], error)
                 unreachable = [server.number for server in self._servers]
             elif self.engine.alive or len(unreachable := self._unreachable()) == len(self.devices):
                 raise
@@ -235,16 +246,20 @@ class LiveGateway(LiveService):
 
     def _decide(self, trip: Trip, unreachable: Sequence[int]) -> Decision:
         """Return the decision on a request, and note it. Raises `ServiceError` if the policy, which users may write, fails."""
-        number, src_len, at_s = trip.number, trip.src_len or 0, time.monotonic()
+        number, src_len, at_s, document = trip.number, trip.src_len or 0, time.monotonic(), trip.document
         now_s = at_s - self.begin_s
+        held = document.target if self._by_document and trip.target is None else None  # not after a failure
         try:
-            trip.sent = decision = self.decider.decide(number, src_len, now_s, unreachable)
+            trip.sent = decision = self.decider.decide(number, src_len, now_s, unreachable, held)
         except PolicyError as error:
             self._on_error(str(error))
             raise ServiceError(500, "the gateway's policy failed") from error
         if trip.target is None:
             trip.target, trip.decided_s = decision.target, at_s
-        self.write(DecisionRecord(number, now_s, src_len, tuple(unreachable), decision.delay_s, decision.target))
+        if document.target is None:
+            document.target = decision.target
+        left_out, is_held = tuple(unreachable), held is not None
+        self.write(DecisionRecord(number, now_s, src_len, left_out, decision.delay_s, decision.target, held=is_held))
         return decision
 
     def _hear(self, trip: Trip, transfer_s: float, wait_s: float, report: tuple[int, ...]) -> None:
@@ -278,7 +293,8 @@ class LiveGateway(LiveService):
         timeout_s = min(offload_s, max((trip.deadline_s - time.monotonic()) / 2, 1e-3))
         trip.hurried = timeout_s < HURRIED * min(offload_s, front.deadline_s / 2)
         forced = None if trip.forced_len is None else (trip.forced_len,)
-        request = TranslateRequest((line.text,), False, *front.pairs[0], "", forced, timeout_s, str(trip.number))
+        number, name = str(trip.number), trip.request_class
+        request = TranslateRequest((line.text,), False, *front.pairs[0], "", forced, timeout_s, number, name)
         exchange = await server.client.translate(request, timeout_s)
         answer, trip.device = exchange.answer, server.target.device
         queue_s, execution_s = (0.0, 0.0) if answer.times is None else (answer.times.queue_s, answer.times.execution_s)

@@ -59,11 +59,11 @@ class Turns:
         return len(self._waiting)
 
     @asynccontextmanager
-    async def turn(self, model: str, src_len: int) -> AsyncIterator[None]:
-        """Wait until a sentence of a model may be executed."""
+    async def turn(self, model: str, src_len: int, rank: int = 0) -> AsyncIterator[None]:
+        """Wait until a sentence of a model and of a class may be executed."""
         number, turn = next(self._numbers), asyncio.get_running_loop().create_future()
         self._waiting[number], self._src_len[number] = turn, src_len
-        self._batcher.arrive(number, src_len, time.monotonic(), self._models[model])
+        self._batcher.arrive(number, src_len, time.monotonic(), self._models[model], rank)
         self._move()
         try:
             await turn
@@ -177,7 +177,12 @@ class ModelEngines:
         return self._codecs[model].line(text)
 
     async def execute(
-        self, line: SourceLine, forced_len: int | None = None, began: Callable[[float], None] | None = None, model: str = ""
+        self,
+        line: SourceLine,
+        forced_len: int | None = None,
+        began: Callable[[float], None] | None = None,
+        model: str = "",
+        rank: int = 0,
     ) -> Result:
         """Decode a line; see `EngineProcess.execute`. Raises `ServiceError` also when the engines are closed."""
         if self._closing:
@@ -190,9 +195,9 @@ class ModelEngines:
         try:
             if not copy.is_loaded:
                 await asyncio.shield(self._loaded[copy])
-            async with self._turns.turn(model, len(line.ids)):
+            async with self._turns.turn(model, len(line.ids), rank):
                 waited_s = time.monotonic() - entered_s
-                result = await self._processes[copy].execute(line, forced_len, began)
+                result = await self._processes[copy].execute(line, forced_len, began, rank=rank)
             left_active, left_waiting = result.report
             result.queue_s, result.report = waited_s + result.queue_s, (left_active, left_waiting + len(self._turns))
             result.model_load = not is_hit

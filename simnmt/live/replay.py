@@ -174,33 +174,34 @@ async def send(
     `services`: by number of the gateway that a request is for; `transports`: delays whose series begin with the requests that
     count. Raises `InputError` if the first requests to a service are not answered.
     """
-    gateway, steps, clients = requests.gateway.tolist(), requests.tgt_len.tolist(), requests.clients
-    asked = list[TranslateRequest]()
-    for number, text in enumerate(requests.texts):
-        service = services[gateway[number]]
-        forced = None if service.texts is not None else (steps[number],)
-        asked.append(TranslateRequest((text,), False, service.source, service.target, "", forced, number=str(number)))
+    steps, clients, is_list = requests.tgt_len.tolist(), requests.clients, requests.document is not None
+    first = np.arange(len(steps)) if requests.document is None else np.flatnonzero(np.diff(requests.document, prepend=-1))
+    gateway, asked = requests.gateway[first], list[TranslateRequest]()
+    for number, begin, end in zip(gateway.tolist(), first.tolist(), [*first[1:].tolist(), len(steps)], strict=True):
+        service, texts = services[number], tuple(requests.texts[begin:end])
+        forced = None if service.texts is not None else tuple(steps[begin:end])
+        asked.append(TranslateRequest(texts, is_list, service.source, service.target, "", forced, number=str(begin)))
     load = Load(
         asked,
-        None if requests.offsets_s is None else requests.offsets_s.tolist(),
+        None if requests.offsets_s is None else requests.offsets_s[first].tolist(),
         1 if clients is None else clients.count,
         None if clients is None else clients.think_s.tolist(),
-        gateway,
-        [column.tolist() for column in requests.pauses_s],
-        None if requests.patience_s is None else requests.patience_s.tolist(),
+        gateway.tolist(),
+        [column[first].tolist() for column in requests.pauses_s],
+        None if requests.patience_s is None else requests.patience_s[first].tolist(),
     )
     timeout_s = services[0].timeout_s
     async with AsyncExitStack() as stack:
         connected = [await stack.enter_async_context(service.client()) for service in services]
         for number, (service, client) in enumerate(zip(services, connected, strict=True)):
-            rows = np.flatnonzero(requests.gateway == number)[:WARM_UP].tolist()
-            warm_up = [replace(asked[row], texts=_not_sent_later(service, asked[row].texts), number="") for row in rows]
-            first = await send_load(Load(warm_up), [client], timeout_s=timeout_s)
-            if not first.answered.any():
+            rows = np.flatnonzero(gateway == number)[:WARM_UP].tolist()
+            first = [replace(asked[row], texts=_not_sent_later(service, asked[row].texts), number="") for row in rows]
+            warm = await send_load(Load(first), [client], timeout_s=timeout_s)
+            if not warm.answered.any():
                 remedy = "see the service's log"
-                if service.texts is None and FORCED_LENGTH in first.fault:
+                if service.texts is None and FORCED_LENGTH in warm.fault:
                     remedy = "start the service with --forced-lengths, or give --text FILE"
-                raise InputError(f"{service.url} answers no request: {first.fault}", remedy=remedy)
+                raise InputError(f"{service.url} answers no request: {warm.fault}", remedy=remedy)
         begin_s = time.monotonic() + SOON_S
         for transport in transports:
             transport.begin_s = begin_s
@@ -263,6 +264,8 @@ def _measured_columns(unit: Unit, requests: ReplayedRequests, log: LoadLog, *, t
         "outcome": outcome,
         **cached,
     }
+    if requests.document is not None:
+        columns["document"] = requests.document
     if requests.pauses_s:
         columns |= {"tries": log.tries.astype(np.int8), "retry_s": retry_s}
     return truth, Trail(columns, tgt_len_by_src_len=predicted[None])
@@ -270,11 +273,13 @@ def _measured_columns(unit: Unit, requests: ReplayedRequests, log: LoadLog, *, t
 
 def _result(unit: Unit, policy: str, log: LoadLog, truth: Truth, trail: Trail) -> UnitResult:
     """Return a replication's measurements as the result of a unit. Raises `InputError` if no request was answered."""
-    answered = RequestLog.of(truth, trail).answered
+    log_of_all = RequestLog.of(truth, trail)
+    answered = log_of_all.answered
     if not len(answered["request_id"]):
         raise InputError(f"no request was answered: {log.fault}", remedy="see the service's log")
     devices, criteria = _live_devices(unit), unit.scenario.criteria_of(unit.case.name)
-    measured = measure(answered, None, devices, unit.case.arrivals.discipline, criteria=criteria)
+    documents = log_of_all if "document" in trail.columns else None
+    measured = measure(answered, None, devices, unit.case.arrivals.discipline, criteria=criteria, documents=documents)
     numbers: Numbers = {name: None if value is None or isnan(value) else value for name, value in measured.items()}
     if np.isnan(log.tgt_len_predicted).all():
         numbers["mean_estimate_age_s"] = None
@@ -336,7 +341,7 @@ def _run_result(
         notes=[*_notes(live, settings, replays, remarks), *(f"{warning}." for warning in warnings)],
         warnings=warnings,
         replicated=replicated(numbers, scenario.measured_metrics),
-        scenario=scenario.model_dump(mode="json"),
+        scenario=scenario.document(),
         live=live,
     )
 

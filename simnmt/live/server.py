@@ -15,6 +15,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from simnmt.base import VERSION
+from simnmt.base.errors import shorten
 from simnmt.live.decider import Decision
 from simnmt.live.engine import Result
 from simnmt.live.engine_process import EngineProcess
@@ -47,6 +48,10 @@ class FrontSettings:
     max_waiting: int | None = None
     """Most sentences that wait until their execution on the service's own device begins, as `max_waiting` of a scenario says;
     further ones are refused with status 429. None: any number."""
+    classes: Sequence[str] = ()
+    """Classes of requests, the first served first; empty: all are served in the order of arrival."""
+    usual_class: str = ""
+    """Class of requests that name none; empty: the first."""
 
 
 def served_hash(health: Mapping[str, Any], pair: tuple[str, str]) -> str:
@@ -54,6 +59,16 @@ def served_hash(health: Mapping[str, Any], pair: tuple[str, str]) -> str:
     hashes = health.get("engine_hashes")
     by_pair = hashes if isinstance(hashes, Mapping) else {}
     return str(by_pair.get("-".join(pair)) or health.get("engine_hash", ""))
+
+
+@dataclass(slots=True)
+class Document:
+    """The texts of one request."""
+
+    number: int
+    """Number of its first text."""
+    target: int | None = None
+    """On which a gateway decided for the first of them, if its decisions are by document."""
 
 
 @dataclass(slots=True)
@@ -71,10 +86,15 @@ class Trip:
     sender: str
     model: str
     """Name of the model of its languages."""
+    document: Document
+    request_class: str = ""
+    rank: int = 0
+    """Of its class among the service's."""
     src_len: int | None = None
     target: int | None = None
     """The choice of a gateway's policy."""
     decided_s: float | None = None
+    ended_s: float = 0.0
     device: str | None = None
     transfer_s: float = 0.0
     fell_back: bool = False
@@ -163,8 +183,10 @@ class LiveService(ABC):
         count = len(asked.texts)
         deadline_s = ingress_s + min(settings.deadline_s, asked.deadline_s or inf)
         forced, model = asked.forced_lens or (None,) * count, f"{source}-{asked.target}"
+        name, rank = self._class(asked)
+        document = Document(self._number)
         trips = [
-            Trip(self._number + position, text, forced_len, ingress_s, deadline_s, asked.number, model)
+            Trip(self._number + position, text, forced_len, ingress_s, deadline_s, asked.number, model, document, name, rank)
             for position, (text, forced_len) in enumerate(zip(asked.texts, forced, strict=True))
         ]
         self._number += count
@@ -177,7 +199,7 @@ class LiveService(ABC):
             results = [await self._one(trips[0])] if count == 1 else await _all_or_error([self._one(trip) for trip in trips])
         finally:
             self.waiting -= count
-        return self._response(asked, results, ingress_s, source)
+        return self._response(asked, trips, results, source)
 
     def _source(self, asked: TranslateRequest) -> str:
         """Return the source language of a request. Raises `ServiceError` for a request that is not allowed."""
@@ -193,6 +215,16 @@ class LiveService(ABC):
             what = f"q has {len(asked.texts)} texts, and {settings.waiting} at most are translated at a time"
             raise ServiceError(400, f"{what}; send fewer")
         return sources[0]
+
+    def _class(self, asked: TranslateRequest) -> tuple[str, int]:
+        """Return the class of a request and its rank. Raises `ServiceError` for a class that the service does not have."""
+        classes = self._front.classes
+        if not classes:
+            return "", 0
+        name = asked.request_class or self._front.usual_class or classes[0]
+        if name not in classes:
+            raise ServiceError(400, f"no class {shorten(name)} here, only {', '.join(classes)}")
+        return name, classes.index(name)
 
     async def _one(self, trip: Trip) -> Result:
         result: Result | None = None
@@ -221,7 +253,7 @@ class LiveService(ABC):
         """Let the engine translate a line; see `EngineProcess.execute`. Raises `ServiceError`, also if too many wait for it."""
         most, is_waiting = self._front.max_waiting, True
         if most is None:
-            return await self.engine.execute(line, trip.forced_len, began, trip.model)
+            return await self.engine.execute(line, trip.forced_len, began, trip.model, trip.rank)
         if self._queued >= most:
             raise ServiceError(429, f"{self._queued} sentences wait here; try again later", retry_after_s=1.0)
 
@@ -237,12 +269,13 @@ class LiveService(ABC):
 
         self._queued += 1
         try:
-            return await self.engine.execute(line, trip.forced_len, begin, trip.model)
+            return await self.engine.execute(line, trip.forced_len, begin, trip.model, trip.rank)
         finally:
             leave_queue()
 
     def note(self, trip: Trip, result: Result | None, outcome: Outcome) -> None:
         """Count and log how a text ended."""
+        trip.ended_s = time.monotonic()
         self.outcomes[outcome] += 1
         if result is not None and not trip.hit:
             src_len, tgt_len, batch = result.lengths
@@ -263,13 +296,15 @@ class LiveService(ABC):
                 queue_s=None if result is None else result.queue_s,
                 execution_s=None if result is None else result.execution_s,
                 transfer_s=None if result is None else trip.transfer_s,
-                egress_s=time.monotonic(),
+                egress_s=trip.ended_s,
                 outcome=outcome,
                 batch=1 if result is None else max(result.lengths[2], 1),
                 sender=trip.sender,
                 model=trip.model,
                 model_load=result is not None and result.model_load,
                 hit=trip.hit,
+                request_class=trip.request_class,
+                document=trip.document.number,
             )
         )
 
@@ -285,18 +320,17 @@ class LiveService(ABC):
     def _note_reference(self, at_s: float, execution_s: float) -> None:
         self.write(ReferenceRecord(self.name, at_s, execution_s))
 
-    def _response(self, asked: TranslateRequest, results: list[Result], ingress_s: float, source: str) -> web.Response:
+    def _response(self, asked: TranslateRequest, trips: list[Trip], results: list[Result], source: str) -> web.Response:
+        ingress_s = trips[0].ingress_s
         longest = max(results, key=lambda result: result.queue_s + result.execution_s)
-        times = Times(longest.queue_s, longest.execution_s, time.monotonic() - ingress_s)
-        headers = {messages.TIMING: times.header(), messages.LENGTHS: ",".join(map(str, longest.lengths))}
+        headers = _headers(longest, time.monotonic() - ingress_s)
+        by_text: list[dict[str, str]] | None = None
         if asked.number:
             headers[messages.REQUEST] = asked.number
-        if longest.report:
-            headers[messages.REPORT] = ",".join(map(str, longest.report))
-        if longest.decision:
-            headers[messages.DECISION] = longest.decision
+            if asked.is_list:  # of a client that knows these headers
+                by_text = [_headers(result, trip.ended_s - ingress_s) for trip, result in zip(trips, results, strict=True)]
         detected = source if asked.source == "auto" else None
-        body = messages.answer_body([result.text for result in results], asked.is_list, detected)
+        body = messages.answer_body([result.text for result in results], asked.is_list, detected, by_text)
         return web.Response(body=body, content_type="application/json", headers=headers)
 
     async def _languages(self, request: web.Request) -> web.Response:
@@ -316,6 +350,17 @@ class LiveService(ABC):
             return web.json_response({"status": "ok", **facts})
         starting = {"status": "starting", "error": "the engine is starting", **facts}
         return web.json_response(starting, status=503, headers={"Retry-After": "1"})
+
+
+def _headers(result: Result, total_s: float) -> dict[str, str]:
+    """Return the headers about a text that was at the service for `total_s` seconds."""
+    times = Times(result.queue_s, result.execution_s, total_s)
+    headers = {messages.TIMING: times.header(), messages.LENGTHS: ",".join(map(str, result.lengths))}
+    if result.report:
+        headers[messages.REPORT] = ",".join(map(str, result.report))
+    if result.decision:
+        headers[messages.DECISION] = result.decision
+    return headers
 
 
 def outcome_of(error: ServiceError) -> Outcome:

@@ -90,9 +90,14 @@ class ServiceEngine:
         return SourceLine(text, [0] * (count + 1) if count else [], False, 1)
 
     async def execute(
-        self, line: SourceLine, forced_len: int | None = None, began: Callable[[float], None] | None = None, model: str = ""
+        self,
+        line: SourceLine,
+        forced_len: int | None = None,
+        began: Callable[[float], None] | None = None,
+        model: str = "",
+        rank: int = 0,
     ) -> Result:
-        """Let the service translate when it is the line's turn. Raises the `ServiceError` of the service."""
+        """Let the service translate in the order of the calls. Raises the `ServiceError` of the service."""
         submitted_s = time.monotonic()
         forced = None if forced_len is None else (forced_len,)
         async with self._turn:

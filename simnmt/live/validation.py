@@ -291,6 +291,7 @@ def structural_columns(run: LiveRun, others: Sequence[LiveRun]) -> tuple[Floats,
             arrival_s=requests.offsets_s,
             node=np.zeros(len(target), np.int32),
             sentence=requests.sentence,
+            priority=np.array([unit.rank for unit in gateways], np.int8)[requests.gateway],
         )
         beliefs = [Beliefs(lambda decider, target: TransferEstimate(0.0)) for _ in gateways]
         behind, local = kinds(gateways[0])[1:], [kinds(one)[0] for one in gateways]

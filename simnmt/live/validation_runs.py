@@ -34,7 +34,7 @@ from simnmt.live.deployment import (
 )
 from simnmt.live.engine import EngineSettings
 from simnmt.live.engine_process import EngineProcess
-from simnmt.live.gateway import GatewaySettings, LiveGateway
+from simnmt.live.gateway import GatewaySettings, LiveGateway, with_classes
 from simnmt.live.model_engines import ModelEngines
 from simnmt.live.replay import ReplaySettings, send
 from simnmt.live.server import FrontSettings, LiveServer
@@ -237,9 +237,11 @@ def engines_of(
         place.mkdir()
         if box.gateway is not None or not holds_models(plan, device):
             settings = given.get(device) or engine_settings(box.target, place, any_model, cpus=cpus)
-            engines.append(EngineProcess(replace(settings, reference_every_s=every_s)))
+            batching = replace(settings.batching, max_wait_s=plan.scenario.max_wait_s)
+            engines.append(EngineProcess(replace(settings, batching=batching, reference_every_s=every_s)))
         elif device in given:
-            engines.append(ModelEngines(dict.fromkeys(plan.cases, given[device])))
+            batching = replace(given[device].batching, max_wait_s=plan.scenario.max_wait_s)
+            engines.append(ModelEngines(dict.fromkeys(plan.cases, replace(given[device], batching=batching))))
         else:
             engines.append(model_engines(plan, device, place, {}, any_model, cpus=cpus))
     return engines
@@ -285,8 +287,8 @@ async def _live_run(
     # Only models are told apart by languages.
     names = [gateway.case.name if has_models else "de-en" for gateway in gateways]
     pairs = [(source, target) for source, target in (name.split("-") for name in names)]
-    front = FrontSettings(forced_lengths=True, deadline_s=120.0, waiting=100_000)
-    behind = replace(front, pairs=list(dict.fromkeys(pairs)))
+    front = FrontSettings(forced_lengths=True, texts=100_000, deadline_s=120.0, waiting=100_000)
+    behind = replace(front, pairs=list(dict.fromkeys(pairs)), classes=unit.scenario.ranked_classes)
     paths = [folder / f"{number}.jsonl" for number in range(len(boxes))]
     async with AsyncExitStack() as stack:
         options: list[dict[str, Any]] = [
@@ -309,7 +311,7 @@ async def _live_run(
         for of_site, pair, engine, of_box in zip(gateways, pairs, engines, options, strict=False):
             assert isinstance(engine, EngineProcess)
             most = of_site.scenario.devices[of_site.first_device].refuses_above
-            at_site = replace(front, pairs=[pair], max_waiting=most)
+            at_site = with_classes(replace(front, pairs=[pair], max_waiting=most), of_site)
             settings = GatewaySettings(of_site, policy, urls, at_site, any_model=True, offload_s=60.0, delays=True)
             gateway = LiveGateway(settings, engine, **of_box)
             replays.append(ReplaySettings(await url_of(gateway), "", None, *pair, timeout_s=180.0, connections=1_000))

@@ -63,10 +63,10 @@ class SentenceDecoder(ABC):
     def busy(self) -> bool:
         return bool(self.waiting or self.active)
 
-    def arrive(self, key: int, request: DecodeRequest, now_s: float = 0.0) -> None:
-        """Add a sentence to those that wait; `now_s` by a clock of the caller."""
+    def arrive(self, key: int, request: DecodeRequest, now_s: float = 0.0, rank: int = 0) -> None:
+        """Add a sentence to those that wait; `now_s` by a clock of the caller, `rank` of its class."""
         self.waiting[key] = request
-        self.batcher.arrive(key, len(request.source), now_s)
+        self.batcher.arrive(key, len(request.source), now_s, rank)
 
     def withdraw(self, key: int) -> bool:
         """Remove a sentence that no move has taken yet; return whether there was one."""

@@ -64,19 +64,19 @@ class ServerHealth:
     ) -> bool:
         """Take in that a request was not answered, and return whether the target is left out from now on.
 
-        A target stays in use if it only refused this request, be it that it was full, or had little time for it. What was sent
-        before the target was left out changes nothing, whether it fails while the target is out of use or later.
+        A target stays in use if it only refused this request, or had little time for it. What was sent before the target was
+        left out changes nothing, whether it fails while the target is out of use or later.
 
         Args:
             target: its number.
             sent_s: when the request was sent.
             now_s: the moment.
-            status: the status of HTTP: 504 for no answer in time, 400 and 413 for a refused request, 429 from a full target.
+            status: the status of HTTP: 504 for no answer in time, 400 and 413 for a refused request.
             hurried: whether the answer was not waited for as long as usual.
             retry_after_s: the pause before the first try that the target asks for.
         """
         *_, back_s = self._past.get(target, _NEVER)
-        if target in self._absences or sent_s < back_s or status in (400, 413, 429) or (status == 504 and hurried):
+        if target in self._absences or sent_s < back_s or status in (400, 413) or (status == 504 and hurried):
             return False
         pause_s = PAUSES_S[0] if retry_after_s is None else retry_after_s
         self._absences[target] = _Absence(now_s, now_s + pause_s)

@@ -65,7 +65,7 @@ def savings_panel(found: CacheSavings, entries: int | None) -> Panel:
 
         marks = [line("of the requests", "hit_share", "accent")]
         if found.ttl_s is not None:
-            marks.append(line("of the requests, if entries stayed", "hit_share_without_ttl", "policy-4", "dot"))
+            marks.append(line("of the requests, if entries stayed", "hit_share_without_ttl", "policy-1", "dot"))
         if found.source.characters is not None:
             marks.append(line("of the characters", "characters_saved_share", "policy-2", "dash"))
         if entries is not None:

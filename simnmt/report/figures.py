@@ -33,7 +33,7 @@ from simnmt.report.charts import (
 )
 from simnmt.report.page_template import number, significant
 from simnmt.results import Cell
-from simnmt.results.device_accounts import NO_DEVICE, executed_on
+from simnmt.results.columns import NO_DEVICE, executed_on
 from simnmt.results.requests import were_answered
 from simnmt.results.stability import device_timeline
 from simnmt.results.summary import PARTS, Row

@@ -13,8 +13,9 @@ from simnmt.report.table import Column, Table, change, estimate, group_columns, 
 from simnmt.report.words import gap_outcome, words
 from simnmt.results import Cell, Run
 from simnmt.results.device_accounts import HEADS, PlannedDevice, PlannedState
+from simnmt.results.metrics import OF_DOCUMENTS
 from simnmt.results.number_text import digits
-from simnmt.results.places import CellName, Place, by_world
+from simnmt.results.places import CellName, Place, by_world, class_of
 from simnmt.results.recommendation import by_objective
 from simnmt.results.run import format_sources
 from simnmt.results.stability import LOAD_SUFFIX, device_names, is_overloaded
@@ -88,7 +89,8 @@ def _policies_facts(result: Run) -> Row:
 def _steady(row: Row) -> Row:
     if not row.get("unstable"):
         return row
-    latencies = [key for key in row if key.endswith("_latency_s") and key != "total_latency_s"]
+    ends = ("_latency_s", *(f"_{sample}_s" for sample in OF_DOCUMENTS))
+    latencies = [key for key in row if key.endswith(ends) and key != "total_latency_s"]
     return row | dict.fromkeys([*latencies, "mean_queue_s"]) | {"mean_latency_s": "unstable"}
 
 
@@ -103,7 +105,15 @@ def _latency_columns(result: Run) -> list[Column]:
         columns.append(latency(f"{name[:3]}.{name[3:]}".rstrip(".") + " ms", key, small=partial(_predicted, key)))
     if any(is_number(row.get("mean_queue_s")) and row["mean_queue_s"] > 0 for row in result.whole_rows):
         columns.append(latency("waiting ms", "mean_queue_s", on_terminal=False))
-    return columns
+    return [*columns, *_document_columns(result.whole_rows)]
+
+
+def _document_columns(rows: Sequence[Row]) -> list[Column]:
+    """Return columns for the latencies of documents; none if no workload has documents."""
+    if not any("mean_document_s" in row for row in rows):
+        return []
+    first = latency("first sentence ms", "mean_first_sentence_s", on_terminal=False)
+    return [latency("document ms", "mean_document_s"), latency("document p95 ms", "p95_document_s"), first]
 
 
 def _below_mean(row: Row) -> str:
@@ -161,7 +171,7 @@ def _device_columns(rows: Sequence[Row]) -> list[Column]:
     return [column(name) for name in names]
 
 
-PARTS = {"site": "By site", "workload": "By workload"}
+PARTS = {"site": "By site", "workload": "By workload", "class": "By class"}
 """Keys by which the requests of a mix are divided, with the titles of their tables."""
 
 
@@ -176,7 +186,7 @@ def parts_tables(result: Run, world: CellName, colours: Mapping[str, int] | None
         return "" if met is None else "kept" if met else "missed"
 
     for key, title in PARTS.items():
-        divided = [cell for cell in cells if cell != world and (key == "site") == (cell.site != world.site)]
+        divided = [cell for cell in cells if cell != world and _divided_by(cell, world) == key]
         rows = [row for cell in divided for row in cells[cell]]
         if not rows:
             continue
@@ -186,6 +196,7 @@ def parts_tables(result: Run, world: CellName, colours: Mapping[str, int] | None
             *(latency(f"{name} ms", f"{name}_latency_s") for name in ("p50", "p95", "p99")),
             share("offloaded %", "offloaded_share"),
             latency("waiting ms", "mean_queue_s"),
+            *_document_columns(rows),
         ]
         if any(map(level, rows)):
             columns.append(Column("level", level, words=True))
@@ -197,6 +208,11 @@ def parts_tables(result: Run, world: CellName, colours: Mapping[str, int] | None
             groups=(key,),
             chosen=lambda row: row["policy"] == recommended.get("policy"),
         )
+
+
+def _divided_by(cell: CellName, world: CellName) -> str:
+    """Return the key by which a part of a world is one."""
+    return "site" if cell.site != world.site else "workload" if class_of(cell.workload) is None else "class"
 
 
 def _origin(cell: Cell) -> str:

@@ -44,6 +44,7 @@ COLUMNS = {
     for column in (
         RequestColumn("request_id", "i4", "", "request_id"),
         RequestColumn("node", "i4", "", "node"),
+        RequestColumn("document", "i4", "", "document"),
         RequestColumn("arrival_s", "f8", "s", "arrival_s", "always"),
         RequestColumn("decided_s", "f8", "s"),  # when its decider had it
         RequestColumn("src_len", "i4", "tokens", "src_len"),
@@ -85,3 +86,16 @@ def recorder(requests: int, wanted: Collection[str] = ()) -> Recorder:
     return {
         column.name: column.array(requests) for column in COLUMNS.values() if column.filled == "always" or column.name in wanted
     }
+
+
+NO_DEVICE = -1
+
+
+def executed_on(log: Mapping[str, Array]) -> Array:
+    """Return the number of the device that executed each request; `NO_DEVICE` for those that a cache answered."""
+    return np.where(log["hit"] > 0, NO_DEVICE, log["target"]) if "hit" in log else log["target"]
+
+
+def executed_s(log: Mapping[str, Array]) -> Array:
+    """Return the seconds for which each request occupied a device."""
+    return np.where(log["hit"] > 0, 0.0, log["t_exe_s"]) if "hit" in log else log["t_exe_s"]

@@ -58,8 +58,9 @@ class RequestRecord:
 
     Lengths count the end of the sentence. `target` is the policy's choice, `device` where the answer was computed, `batch` the
     most sentences with which it was decoded at once, `sender` the client's number of the request, `model` the languages whose
-    model it needs, such as `de-en`, and `model_load` whether the request asked for the load of that model. `hit` is 1 if a
-    cache had the answer, and 2 if the request waited for a translation of the same text; then nothing was decided.
+    model it needs, such as `de-en`, `model_load` whether the request asked for the load of that model, `request_class` its
+    class, empty if the service has none, and `document` the number of the first text of the list that it was sent in. `hit` is
+    1 if a cache had the answer, and 2 if the request waited for a translation of the same text; then nothing was decided.
     """
 
     event: Literal["request"] = field(default="request", kw_only=True)
@@ -80,11 +81,16 @@ class RequestRecord:
     model: str = ""
     model_load: bool = False
     hit: Annotated[Whole, Field(le=2)] = 0
+    request_class: str = ""
+    document: Whole | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionRecord:
-    """A decision: the targets that did not answer at that time, the delays that the policy was shown, and its choice."""
+    """A decision: the targets that did not answer at that time, the delays that the policy was shown, and its choice.
+
+    `held`: it is that on the first sentence of the document.
+    """
 
     event: Literal["decision"] = field(default="decision", kw_only=True)
     request: Whole
@@ -93,6 +99,7 @@ class DecisionRecord:
     unreachable: tuple[Whole, ...]
     delay_s: tuple[float, ...]
     target: Whole
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True)

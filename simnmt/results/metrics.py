@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from math import ceil, floor, inf, isfinite, log10
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from simnmt.base.arrays import Floats
 from simnmt.base.errors import InputError, shorten
@@ -19,8 +19,10 @@ from simnmt.results.statistics import Estimate, over_replications
 
 Row = Mapping[str, Any]
 Comparison = Literal["<=", ">="]
-Sample = Literal["latency", "first_token"]
-"""What a metric summarises over the requests: latencies, or times to the first token."""
+Sample = Literal["latency", "first_token", "document", "first_sentence"]
+"""What a metric summarises: over the requests, latencies or times to the first token; over the documents, times until all
+sentences are answered, or until the first one is."""
+OF_DOCUMENTS: tuple[Sample, ...] = ("document", "first_sentence")
 REQUESTS_BEYOND = 10
 """Requests that a percentile above the 99th needs beyond it: p99.9 is known from 10,000 requests on."""
 
@@ -75,6 +77,12 @@ class Metric:
         further = [one for one in STANDARD_METRICS if one.sample == self.sample and (one.quantile or 0.0) >= least]
         return min(further, key=lambda one: one.quantile or 0.0, default=None)
 
+    def lost_share(self, row: Row) -> float:
+        """Return the share of the requests, or of the documents if it summarises them, without an answer in a row of a run."""
+        if self.sample in OF_DOCUMENTS and (answered_share := row.get("answered_documents_share")) is not None:
+            return 1.0 - float(answered_share)
+        return unanswered_share(row)
+
     def estimate(self, values: Sequence[float]) -> Estimate:
         """Return the mean over replications and its 95 % interval, in the metric's unit; `values`: those of the column."""
         estimate = over_replications([self.per_si_unit * value for value in values], positive=True)
@@ -91,6 +99,8 @@ PLAIN_METRICS = {
         Metric(*("cost_per_million_characters",) * 2, "", "<=", label="mean cost per million characters"),
         Metric("mean_ms", "mean_latency_s", "ms", "<=", 1e3, sample="latency"),
         Metric("first_token_ms", "mean_first_token_s", "ms", "<=", 1e3, sample="first_token"),
+        Metric("document_mean_ms", "mean_document_s", "ms", "<=", 1e3, sample="document"),
+        Metric("first_sentence_mean_ms", "mean_first_sentence_s", "ms", "<=", 1e3, sample="first_sentence"),
         Metric("deadline_met_share", "deadline_met_share", "", ">=", most=1.0),
         Metric("hit_share", "hit_share", "", ">=", most=1.0),
         Metric("goodput_rps", "goodput_rps", "requests/s", ">="),
@@ -99,11 +109,16 @@ PLAIN_METRICS = {
 }
 """Metrics with fixed names. A further one needs a line here, and a column of the same numbers in the summary."""
 SPENDINGS = {name: known for name, known in PLAIN_METRICS.items() if known.label}
-_PERCENTILE = re.compile(r"(first_token_)?p([5-9]\d)(?:\.([1-9]))?_ms")
-_COLUMN = re.compile(r"p(\d\d)(\d?)_(latency|first_token)_s")
+_PERCENTILE = re.compile(r"(?:(first_token|document|first_sentence)_)?p([5-9]\d)(?:\.([1-9]))?_ms")
+_COLUMN = re.compile(r"p(\d\d)(\d?)_(latency|first_token|document|first_sentence)_s")
+_OBJECTIVE = re.compile(r"(?:document_|first_sentence_)?(?:mean|p[\d.]+)")
 _STANDARD = (
     *PLAIN_METRICS,
-    *(f"{first}p{q}_ms" for first in ("", "first_token_") for q in ("50", "90", "95", "99", "99.9")),
+    *(
+        f"{first}p{q}_ms"
+        for first in ("", "first_token_", "document_", "first_sentence_")
+        for q in ("50", "90", "95", "99", "99.9")
+    ),
 )
 
 
@@ -112,14 +127,15 @@ def metric(name: str) -> Metric:
     if name in PLAIN_METRICS:
         return PLAIN_METRICS[name]
     if match := _PERCENTILE.fullmatch(name):
-        sample: Sample = "first_token" if match[1] else "latency"
+        sample = cast(Sample, match[1] or "latency")
         quantile = (10 * int(match[2]) + int(match[3] or 0)) / 1000
         return Metric(name, f"p{match[2]}{match[3] or ''}_{sample}_s", "ms", "<=", 1e3, sample=sample, quantile=quantile)
     remedy = did_you_mean(
         name,
         _STANDARD,
-        "metrics are mean_ms, percentiles from p50_ms to p99.9_ms, first_token_ms, first_token_p95_ms, deadline_met_share, "
-        "hit_share, goodput_rps, stable, energy_j and cost_per_request",
+        "metrics are mean_ms, percentiles from p50_ms to p99.9_ms, first_token_ms, first_token_p95_ms, document_mean_ms, "
+        "document_p95_ms, first_sentence_p95_ms, deadline_met_share, hit_share, goodput_rps, stable, energy_j and "
+        "cost_per_request",
     )
     raise InputError(f"unknown metric {shorten(name)}", remedy=remedy)
 
@@ -129,19 +145,20 @@ def metric_of_column(column: str) -> Metric | None:
     """Return the metric that a column of a run's summary holds; None for a column that is none."""
     if match := _COLUMN.fullmatch(column):
         percent, tenths, sample = match.groups()
-        return metric(f"{'first_token_' * (sample == 'first_token')}p{percent}{f'.{tenths}' * bool(tenths)}_ms")
+        return metric(f"{f'{sample}_' * (sample != 'latency')}p{percent}{f'.{tenths}' * bool(tenths)}_ms")
     return next((known for known in PLAIN_METRICS.values() if known.column == column), None)
 
 
 Objective = str
-"""What a deployment is judged by: the latency as `mean` or a percentile such as `p95`, or a spending such as `energy_j`."""
+"""What a deployment is judged by: the latency as `mean` or a percentile such as `p95`, that of documents such as
+`document_p95`, or a spending such as `energy_j`."""
 
 
 def objective_metric(objective: Objective) -> Metric:
     """Return the metric of an objective. Raises `InputError`."""
     if objective in SPENDINGS:
         return SPENDINGS[objective]
-    if re.fullmatch(r"mean|p[\d.]+", objective):
+    if _OBJECTIVE.fullmatch(objective):
         with suppress(InputError):
             return metric(f"{objective}_ms")
     remedy = "objectives are mean, a percentile from p50 to p99.9, energy_j, cost_per_request"
@@ -247,7 +264,7 @@ class Requirement:
         (`Run.replicated`).
         """
         about: dict[str, Any] = {key: row.get(key, "") for key in Place._fields} | {"unstable": row.get("unstable")}
-        lost_share = unanswered_share(row)
+        lost_share = self.metric.lost_share(row)
         is_lost = False
         values: Sequence[float | None]
         if self.metric.name == "stable":

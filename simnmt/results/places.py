@@ -10,6 +10,18 @@ ALL = "all"
 """The site or the workload of rows that are about all of them; the only site of a scenario without sites."""
 BEHIND = "behind"
 """Name of the devices that sites share, where boxes are counted by site."""
+CLASS = "class "
+"""Begin of what stands in place of a workload for all requests of a class."""
+
+
+def class_row(name: str) -> str:
+    """Return what stands in place of a workload for all requests of a class."""
+    return CLASS + name
+
+
+def class_of(workload: str) -> str | None:
+    """Return the class that stands in place of a workload; None for a workload, and for all."""
+    return workload.removeprefix(CLASS) if workload.startswith(CLASS) else None
 
 
 class CellName(NamedTuple):

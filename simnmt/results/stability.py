@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from simnmt.base.arrays import Floats
-from simnmt.results.device_accounts import NO_DEVICE, Log, executed_on
+from simnmt.results.columns import NO_DEVICE, executed_on
+from simnmt.results.device_accounts import Log
 from simnmt.results.places import ALL, Place, by_cell
 from simnmt.results.summary import Device, Numbers, Row, Runs, known
 
@@ -86,7 +87,8 @@ def judged_load(numbers: Numbers, requests: int, device: Device) -> JudgedLoad:
     load, busiest = numbers[f"{device.name}_load"], numbers[device.name + LOAD_SUFFIX]
     if load is None or busiest is None:
         return JudgedLoad(0.0, -inf, 4.0)
-    there = known(numbers[f"{device.name}_share"]) * requests
+    # What arrives by chance is a document, with all of its sentences.
+    there = known(numbers[f"{device.name}_share"]) * requests / (numbers.get("sentences_per_document") or 1.0)
     box_requests = max(there / device.servers, 1.0)
     uneven = device.servers == 1 or busiest > _by_chance(device.servers, box_requests) * load
     shown = busiest if load >= 1.0 or uneven else load

@@ -11,20 +11,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.arrays import Floats
+from simnmt.results.columns import NO_DEVICE, executed_on
 from simnmt.results.device_accounts import (
-    NO_DEVICE,
     BatchAccount,
     Log,
     StreamAccount,
     batch_columns,
-    executed_on,
     loads_of,
     model_columns,
     stream_columns,
 )
-from simnmt.results.metrics import STANDARD_METRICS, Criteria, Metric, Objective, Sample, columns_of, objective_metric
+from simnmt.results.metrics import (
+    OF_DOCUMENTS,
+    STANDARD_METRICS,
+    Criteria,
+    Metric,
+    Objective,
+    Sample,
+    columns_of,
+    objective_metric,
+)
 from simnmt.results.number_text import digits, duration
-from simnmt.results.places import Place, wholes
+from simnmt.results.places import ALL, Place, class_of, wholes
 from simnmt.results.requests import read_once
 from simnmt.results.statistics import (
     Estimate,
@@ -93,6 +101,7 @@ def measure(
     *,
     criteria: Criteria | None = None,
     start_s: float = 0.0,
+    documents: Log | None = None,
 ) -> Numbers:
     """Return the numbers of one run.
 
@@ -110,6 +119,7 @@ def measure(
         extra_loads: target, box and seconds of each load of a model by a request that got no answer.
         criteria: what else is measured.
         start_s: when the first request of the log was issued, if requests before it are left out as warm-up; else 0.
+        documents: the log with the requests that were not answered, in the order of issue; None if no workload has documents.
     """
     log, criteria = read_once(log), criteria or Criteria()
     target, latency_s, arrival_s = executed_on(log), log["latency_s"], log["arrival_s"]
@@ -142,6 +152,8 @@ def measure(
         mean_s = float(first_s.sum()) / requests  # NaN unless the first token of every request is known
         numbers["mean_first_token_s"] = None if isnan(mean_s) else mean_s
         numbers |= _quantiles(first_s, "first_token", criteria.metrics)
+    if documents is not None:
+        numbers |= document_numbers(documents, criteria.metrics)
     loading = "model_load" in log
     if loading:
         numbers["model_loads"] = float(loads_of(log["model_load"]).sum()) + len(extra_loads)
@@ -194,9 +206,32 @@ def _first_token_latency_s(log: Log) -> Floats:
     return latency_s
 
 
+def document_numbers(log: Log, metrics: Sequence[Metric] = ()) -> Numbers:
+    """Return the numbers of documents: of the times until all of their sentences are answered, and until the first one is.
+
+    Of a document without an answer to every sentence only the share of answered documents knows. `log`: columns of requests in
+    the order of issue, in which sentences of a document are neighbours.
+    """
+    latency_s = log["latency_s"]  # NaN without an answer, and so is the latency of the document
+    begins = np.flatnonzero(np.diff(log["document"], prepend=-1))
+    whole_s, first_s = np.maximum.reduceat(latency_s, begins), np.minimum.reduceat(latency_s, begins)
+    answered = ~np.isnan(whole_s)
+    numbers: Numbers = {
+        "sentences_per_document": len(latency_s) / len(begins),
+        "answered_documents_share": float(answered.mean()),
+    }
+    samples: dict[Sample, Floats] = {"document": whole_s[answered], "first_sentence": first_s[answered]}
+    for sample, values_s in samples.items():
+        numbers[f"mean_{sample}_s"] = float(values_s.mean()) if len(values_s) else None
+        numbers |= _quantiles(values_s, sample, metrics)
+    return numbers
+
+
 def _quantiles(values_s: Floats, sample: Sample, metrics: Sequence[Metric]) -> Numbers:
     """Return the quantiles of a sample by the standard and some other metrics; None for unknown ones."""
     wanted = {known.column: known for known in (*STANDARD_METRICS, *metrics) if known.sample == sample and known.quantile}
+    if not len(values_s):
+        return dict.fromkeys(wanted)
     quantiles_s = np.quantile(values_s, [known.quantile for known in wanted.values()]).tolist()
     return {
         name: None if isnan(value_s) or len(values_s) < known.least_requests else value_s
@@ -239,7 +274,12 @@ def objective_name(objective: Objective) -> str:
     >>> objective_name("p95"), objective_name("energy_j")
     ('p95 latency', 'mean energy')
     """
-    return objective_metric(objective).label or f"{objective} latency"
+    known = objective_metric(objective)
+    if known.sample in OF_DOCUMENTS:
+        return (
+            f"{objective.rpartition('_')[2]} time to {'a whole document' if known.sample == 'document' else 'a first sentence'}"
+        )
+    return known.label or f"{objective} latency"
 
 
 def format_objective(
@@ -272,9 +312,12 @@ def rows(runs: Runs, requests: int, *, metrics: Sequence[Metric] = (), oracle: s
     than those metrics and `WITH_INTERVAL` have no interval, which would take most of the time of a sweep's table.
     """
     with_interval = {*WITH_INTERVAL, *columns_of(metrics)}
+    has_classes = any(class_of(place.workload) for place in runs)
     table: list[Row] = []
     for place, replications in runs.items():
         row: Row = {**place._asdict(), "replications": len(replications), "requests": requests}
+        if has_classes:
+            row["class"] = class_of(place.workload) or ALL
         bounds = runs[place if oracle is None else place._replace(policy=oracle)]
         columns = {name: [numbers[name] for numbers in replications] for name in replications[0]}
         columns["regret_s"] = [

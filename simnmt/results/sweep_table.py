@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 HEADER, TABLE, PAGE = "sweep.json", "sweep.parquet", "sweep.html"
 """Files of a sweep's folder: what is swept, the table once it has ended, and its page."""
 POINT = "point"
-TEXTS = frozenset({"site", "workload", "network", "policy", "unstable", "unstable_device", "standing"})
+TEXTS = frozenset({"site", "workload", "class", "network", "policy", "unstable", "unstable_device", "standing"})
 BEST, EQUAL, TIED, WORSE = "best", "as good as the best", "not distinguishable from the best", "worse"
 UNSTABLE, BOUND = "unstable", "bound"
 """Standings of a policy at its point, with those above: `bound` for the oracle, which knows the truth."""

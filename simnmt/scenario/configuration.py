@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from math import ceil
+from math import ceil, inf
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -22,9 +22,11 @@ from simnmt.policies.baselines import FixedPolicy
 from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.profile.custom import CustomDevice
 from simnmt.results.metrics import Criteria, Metric, Requirement, metric, objective_metric
+from simnmt.results.places import class_of
 from simnmt.scenario.errors import Location
 from simnmt.scenario.parts import (
     Balancer,
+    ClassConfiguration,
     DeviceConfiguration,
     DeviceName,
     MetricName,
@@ -92,8 +94,8 @@ class ScenarioConfiguration(Configuration):
     requests: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
     """Requests per network, policy and replication: of each workload, or of all together where they share the devices."""
     objective: Objective = "mean"
-    """By what the best policy is chosen: the latency as `mean` or a percentile such as `p95` or `p99.9`; or a spending such as
-    `energy_j` or `cost_per_request`."""
+    """By what the best policy is chosen: the latency as `mean` or a percentile such as `p95` or `p99.9`; that of documents,
+    such as `document_p95`; or a spending such as `energy_j` or `cost_per_request`."""
     slo: ServiceLevel | None = None
     """Service level that the recommended policy should meet, such as `{p95_ms: 300}`."""
     metrics: list[MetricName] = Field(default_factory=list, max_length=100)
@@ -113,6 +115,11 @@ class ScenarioConfiguration(Configuration):
     share_devices: bool | None = None
     """Whether requests of all workloads meet at the same devices, in one run; otherwise each workload has all devices to
     itself. Left out: they do if there are sites, or several workloads that all have arrivals at a rate."""
+    decide_by: Literal["sentence", "document"] = "sentence"
+    """Whether policies decide on each sentence of a document by itself, or the decision on its first one holds for all."""
+    classes: dict[Name, ClassConfiguration] = Field(default={}, max_length=16)
+    """Classes of requests that devices serve before others, such as `{interactive: {priority: 0}, files: {priority: 1}}`; each
+    workload names its `class`. Left out: all requests are served in the order of arrival."""
     late_answers: LateAnswers | None = None
     """What the first device does about requests whose answers do not come, such as `{timeout_ms: 500}`. Left out: it waits."""
     on_refusal: Literal["fall_back", "pass_on"] | None = None
@@ -162,6 +169,12 @@ class ScenarioConfiguration(Configuration):
         return self
 
     @model_validator(mode="after")
+    def _has_documents_to_decide_by(self) -> ScenarioConfiguration:
+        if self.decide_by == "document" and not self.has_documents:
+            raise misfit("decide_by", "no workload has documents (give workloads.NAME.documents, or write sentence)")
+        return self
+
+    @model_validator(mode="after")
     def _leaves_requests(self) -> ScenarioConfiguration:
         if self.warm_up_requests >= self.requests:
             raise misfit("warm_up_requests", f"{self.warm_up_requests:,} of {self.requests:,} requests leave nothing to count")
@@ -177,7 +190,7 @@ class ScenarioConfiguration(Configuration):
     def document(self) -> dict[str, Any]:
         """Return the scenario as plain data; an extension as its keys, or as the name of its class."""
         # Without pydantic's warning that an extension is no member of a union of shipped kinds.
-        return self.model_dump(mode="json", warnings=False)
+        return self.model_dump(mode="json", by_alias=True, warnings=False)
 
     def at(self, site: str, copy: int = 1) -> ScenarioConfiguration:
         """Return the scenario as a site sees it: its workloads with its end nodes, its networks, first device and policies.
@@ -250,9 +263,25 @@ class ScenarioConfiguration(Configuration):
             return self.share_devices
         return bool(self.sites) or (len(self.workloads) > 1 and all(map(self.is_open, self.workloads)))
 
+    @property
+    def has_documents(self) -> bool:
+        """Whether the arrivals of a workload are documents."""
+        return any(workload.documents is not None for workload in self.workloads.values())
+
     def is_open(self, workload: str) -> bool:
         """Return whether the requests of a workload do not wait for answers."""
         return getattr(self.workloads[workload].arrivals, "discipline", "open") == "open"
+
+    @property
+    def ranked_classes(self) -> list[str]:
+        """The names of the classes, the first served first."""
+        return sorted(self.classes, key=lambda name: self.classes[name].priority)
+
+    @property
+    def max_wait_s(self) -> tuple[float, ...]:
+        """How long requests wait at most before they go first, by class in that order; one infinite wait without classes."""
+        waits_s = [self.classes[name].max_wait_s for name in self.ranked_classes]
+        return tuple(inf if wait_s is None else wait_s for wait_s in waits_s) or (inf,)
 
     @property
     def _links(self) -> list[LinkConfiguration]:
@@ -299,9 +328,18 @@ class ScenarioConfiguration(Configuration):
         return requirements(self.slo)
 
     def requirements_of(self, workload: str) -> tuple[Requirement, ...]:
-        """Return the requirements of a workload's service level, or of `all`; the scenario's if it has none."""
-        slo = self.workloads[workload].slo if workload in self.workloads else None
-        return self.requirements if slo is None else requirements(slo)
+        """Return the requirements of the service level of a workload, of `all` or of a row of a class; the scenario's if it has
+        none. A workload of a class with a service level has none but its own, since the class is judged."""
+        if (name := class_of(workload)) is not None:
+            return requirements(self.classes[name].slo)
+        part = self.workloads.get(workload)
+        if part is not None and part.slo is None and self._class_level(workload):
+            return () if len(self.workloads) > 1 else self._class_level(workload)
+        return self.requirements if part is None or part.slo is None else requirements(part.slo)
+
+    def _class_level(self, workload: str) -> tuple[Requirement, ...]:
+        name = self.workloads[workload].request_class
+        return requirements(self.classes[name].slo) if name in self.classes else ()
 
     @property
     def objectives(self) -> dict[str, Objective]:
@@ -311,8 +349,8 @@ class ScenarioConfiguration(Configuration):
     @property
     def measured_metrics(self) -> tuple[Metric, ...]:
         """The metrics by which the run is judged: of the objective, the service level, and further ones."""
-        levels = [self.requirements, *(requirements(workload.slo) for workload in self.workloads.values())]
-        required = [one.metric for level in levels for one in level]
+        levels = [self.slo, *(part.slo for part in self.workloads.values()), *(part.slo for part in self.classes.values())]
+        required = [one.metric for level in levels for one in requirements(level)]
         minimised = map(objective_metric, (self.objective, *self.objectives.values()))
         return tuple(dict.fromkeys((*minimised, *required, *map(metric, self.metrics))))
 
@@ -322,7 +360,8 @@ class ScenarioConfiguration(Configuration):
         An answer counts for the goodput within the workload's deadline; without one, within the tightest limit of a percentile
         of the latency; without any of them, always.
         """
-        deadline_ms, level = self.workloads[workload_name].deadline_ms, self.requirements_of(workload_name)
+        deadline_ms = self.workloads[workload_name].deadline_ms
+        level = self.requirements_of(workload_name) or self._class_level(workload_name)
         if deadline_ms is not None:
             return Criteria(self.measured_metrics, deadline_ms / 1e3, deadline_ms / 1e3)
         limits_s = [one.limit / 1e3 for one in level if one.metric.sample == "latency" and one.metric.quantile is not None]

@@ -82,9 +82,10 @@ Limit = Annotated[
 ServiceLevel = Annotated[dict[str, Limit], AfterValidator(_checked_level), Field(json_schema_extra={"minProperties": 1})]
 """Limits of metrics; a policy that misses one is recommended only if all do."""
 
-_OBJECTIVES = rf"^(mean|p[5-9][0-9](\.[1-9])?|{'|'.join(SPENDINGS)})$"
+_OBJECTIVES = rf"^((document_|first_sentence_)?(mean|p[5-9][0-9](\.[1-9])?)|{'|'.join(SPENDINGS)})$"
 Objective = Annotated[str, _checked_name(objective_metric), Field(json_schema_extra={"pattern": _OBJECTIVES})]
-"""`mean` or a percentile of the latency such as `p95`, or a spending such as `energy_j`."""
+"""`mean` or a percentile of the latency such as `p95`, that of documents such as `document_p95`, or a spending such as
+`energy_j`."""
 MetricName = Annotated[str, _checked_name(metric)]
 """Name of a metric, such as `p97.5_ms`."""
 
@@ -281,8 +282,22 @@ Policies = Annotated[dict[Name, Policy], BeforeValidator(_kinds_by_name)]
 """Policies by name; one that is named after its kind needs no `kind`."""
 
 
+class ClassConfiguration(Configuration):
+    """A class of requests: when devices serve them, and the service level that they should meet."""
+
+    priority: Annotated[int, Field(ge=0, le=1_000)]
+    """Devices serve the lowest number first, and requests of a class in the order of arrival; what has begun goes on."""
+    max_wait_s: Annotated[float, Field(ge=0.0, le=1e9)] | None = None
+    """A request that has waited that long at a device goes before those of all classes that have not; left out: never."""
+    slo: ServiceLevel | None = None
+    """Service level of all requests of the class, in place of the scenario's."""
+
+
 class ServedWorkload(WorkloadConfiguration):
     """A workload with what its policy should minimise, and the service level that it should meet."""
+
+    request_class: Name | None = Field(default=None, alias="class")
+    """Class of its requests, one of the scenario's `classes`."""
 
     objective: Objective | None = None
     """What the best policy of this workload minimises, in place of the scenario's `objective`."""

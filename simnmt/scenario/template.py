@@ -44,9 +44,11 @@ class DescribedSchema(GenerateJsonSchema):
     def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
         """Return the schema of one class, described."""
         described = super().model_schema(schema)
+        fields = schema["cls"].model_fields
         for name, text in _field_docstrings(schema["cls"]).items():
-            if name in described.get("properties", {}):
-                described["properties"][name].setdefault("description", text)
+            key = fields[name].alias or name if name in fields else name
+            if key in described.get("properties", {}):
+                described["properties"][key].setdefault("description", text)
         return described
 
 

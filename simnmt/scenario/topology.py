@@ -10,7 +10,7 @@ from simnmt.base.laws import DrawnNumber
 from simnmt.base.suggestions import did_you_mean, format_list
 from simnmt.network.configuration import MOST_MEAN_RTT_MS, links_of
 from simnmt.policies.baselines import FixedPolicy
-from simnmt.results.places import ALL, BEHIND
+from simnmt.results.places import ALL, BEHIND, CLASS
 from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import Location, format_location
@@ -37,7 +37,7 @@ _EXCLUSIVE = {
 
 def check_topology(scenario: ScenarioConfiguration, document: Document) -> None:
     """Raise `ScenarioError` at the first key that does not fit the others."""
-    for location, what in chain(_sites(scenario), _drawn_lines(scenario), _parts(scenario)):
+    for location, what in chain(_sites(scenario), _classes(scenario), _drawn_lines(scenario), _parts(scenario)):
         raise document.error(location, what, key=True)
 
 
@@ -91,6 +91,30 @@ def _sites(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
     for workload in scenario.workloads if scenario.sites else ():
         if not any(workload in scenario.workloads_at(site) for site in scenario.sites):
             yield ("workloads", workload), f"requested at no site (name it in sites.{next(iter(scenario.sites))}.workloads)"
+
+
+def _classes(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
+    """Yield classes that nothing is of, or that cannot be served in turn, and workloads without a class."""
+    classes = scenario.classes
+    for name, workload in scenario.workloads.items():
+        place = ("workloads", name, "class")
+        if workload.request_class is None and classes:
+            yield ("workloads", name), f"of no class (give workloads.{name}.class: one of {', '.join(classes)})"
+        elif workload.request_class is not None and workload.request_class not in classes:
+            yield place, f"unknown class ({did_you_mean(workload.request_class, classes, 'the scenario has no classes')})"
+        if classes and name.startswith(CLASS):
+            yield ("workloads", name), f"{name} names the sum of a class"
+    if classes and not scenario.shares_devices:
+        yield ("classes",), "requests of several classes meet only where workloads share devices (give share_devices: true)"
+    by_priority: dict[int, str] = {}
+    for name, part in classes.items():
+        if all(workload.request_class != name for workload in scenario.workloads.values()):
+            yield ("classes", name), "no workload is of this class"
+        if (other := by_priority.setdefault(part.priority, name)) != name:
+            yield ("classes", name, "priority"), f"{other} has the same priority (give each class another)"
+    for name, device in scenario.devices.items() if classes else ():
+        if device.sti is not None:
+            yield ("devices", name, "sti"), "a streamed model serves requests in the order of arrival, without classes"
 
 
 def _drawn_lines(scenario: ScenarioConfiguration) -> Iterator[Misfit]:

@@ -11,7 +11,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isnan
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,23 @@ class Exchange:
         times = self.answer.times
         away_s = self.received_s - self.sent_s
         return away_s if times is None else max(away_s - times.queue_s - times.execution_s, 0.0)
+
+    def by_text(self) -> list[Exchange]:
+        """Return the exchange of each text, as if each had been answered when it was translated.
+
+        All are answered together if the service does not state that.
+        """
+        answer, (_, *others) = self.answer, self.answer.texts
+        if not others:
+            return [self]
+        if not answer.by_text or answer.times is None:
+            return [replace(self, answer=replace(answer, texts=(text,))) for text in answer.texts]
+        # Answers without times, which no service of simnmt gives, count as the last one.
+        early_s = [0.0 if one.times is None else max(answer.times.total_s - one.times.total_s, 0.0) for one in answer.by_text]
+        return [
+            replace(self, answer=one, received_s=self.received_s - text_s)
+            for one, text_s in zip(answer.by_text, early_s, strict=True)
+        ]
 
 
 class DelayedTransport:

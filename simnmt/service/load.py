@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from itertools import accumulate
 from math import inf, nan
 from typing import Any, TypeVar
 
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 
 from simnmt.base.arrays import Floats
 from simnmt.service.client import Exchange, TranslationClient
-from simnmt.service.messages import DECISION, ServiceError, TranslateRequest, number_of
+from simnmt.service.messages import ServiceError, TranslateRequest, number_of
 
 Answer = TypeVar("Answer")
 STOPPING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGHUP", "SIGTERM") if hasattr(signal, name))
@@ -58,9 +59,9 @@ class Load:
 
 @dataclass(slots=True, eq=False)
 class LoadLog:
-    """The columns of a replay, in the order of the requests; shape (requests,), seconds of the monotonic clock.
+    """The columns of a replay by text, in the order of the requests; shape (texts,), seconds of the monotonic clock.
 
-    NaN where a request was not answered.
+    NaN where a request was not answered. Each text of a list counts as answered when it was translated (`Exchange.by_text`).
     """
 
     begin_s: float
@@ -118,7 +119,7 @@ class LoadLog:
         return cls(begin_s=nan, **columns, fell_back=np.zeros(requests, np.bool_))
 
     def note(self, request: int, exchange: Exchange) -> None:
-        """Note the answer to a request."""
+        """Note the answer to a text."""
         answer = exchange.answer
         self.received_s[request], self.status[request] = exchange.received_s, 200
         if self.tries[request] == 1:
@@ -127,7 +128,7 @@ class LoadLog:
             self.queue_s[request], self.execution_s[request] = times.queue_s, times.execution_s
             self.total_s[request] = times.total_s
         self.src_len[request], self.tgt_len[request] = answer.lengths[:2]
-        account = dict(part.split("=", 1) for part in exchange.headers.get(DECISION, "").split(";") if "=" in part)
+        account = dict(part.split("=", 1) for part in answer.decision.split(";") if "=" in part)
         target = account.get("target", "")
         if target.isascii() and target.isdecimal() and len(target) < 10:
             self.target[request] = int(target)
@@ -147,28 +148,33 @@ async def send_load(
 ) -> LoadLog:
     """Send all requests and return what became of them. An open loop wants precise timers (`run_precisely`).
 
-    `ended`: called whenever a request has ended. `begin_s`: moment from which the offsets of an open loop count; None: soon.
+    `ended`: called for each text whose request has ended. `begin_s`: moment from which the offsets of an open loop count;
+    None: soon.
     """
-    count = len(load.requests)
-    log = LoadLog.of(count)
+    count, texts = len(load.requests), [len(request.texts) for request in load.requests]
+    log, first = LoadLog.of(sum(texts)), [0, *accumulate(texts)]
 
     async def one(request: int, due_s: float, client: int = 0) -> None:
         service = services[0 if load.service is None else load.service[request]]
-        log.client[request], log.due_s[request], log.sent_s[request] = client, due_s, (sent_s := time.monotonic())
+        rows = slice(first[request], first[request + 1])
+        log.client[rows], log.due_s[rows], log.sent_s[rows] = client, due_s, (sent_s := time.monotonic())
         patience_s = timeout_s if load.patience_s is None else load.patience_s[request]
         for pause_s in [*(column[request] for column in load.pauses_s), inf]:
             now_s = time.monotonic()
-            log.retry_s[request], left_s = now_s - sent_s, sent_s + patience_s - now_s
+            log.retry_s[rows], left_s = now_s - sent_s, sent_s + patience_s - now_s
             try:
-                log.note(request, await service.translate(load.requests[request], max(min(timeout_s, left_s), 1e-3)))
+                exchange = await service.translate(load.requests[request], max(min(timeout_s, left_s), 1e-3))
+                for row, of_text in enumerate(exchange.by_text(), start=rows.start):
+                    log.note(row, of_text)
             except ServiceError as error:
-                log.status[request], log.fault = error.status, log.fault or error.message
+                log.status[rows], log.fault = error.status, log.fault or error.message
                 if error.status == TOO_MANY and time.monotonic() + pause_s < sent_s + patience_s:
-                    log.tries[request] += 1
+                    log.tries[rows] += 1
                     await asyncio.sleep(pause_s)
                     continue
             break
-        ended()
+        for _ in range(texts[request]):
+            ended()
 
     async def think_and_ask(client: int) -> None:
         due_s = log.begin_s + think_s[client]

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from math import isfinite, nan
 from typing import Any
+from urllib.parse import quote, unquote
 
 from simnmt.base.errors import SimnmtError, shorten
 
@@ -32,12 +33,16 @@ DEADLINE = "Simnmt-Deadline-Ms"
 """Header of a request: milliseconds within which an answer is of use."""
 REQUEST = "Simnmt-Request"
 """Header of a request and its answer: the sender's number of the request, for logs."""
+CLASS = "Simnmt-Class"
+"""Header of a request: its class, which says before which others it is served."""
 REPORT = "Simnmt-Report"
 """Header of an answer: sentences left active and waiting when this one ended, or the state of a streamed model."""
 LENGTHS = "Simnmt-Lengths"
 """Header of an answer: source and target tokens, and the most sentences that were decoded together with it."""
 DECISION = "Simnmt-Decision"
 """Header of a gateway's answer: the device that translated, and how the policy came to it."""
+BY_TEXT = "headers"
+"""Key in the answer to a list that has a number: the headers that the answer to each text would have alone."""
 
 
 class ServiceError(SimnmtError):
@@ -77,6 +82,8 @@ class TranslateRequest:
     """Exact target tokens of each text; None: each ends by itself."""
     deadline_s: float | None = None
     number: str = ""
+    request_class: str = ""
+    """Empty: the class that the service gives to requests that name none."""
 
     def body(self) -> bytes:
         """Return the request's body as JSON."""
@@ -93,6 +100,8 @@ class TranslateRequest:
             headers[DEADLINE] = f"{1e3 * self.deadline_s:.3f}"
         if self.number:
             headers[REQUEST] = self.number
+        if self.request_class:
+            headers[CLASS] = quote(self.request_class)
         return headers
 
 
@@ -120,6 +129,7 @@ def parse_request(content: Mapping[str, Any], headers: Mapping[str, str], *, mos
         None if forced is None else _forced(forced, len(texts)),
         _deadline_s(headers.get(DEADLINE)),
         shorten(headers.get(REQUEST, "")),
+        unquote(headers.get(CLASS, "")),
     )
 
 
@@ -214,30 +224,51 @@ class Answer:
     report: tuple[int, ...]
     lengths: tuple[int, int, int]
     """Source and target tokens, and the largest batch; 0 without the header."""
+    by_text: tuple[Answer, ...] = ()
+    """Of a list, the answer to each text as if it had been sent alone; empty if the service does not state them."""
+    decision: str = ""
+    """Account of a gateway's decision."""
 
 
-def answer_body(texts: Sequence[str], is_list: bool, detected: str | None = None) -> bytes:
-    """Return the body of an answer; `detected`: the language, for a request that leaves it to the service."""
+def answer_body(
+    texts: Sequence[str], is_list: bool, detected: str | None = None, by_text: Sequence[Mapping[str, str]] | None = None
+) -> bytes:
+    """Return the body of an answer.
+
+    `detected`: the language, for a request that leaves it to the service; `by_text`: headers that each text would have alone.
+    """
     content: dict[str, Any] = {"translatedText": list(texts) if is_list else texts[0]}
     if detected is not None:
         # One language is served, so nothing is detected: no confidence.
         language = {"language": detected, "confidence": 0}
         content["detectedLanguage"] = [language] * len(texts) if is_list else language
+    if by_text is not None:
+        content[BY_TEXT] = by_text
     return json.dumps(content, ensure_ascii=False).encode()
 
 
 def parse_answer(body: bytes, headers: Mapping[str, str]) -> Answer:
     """Return the answer of a body with status 200. Raises `ServiceError` with status 502 for another body."""
     try:
-        translated = json.loads(body)["translatedText"]
+        content = json.loads(body)
+        translated = content["translatedText"]
     except (ValueError, KeyError, TypeError, RecursionError):
         what = describe_foreign_body(body) if body.lstrip()[:1] == b"<" else "holds no translatedText"
         raise ServiceError(502, f"the server's answer {what}") from None
     texts = tuple(translated) if isinstance(translated, list) else (translated,)
     if not all(isinstance(text, str) and not _SURROGATE.search(text) for text in texts):
         raise ServiceError(502, "the server's answer is no text")
+    by_text, stated = list[Answer](), content.get(BY_TEXT)
+    if isinstance(stated, list) and len(stated) == len(texts) and all(isinstance(one, dict) for one in stated):
+        for text, one in zip(texts, stated, strict=True):
+            by_text.append(_answer((text,), {name: str(value) for name, value in one.items()}))
+    return _answer(texts, headers, tuple(by_text))
+
+
+def _answer(texts: tuple[str, ...], headers: Mapping[str, str], by_text: tuple[Answer, ...] = ()) -> Answer:
     report, lengths = _integers(headers.get(REPORT)), _integers(headers.get(LENGTHS))
-    return Answer(texts, parse_times(headers.get(TIMING)), report, lengths if len(lengths) == 3 else (0, 0, 0))
+    times, decision = parse_times(headers.get(TIMING)), headers.get(DECISION, "")
+    return Answer(texts, times, report, lengths if len(lengths) == 3 else (0, 0, 0), by_text, decision)
 
 
 def describe_foreign_body(body: bytes) -> str:

@@ -22,13 +22,14 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
+from typing_extensions import Self
 
 from simnmt.base.configuration import Configuration, InputFile, form_by_key, misfit
 from simnmt.base.extension import Extended, Extensible
-from simnmt.workload.arrivals import Arrivals, BackToBack
+from simnmt.workload.arrivals import Arrivals, BackToBack, Recorded
 from simnmt.workload.arrivals.process import custom_arrivals
-from simnmt.workload.arrivals.recording import Recorded
 from simnmt.workload.corpus import FilterName, RatioFilter, read_corpus
+from simnmt.workload.documents import CorpusDocuments, DocumentsConfiguration, DocumentSizes
 from simnmt.workload.length_table import LengthTable, read_table
 from simnmt.workload.length_units import Fertility, TokeniserKind, tokenisers_in
 from simnmt.workload.lengths import MIXES, SENTENCES, LognormalLengths, lengths_in
@@ -103,6 +104,11 @@ class _Text(Lengths):
     filter: Filter = "cnmt"
     """Which pairs are dropped."""
 
+    @property
+    @abstractmethod
+    def first_file(self) -> str:
+        """Path of the text, or of that of the sources."""
+
     def _counted(self, base: Path, *files: str, keys: tuple[str, str] | None = None) -> LengthTable:
         units = (self.src_unit, self.tgt_unit)
         src_unit, tgt_unit = (unit if isinstance(unit, str) else unit.written(base) for unit in units)
@@ -118,6 +124,10 @@ class TextFiles(_Text):
     target: FilePath
     """Path, relative to the scenario file."""
 
+    @property
+    def first_file(self) -> str:
+        return self.source
+
     def load(self, base: Path) -> LengthTable:
         return self._counted(base, self.source, self.target)
 
@@ -127,6 +137,10 @@ class TsvFile(_Text):
 
     tsv: FilePath
     """Path, relative to the scenario file."""
+
+    @property
+    def first_file(self) -> str:
+        return self.tsv
 
     def load(self, base: Path) -> LengthTable:
         return self._counted(base, self.tsv)
@@ -141,6 +155,10 @@ class JsonLinesFile(_Text):
     """Key of the source text, such as `de`."""
     tgt_key: Annotated[str, Field(min_length=1)]
     """Key of the target text, such as `en`."""
+
+    @property
+    def first_file(self) -> str:
+        return self.jsonl
 
     def load(self, base: Path) -> LengthTable:
         return self._counted(base, self.jsonl, keys=(self.src_key, self.tgt_key))
@@ -286,6 +304,9 @@ class WorkloadConfiguration(Configuration):
     """`@name` of a shipped table of lengths, files of yours, or moments that lengths are drawn with."""
     arrivals: Annotated[Arrivals, Extensible(custom_arrivals, "simnmt.arrivals", takes_lists=True)] = BackToBack()
     """When requests arrive; null: back to back, as if left out."""
+    documents: DocumentsConfiguration | None = None
+    """How many sentences documents have, such as `{sentences: {dist: geometric, mean: 12}}`; each arrival is then a document,
+    whose sentences are requests of one moment. Left out: each arrival is a sentence by itself."""
     end_nodes: int = Field(default=1, ge=1, le=1_000_000)
     """End nodes that share the gateway; their requests together make up the arrivals."""
     characters_per_request: Annotated[float, Field(gt=0.0, le=1e6)] | None = None
@@ -305,6 +326,28 @@ class WorkloadConfiguration(Configuration):
     @classmethod
     def _back_to_back_if_null(cls, arrivals: Any) -> Any:
         return {"kind": "back_to_back"} if arrivals is None else arrivals
+
+    @model_validator(mode="after")
+    def _has_documents_that_arrive(self) -> Self:
+        if self.documents is None:
+            return self
+        if getattr(self.arrivals, "discipline", "open") != "open":
+            raise misfit(("documents",), "documents arrive by themselves (give arrivals such as {kind: poisson, rate_rps: 1})")
+        if isinstance(self.arrivals, Recorded) and self.arrivals.lengths == "rank":
+            what = "lengths: rank orders sentences, but each row of the log is a document (write independent)"
+            raise misfit(("documents",), what)
+        if isinstance(self.documents, CorpusDocuments) and not isinstance(self.lengths, _Text):
+            raise misfit(("documents", "corpus"), "the lengths are of no text whose blank lines could separate documents")
+        return self
+
+    def read_documents(self, base: Path) -> DocumentSizes | None:
+        """Return how many sentences documents have; None if arrivals are no documents. Raises `InputError`."""
+        return None if self.documents is None else self.documents.read(base, self.text_file)
+
+    @property
+    def text_file(self) -> str:
+        """Path of the text of the sources that lengths are counted on; empty if they are counted on none."""
+        return self.lengths.first_file if isinstance(self.lengths, _Text) else ""
 
     def read_repeats(self, base: Path) -> Repeats | None:
         """Return how often sentences come back; None if each request is a new one. Raises `ArrivalsError`."""

@@ -24,6 +24,7 @@ from simnmt.base.suggestions import did_you_mean
 from simnmt.workload import CorpusError
 from simnmt.workload.length_table import IntArray, LengthTable
 from simnmt.workload.length_units import unit_and_counter
+from simnmt.workload.reuse import MOST_REQUESTS
 from simnmt.workload.text_lines import TextLines
 
 # --- pairs of lines ---
@@ -235,7 +236,7 @@ def read_corpus(
         keys: keys of the two texts in JSON Lines.
         filter: the name or the parameters of a filter.
         name, origin: name and source of the table; None: the names of the files.
-        source_hashes: of each source text that is not blank the hash is added, for its reuse.
+        source_hashes: the hashes of the first `MOST_REQUESTS` source texts that are not blank are added, for their reuse.
 
     Raises `CorpusError` for files that cannot be read or decoded, different numbers of lines, a line without exactly two
     columns or two texts, an empty corpus, no pair left behind the filter, and an unknown unit or filter.
@@ -264,6 +265,6 @@ def read_corpus(
 
 def _hashing(pairs: Iterator[tuple[str, str]], hashes: array[int]) -> Iterator[tuple[str, str]]:
     for src, tgt in pairs:
-        if src.strip():
+        if len(hashes) < MOST_REQUESTS and src.strip():
             hashes.append(hash(src))
         yield src, tgt

@@ -237,6 +237,7 @@ class _Run:
         decider = None if self._world.decider is None else self._world.decider[block.first : block.first + len(block)]
         settings.decider = memory.address(decider, np.int32)
         settings.model = memory.address(block.model, np.int64)
+        settings.document = memory.address(block.document if self._world.decides_by_document else None, np.int32)
         settings.priority = memory.address(block.priority, np.int8)
         self._set_device_columns(settings, block, decider)
         if self._policy.plan_beyond_for is not None:

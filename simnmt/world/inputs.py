@@ -65,6 +65,8 @@ class World:
 
     passes_on: bool = False
     """Whether a decider that a target refuses passes the refusal on to the client, and does not execute the request itself."""
+    decides_by_document: bool = False
+    """Whether the decision on the first sentence of a document holds for all of them."""
 
     @property
     def deciders(self) -> int:

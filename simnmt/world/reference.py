@@ -77,6 +77,11 @@ class Simulation:
         self.node = [0] * count if requests.node is None else requests.node.tolist()
         self.workload = np.zeros(count, np.int64) if requests.model is None else requests.model
         self._decider = None if world.decider is None else world.decider.tolist()
+        self._document: list[int] | None = None
+        if world.decides_by_document and requests.document is not None:
+            self._document = requests.document.tolist()
+        self._last_choice = (-1, 0)
+        """The document that was last decided on, and its target; of use if decisions are by document."""
         self.decided_s = [0.0] * count
         self._first_s: dict[int, float] = {}
         """When the decider first had each request that was refused."""
@@ -340,14 +345,21 @@ class Simulation:
         """Return the target of a request, and record what the decision was based on."""
         now_s, trail = self.decided_s[request], self.trail
         totals_s = self._totals_s(decider, request, now_s) if judges else ()
-        chosen = checked_target(self.prepared.decide(request, self._delays(decider, request, now_s)), self.targets)
-        target = decider.answering(chosen)
+        target = decider.answering(self._choice(decider, request, now_s))
         last = decider.estimates[-1]
         trail["target"][request], trail["estimate_s"][request] = target, last.value_s
         trail["measured_at_s"][request] = last.measured_at_s
         if totals_s:
             trail["decision_regret_s"][request] = totals_s[target] - min(totals_s)
         return target
+
+    def _choice(self, decider: Decider, request: int, now_s: float) -> int:
+        """Return the target that the policy chooses; decisions by document are those on the first sentence of each."""
+        document = -1 if self._document is None else self._document[request]
+        if document < 0 or document != self._last_choice[0]:
+            chosen = checked_target(self.prepared.decide(request, self._delays(decider, request, now_s)), self.targets)
+            self._last_choice = document, chosen
+        return self._last_choice[1]
 
     def _is_judged(self, request: int) -> bool:
         # Multiples of the golden ratio fall evenly: any stretch of requests has its share, whatever turn they come in.

@@ -169,7 +169,8 @@ def replayed_targets(unit: Unit, policy: str, initial_s: Mapping[int, float], ev
     targets = []
     for event in events:
         if isinstance(event, DecisionRecord):
-            decision = decider.decide(event.request, event.src_len, event.at_s, event.unreachable)
+            held = event.target if event.held else None
+            decision = decider.decide(event.request, event.src_len, event.at_s, event.unreachable, held)
             decisions[event.request] = decision
             targets.append(decision.target)
         elif isinstance(event, HeardRecord):

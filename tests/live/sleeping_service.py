@@ -34,14 +34,14 @@ class SleepingService(LiveServer):
         self.url = ""
 
     async def translate(self, trip: Trip) -> Result:
-        number = int(trip.sender) if trip.sender.isdecimal() else -1
+        number = int(trip.sender) + trip.number - trip.document.number if trip.sender.isdecimal() else -1
         arrived_s = time.monotonic()
         async with self._free:
             begin_s = time.monotonic()
             if number >= 0:
                 await asyncio.sleep(self._seconds(number))
             end_s = time.monotonic()
-        self.executed[trip.sender] = begin_s, end_s
+        self.executed[str(number)] = begin_s, end_s
         words = len(trip.text.split())
         steps = words + 1 if trip.forced_len is None else trip.forced_len
         fell_back = self._falls_back and number % 7 == 3

@@ -1,4 +1,4 @@
-"""The cache of a live gateway: what it answers, and who waits for whom."""
+"""The cache of a live gateway: what it answers, who waits for whom, and how it agrees with the simulation."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from simnmt.live.engine_process import EngineProcess
 from simnmt.live.gateway import GatewaySettings, LiveGateway
+from simnmt.live.validation import validate
 from simnmt.results.live_log import read_live_log
 from simnmt.service.client import Exchange
 from simnmt.service.messages import ServiceError
 from tests.live.fake_engines import FATAL, STEP_S, load_paced
-from tests.live.live_services import FRONT, Services, ask, new_engine, unit_of
+from tests.live.live_services import FRONT, Services, ask, engine_settings, new_engine, plan_of, unit_of
 
 Scenario = Any
 CACHE = "devices.gateway.cache={entries: 2, hit_ms: 0.1}"
@@ -99,6 +101,20 @@ def test_a_translation_that_fails_fails_those_that_wait_as_their_own_would(
     assert counts_of(gateway) == [3.0, 0.0, 0.0]
     assert hits_of(services.translate(gateway.http.url, ask("a b c"))) == [0]
     services.errors.clear()
+
+
+def test_live_and_simulated_hits_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simnmt.calibrate.box.BusyWatch.over_span", lambda: 0.0)
+    arrivals = "workloads.de-en.arrivals.rate_rps=60", "workloads.de-en.repeats={zipf: 1.0, over: 60}"
+    network, policies = "networks={lan: {rtt: {constant_ms: 10}}}", "policies={edge: {}}"
+    cache = "devices.gateway.cache={entries: 15, hit_ms: 0.1}"
+    scenario = plan_of("@live-smoke", "requests=240", "replications=1", *arrivals, network, policies, cache)
+    engines = {device: engine_settings(load_paced) for device in ("gateway", "cloud")}
+    (row,) = validate(scenario, any_model=True, engines=engines).rows
+    live, structural, predicted = (figures[4] for figures in (row.live, row.structural, row.predicted))
+    assert 0.3 < live < 0.9
+    assert structural == pytest.approx(live, abs=0.03) and predicted == pytest.approx(live, abs=0.05)
+    assert np.isfinite(row.errors["structural"]).all()
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ from simnmt.results.live_log import DecisionRecord, read_live_log
 from simnmt.results.requests import Requests
 from simnmt.service.client import Exchange, TranslationClient
 from simnmt.service.http_server import Access, Address, Limits
-from simnmt.service.messages import ServiceError
+from simnmt.service.messages import ServiceError, TranslateRequest
 from simnmt.world.faults import Faults
 from tests.calibrate.endpoint_stub import stub_service
 from tests.live.fake_engines import STEP_S, load_paced
@@ -155,6 +155,32 @@ def test_a_gateway_decides_by_the_users_policy_and_survives_its_faults(
     lines = [json.loads(line) for line in log.getvalue().splitlines()]
     targets = [(line["src_len"], line["target"], line["outcome"]) for line in lines if line["event"] == "request"]
     assert targets == [(3, 0, "done"), (5, 1, "done"), (2, 0, "done"), (7, 1, "done"), (10, None, "failed"), (3, 0, "done")]
+
+
+@pytest.mark.parametrize(("decide_by", "targets"), [("document", [0, 0, 0, 1]), ("sentence", [0, 1, 0, 1])])
+def test_a_list_is_a_document_and_says_when_each_of_its_texts_was_done(
+    services: Services, url: str, start: Start, make_scenario: Scenario, tmp_path: Path, decide_by: str, targets: list[int]
+) -> None:
+    workload = {
+        "lengths": "@de-en-news",
+        "arrivals": {"kind": "poisson", "rate_rps": 5.0},
+        "documents": {"sentences": 3},
+    }
+    scenario = make_scenario(policies={"mine": LongAway()}, workloads={"de-en": workload}, decide_by=decide_by)
+    log = io.StringIO()
+    gateway = start(url, "mine", log, scenario=scenario)
+    request = TranslateRequest(("a b", "a b c d", "a"), True, "de", "en", forced_lens=(4, 9, 2), number="7")
+    (answer, alone) = services.translate(gateway.http.url, request, ask("a b c d e"))
+    assert isinstance(answer, Exchange) and isinstance(alone, Exchange)
+    texts = answer.by_text()
+    assert [one.answer.lengths[:2] for one in texts] == [(3, 5), (5, 10), (2, 3)]
+    assert [dict(part.split("=") for part in one.answer.decision.split(";"))["target"] for one in texts] == list(
+        map(str, targets[:3])
+    )
+    ends_s = [one.received_s for one in texts]
+    assert answer.sent_s < min(ends_s) < max(ends_s) <= answer.received_s + 1e-5
+    requests = logged(log, tmp_path, gateway).sort_values("request")
+    assert requests.document.tolist() == [0, 0, 0, 3] and requests.target.tolist() == targets
 
 
 def wait_until(services: Services, gateway: LiveGateway, state: str) -> None:
@@ -354,6 +380,28 @@ def test_an_overloaded_server_is_left_alone_for_a_while(services: Services, faul
     assert set(devices) == {0, 1}
     assert server.outcomes["done"] == sum(devices)
     services.errors.clear()
+
+
+@pytest.mark.parametrize("on_refusal", ["fall_back", "pass_on"])
+def test_a_full_server_stays_in_use_and_the_gateway_obeys_the_scenario(
+    services: Services, local: LiveServer, start: Start, on_refusal: str
+) -> None:
+    """One sentence is executed at a time and one may wait, as the scenario says of its cloud."""
+    engine = new_engine(load_paced)
+    services.run(engine.ready())
+    server = services.server(engine, dataclasses.replace(FRONT, max_waiting=1))
+    unit = unit_of("@open-loop", "devices.cloud.max_waiting=1", f"on_refusal={on_refusal}")
+    gateway = start(server.http.url, unit=unit, any_model=True)
+    answers = services.translate(gateway.http.url, *[ask(forced=20)] * 8)
+    refused = [answer for answer in answers if isinstance(answer, ServiceError)]
+    assert {error.status for error in refused} == ({429} if on_refusal == "pass_on" else set())
+    assert server.outcomes["refused"] >= 5 and server.outcomes["done"] == 8 - server.outcomes["refused"]
+    assert gateway.outcomes["refused" if on_refusal == "pass_on" else "fallback"] == server.outcomes["refused"]
+    assert translated(services, gateway, ask()) == [1]
+    assert services.errors == []
+    services.stop(gateway)
+    services.stop(server)
+    services.run(engine.close())
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")

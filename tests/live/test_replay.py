@@ -18,6 +18,7 @@ from simnmt.base.errors import InputError
 from simnmt.live.replay import ReplaySettings
 from simnmt.live.server import FrontSettings
 from simnmt.results.live_log import LIVE_OUTCOMES
+from simnmt.results.requests import DONE, GAVE_UP, REFUSED
 from simnmt.results.run_directory import check_unchanged, read_manifest
 from tests.live.sleeping_service import GATEWAY, refusing, sleeping
 
@@ -80,6 +81,19 @@ def test_requests_are_those_of_the_simulation(make_scenario: Scenario) -> None:
     for name in ("src_len", "tgt_len", "node", "request_id"):
         assert live[name].tolist() == log[name].tolist()
     assert live["arrival_s"] == pytest.approx(log["arrival_s"], abs=1e-6)
+
+
+def test_a_document_is_sent_as_one_list_and_its_sentences_count_from_its_arrival(make_scenario: Scenario) -> None:
+    workload_of_documents = poisson(2.0, documents={"sentences": 3})
+    with sleeping(lambda number: 0.02) as service:
+        result = replay(make_scenario(**workload_of_documents), service.url, 12)
+    log, row = columns(result), result.summary_rows[0]
+    assert log["document"].tolist() == np.repeat(range(4), 3).tolist() and {*map(str, range(12))} <= service.executed.keys()
+    assert log["t_exe_s"].min() >= 0.02 and log["target"].tolist() == [0, 1] * 6
+    latency_s = log["latency_s"].reshape(4, 3)
+    assert (np.diff(latency_s, axis=1) >= 0.0195).all() and (log["t_tx_s"] < 0.02).all()
+    assert row["mean_document_s"] == pytest.approx(latency_s[:, 2].mean())
+    assert row["mean_first_sentence_s"] == pytest.approx(latency_s[:, 0].mean())
 
 
 def test_closed_loop_obeys_the_interactive_response_time_law(make_scenario: Scenario) -> None:
@@ -197,3 +211,28 @@ def test_a_service_that_answers_nothing_leaves_no_run(make_scenario: Scenario, t
     with sleeping(lambda number: refusing(503)) as service, pytest.raises(InputError, match="no request was answered: made"):
         replay(make_scenario(**poisson(300.0)), service.url, 3, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_clients_of_a_replay_try_again_after_their_pauses_and_give_up(make_scenario: Scenario) -> None:
+    """Requests 2 and 5 are refused once and always; 8 takes too long."""
+    tries = dict.fromkeys(range(12), 0)
+
+    def seconds(number: int) -> float:
+        tries[number] += 1
+        if number == 5 or (number == 2 and tries[2] == 1):
+            return refusing(429)
+        return 2.0 if number == 8 else 0.001
+
+    clients = {"timeout_ms": 400.0, "retries": {"most": 2, "first_ms": 20.0, "jitter": 0.0}}
+    scenario = make_scenario(**poisson(60.0, clients=clients))
+    scenario["devices"]["cloud"]["max_waiting"] = 1
+    with sleeping(seconds, workers=100) as service:
+        result = replay(scenario, service.url, 12)
+    log, (row,) = columns(result), result.summary_rows
+    assert log["outcome"].tolist() == [{5: REFUSED, 8: GAVE_UP}.get(number, DONE) for number in range(12)]
+    assert log["tries"].tolist() == [{2: 2, 5: 3}.get(number, 1) for number in range(12)] and tries[5] == 3
+    assert 0.02 <= log["retry_s"][2] < 0.3 and 0.06 <= log["retry_s"][5] < 0.3
+    parts = (log[name][2] for name in ("t_queue_s", "t_exe_s", "t_tx_s", "retry_s"))
+    assert log["latency_s"][2] == pytest.approx(sum(parts))
+    assert (row["refused_share"], row["gave_up_share"]) == pytest.approx((1 / 12, 1 / 12))
+    assert not result.meets("p99_ms<=60000")

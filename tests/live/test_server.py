@@ -13,6 +13,8 @@ import threading
 import time
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -20,14 +22,18 @@ from urllib.parse import urlencode
 import pytest
 
 from simnmt.base.errors import InputError
+from simnmt.batching import Batching
+from simnmt.live.decider import live_unit
 from simnmt.live.engine_process import EngineProcess
+from simnmt.live.gateway import GatewaySettings, with_classes
 from simnmt.live.server import FrontSettings, LiveServer
 from simnmt.results.live_log import read_live_log
 from simnmt.service.client import Exchange, TranslationClient
 from simnmt.service.http_server import Access, Address, Limits
 from simnmt.service.messages import ServiceError
-from tests.live.fake_engines import FATAL
-from tests.live.live_services import Services, ask, host_port, together
+from tests.experiment.test_classes import classed
+from tests.live.fake_engines import FATAL, load_paced
+from tests.live.live_services import FRONT, Services, ask, engine_settings, host_port, plan_of, together
 
 LIMITS = Limits(body_bytes=2000, read_s=0.2, idle_s=0.4, drain_s=5.0)
 PLAIN = {"q": "a b", "source": "de", "target": "en"}
@@ -168,6 +174,32 @@ def test_a_full_queue_refuses_and_says_when_to_come_back(services: Services, fau
     assert [number for number, _ in sorted(logged)] == list(range(8))
     assert Counter(outcome for _, outcome in logged) == server.outcomes == {"done": 3, "refused": 5}
     assert_serves(services, server)
+
+
+def test_a_higher_class_is_served_before_requests_that_came_earlier(services: Services) -> None:
+    log, front = io.StringIO(), replace(FRONT, classes=("interactive", "files"))
+    batching = Batching(1, max_wait_s=(inf, inf))
+    server = services.server(engine_settings(load_paced, batching=batching), front, log)
+    asked = [*(ask("a", 30, request_class="files") for _ in range(4)), ask("a", 30), ask("a", 30, request_class="bulk")]
+    *answers, refused = services.translate(server.http.url, *asked)
+    assert isinstance(refused, ServiceError) and (refused.status, "bulk" in refused.message) == (400, True)
+    ends_s = [answer.received_s for answer in answers if isinstance(answer, Exchange)]
+    assert sorted(ends_s).index(ends_s[4]) <= 1, "one may have begun before it came"
+    logged = [json.loads(line) for line in log.getvalue().splitlines()]
+    classes = Counter(line["request_class"] for line in logged if line["event"] == "request")
+    assert classes == {"files": 4, "interactive": 1}
+
+
+def test_a_gateway_sends_the_class_of_its_workload_on(services: Services, faulty: EngineProcess) -> None:
+    log, plan = io.StringIO(), plan_of(classed(policies={"cloud": {}}))
+    front = with_classes(FRONT, unit := live_unit(plan, "job"))
+    engine = engine_settings(batching=Batching(1, max_wait_s=unit.scenario.max_wait_s))
+    server = services.server(engine, replace(FRONT, classes=front.classes), log)
+    settings = GatewaySettings(unit, "cloud", {"cloud": server.http.url}, front, any_model=True)
+    gateway = services.gateway(settings, None, faulty)
+    (answer,) = services.translate(gateway.http.url, ask())
+    assert isinstance(answer, Exchange)
+    assert json.loads(log.getvalue().splitlines()[-1])["request_class"] == "files"
 
 
 async def greeted(client: TranslationClient) -> object:

@@ -265,6 +265,11 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
         pauses_s = (seconds(random, grid, count) for _ in range(retries))
         columns["retry_after_s"] = tuple(np.where(random.random(count) < 0.2, inf, pause_s) for pause_s in pauses_s)
         columns["patience_s"] = seconds(random, grid, count, 2.0) if draw(st.booleans()) else None
+    has_documents = is_open and draw(st.booleans())
+    if has_documents:
+        document = np.cumsum(random.random(count) < 0.4).astype(np.int32)
+        first = np.searchsorted(document, document)  # sentences of a document arrive with the first one
+        columns |= {"document": document, "arrival_s": columns["arrival_s"][first]}
     if "models" in kinds_of_boxes and draw(st.booleans()):
         columns["model"] = random.integers(0, WORKLOADS, count)
     waits_s = draw(st.sampled_from([(inf,), (inf,), (inf, inf), (inf, 0.5), (0.125, 0.0, inf), (inf, 1.0, 0.3)]))
@@ -357,9 +362,9 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
         "caches": caches,
         "passes_on": draw(st.booleans()),
         "plan_beyond_for": beyond_for if any(any(group.plan_views) for group in beliefs) else None,
+        "decides_by_document": has_documents and draw(st.booleans()),
     }
     what = f"{count} requests, {balancers} x {boxes} {specs}, deciders {local}, {workers} workers, {estimate}, {policy}"
-    description = (
-        f"{what}, {discipline}, {caches}, {beliefs}, judged={judged_share}, from {begins_s} s, load {load}, spread {spread}"
-    )
+    description = f"{what}, {discipline}, {beliefs}, judged={judged_share}, from {begins_s} s, load {load}, spread {spread}"
+    description += f", {caches}, by document: {settings['decides_by_document']}"
     return World((Requests(**columns), choice, beliefs, kinds), settings, description)

@@ -74,6 +74,19 @@ def test_a_policy_that_is_shown_a_view_sees_the_same_in_both_engines(local: Fifo
     assert any(view.backlog_s > 0.05 for view in seen["compiled"])
 
 
+def test_the_decision_on_the_first_sentence_of_a_document_holds_for_all() -> None:
+    """Documents go on from block to block of the compiled engine."""
+    document = np.repeat(np.arange(20, dtype=np.int32), np.arange(20) % 4 + 1)
+    first = np.searchsorted(document, document)
+    requests = asked(len(document))
+    assert requests.arrival_s is not None
+    requests = replace(requests, document=document, arrival_s=requests.arrival_s[first])
+    for name in ENGINES:
+        with mock.patch.object(compiled_world, "BLOCK", 7):
+            assert (run(name, requests, decides_by_document=True).target == first % 2).all()
+            assert (run(name, requests).target == np.arange(len(document)) % 2).all()
+
+
 def test_answers_of_one_moment_are_heard_in_the_order_in_which_the_box_gave_them() -> None:
     """Steps take no time here: a box ends two batches in one moment, and the requests' numbers do not give their order."""
     arrival_s = np.array([0.25, 0.25, 0.75, 0.875, 1.125, 1.25, 2.375, 2.5])

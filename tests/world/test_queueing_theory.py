@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from simnmt.base.arrays import Floats
 from simnmt.devices import Fifo, Kind
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.results.requests import Requests, Trail
+from simnmt.workload.arrivals import Poisson, RandomStream
+from simnmt.workload.documents import DocumentArrivals, DrawnDocuments
 from tests.campaigns.harness import deep, thinned
 from tests.world.theory import (
     Draw,
@@ -31,7 +35,7 @@ from tests.world.theory import (
     mean_waits,
     runs,
 )
-from tests.worlds import CLOUD, GATEWAY
+from tests.worlds import CLOUD, GATEWAY, believing, everything_to, in_engine, simulate
 
 REQUESTS = {0.5: 15_000, 0.8: 30_000, 0.95: 50_000}
 """Per replication: the closer to saturation, the longer a queue remembers, and the fewer are rare waits before many workers."""
@@ -61,6 +65,27 @@ def test_m_g_1_waits_as_pollaczek_and_khinchine_say(service_s: Draw, cv: float, 
     requests = max(30_000, REQUESTS[load]) if cv > 1 else REQUESTS[load]
     waits = mean_waits(one_queue(requests, load, service_s, GATEWAY))
     assert_mean(waits, m_g_1_wait(load, cv), within=0.4 if load > 0.9 else 0.2)
+
+
+def test_documents_wait_as_m_x_g_1_says() -> None:
+    """A sentence waits until its document begins, as in M/G/1 with whole documents (Pollaczek and Khinchine), and then for the
+    sentences before it, E[X(X-1)] / 2E[X] of them (Burke 1975); of geometric documents that is their mean less 1."""
+    mean, load, cv = 3.0, 0.5, 0.6
+    sizes = DrawnDocuments.model_validate({"sentences": {"dist": "geometric", "mean": mean}}).read(Path(), "")
+    arrivals = DocumentArrivals(Poisson(kind="poisson", rate_rps=load / mean), sizes)
+    of_document = mean * cv**2 + mean * (mean - 1.0) + mean**2  # second moment of its work
+    expected = load / mean * of_document / 2.0 / (1.0 - load) + mean - 1.0
+
+    def waits(replication: int, requests: int) -> Floats:
+        at_s = arrivals.times(requests, RandomStream(3, replication, "documents"))
+        random = np.random.default_rng([12, replication])
+        columns = Requests(np.ones(requests, np.int64), (lognormal(cv)(random, requests),), arrival_s=at_s)
+        simulated = simulate if requests < 50_000 else in_engine
+        options = {} if requests < 50_000 else {"engine": None}
+        return simulated(columns, everything_to(GATEWAY), believing(0.0), [], **options).queue_s[requests // 10 :]
+
+    assert waits(0, 10_000).any()  # the same in both engines
+    assert_mean([float(waits(replication, 200_000).mean()) for replication in range(16)], expected, within=0.02)
 
 
 def test_waits_of_m_m_1_have_their_distribution_too() -> None:

@@ -63,6 +63,11 @@ class ArrivalProcess:
         return getattr(self, "rate_rps", None)
 
     @property
+    def requests_per_arrival(self) -> float:
+        """Mean number of requests that are issued at once: the sentences of a document, else 1."""
+        return 1.0
+
+    @property
     def account(self) -> str:
         """Kind, origin, rate and burstiness: a sentence that begins in lower case, without a full stop."""
         raise NotImplementedError
@@ -93,6 +98,13 @@ class ArrivalProcess:
         """Return the number of request i's engagement, in the order of their beginnings, shape (n,).
 
         All turns of an engagement are issued at one end node. None: requests belong to no engagements.
+        """
+        return None
+
+    def documents(self, n: int, rng: RandomStream) -> NDArray[np.int32] | None:
+        """Return the number of the document that request i is a sentence of, ascending from 0, shape (n,).
+
+        All sentences of a document are issued at one moment. None: requests are documents of their own.
         """
         return None
 

@@ -176,7 +176,8 @@ typedef struct {
     const double *const *retry_after_s; /* by try, from the refusal until the client is back at its decider */
     const double *patience_s;           /* after which the client does not come back; NULL: it always does */
     int32_t *node;
-    const int32_t *decider; /* NULL: by node */
+    const int32_t *decider;  /* NULL: by node */
+    const int32_t *document; /* the decision on the first sentence of each holds for all; NULL: each request is decided on by itself */
     const int64_t *src_len, *tgt_len, *model;
     const int8_t *priority; /* ranks of classes; NULL: 0 for all */
     const double *const *execution_s;

@@ -10,7 +10,7 @@ static World *world_new(Memory *memory, const WorldSettings *settings) {
     int64_t targets = settings->targets;
     world->memory = memory;
     world->settings = *settings;
-    world->waits_of = -1;
+    world->waits_of = world->last_document = -1;
     world->delay_s = zeroed(memory, targets, sizeof(double));
     world->waits_s = zeroed(memory, targets, sizeof(double));
     world->totals_s = zeroed(memory, targets, sizeof(double));

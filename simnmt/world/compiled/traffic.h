@@ -136,12 +136,19 @@ static inline int64_t least_total(const Block *block, int64_t in_block, const do
 static inline int64_t decide(World *world, Decider *decider, const Block *block, int64_t in_block, double now_s) {
     const WorldSettings *settings = &world->settings;
     int64_t request = block->first + in_block, target = block->chosen;
-    if (block->choice != ALWAYS) {
+    int64_t document = block->document == NULL ? -1 : block->document[in_block];
+    if (document >= 0 && document == world->last_document) {
+        target = world->last_choice;
+    } else if (block->choice != ALWAYS) {
         const double *delay_s = decider->only_heard ? decider->delay_s : known_delays(world, decider, block, in_block, now_s);
         if (block->choice == CALLED)
             target = called(world, decider, in_block, delay_s, now_s);
         else
             target = least_total(block, in_block, delay_s, settings->targets);
+    }
+    if (document >= 0) {
+        world->last_document = document;
+        world->last_choice = target;
     }
     const TransferEstimate *estimate = decider->estimates + settings->targets - 1;
     settings->estimate_s[request] = estimate->value_s;

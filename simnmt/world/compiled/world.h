@@ -83,6 +83,7 @@ typedef struct {
     int64_t pool_count;
     double *delay_s, *waits_s, *totals_s; /* by target, of one decision */
     int64_t waits_of;                     /* the request that `waits_s` is of */
+    int64_t last_document, last_choice;   /* if decisions are by document: the one last decided on, and its target */
     double now_s;                         /* back to back */
     double latest_s;                      /* the last moment at which anything happened or will */
     RequestEvent *unused;
