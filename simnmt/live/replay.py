@@ -195,8 +195,8 @@ async def send(
         connected = [await stack.enter_async_context(service.client()) for service in services]
         for number, (service, client) in enumerate(zip(services, connected, strict=True)):
             rows = np.flatnonzero(gateway == number)[:WARM_UP].tolist()
-            first = [replace(asked[row], texts=_not_sent_later(service, asked[row].texts), number="") for row in rows]
-            warm = await send_load(Load(first), [client], timeout_s=timeout_s)
+            others = [replace(asked[row], texts=_not_sent_later(service, asked[row].texts), number="") for row in rows]
+            warm = await send_load(Load(others), [client], timeout_s=timeout_s)
             if not warm.answered.any():
                 remedy = "see the service's log"
                 if service.texts is None and FORCED_LENGTH in warm.fault:

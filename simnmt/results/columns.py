@@ -96,6 +96,6 @@ def executed_on(log: Mapping[str, Array]) -> Array:
     return np.where(log["hit"] > 0, NO_DEVICE, log["target"]) if "hit" in log else log["target"]
 
 
-def executed_s(log: Mapping[str, Array]) -> Array:
+def occupied_s(log: Mapping[str, Array]) -> Array:
     """Return the seconds for which each request occupied a device."""
     return np.where(log["hit"] > 0, 0.0, log["t_exe_s"]) if "hit" in log else log["t_exe_s"]
