@@ -221,6 +221,24 @@ def test_two_gateways_offload_to_one_server_of_two_models() -> None:
     assert all(len(ranking.live) == 0 for ranking in validation.rankings), "one run of each policy ranks nothing"
 
 
+@pytest.mark.deep
+def test_a_server_serves_the_classes_of_two_gateways_as_a_simulated_one() -> None:
+    """The files of one site wait for the chats of the other, at a server that is busy for most of the time."""
+    sites = {"berlin": {"workloads": ["de-en"]}, "paris": {"workloads": ["fr-en"]}}
+    scenario = scenario_of_sites(sites=sites, requests=300, policies={"cloud": {}})
+    for name, request_class in (("de-en", "chats"), ("fr-en", "files")):
+        of_class = {"class": request_class, "arrivals": {"kind": "poisson", "rate_rps": 17}}
+        scenario["workloads"][name] = scenario["workloads"][name] | of_class
+    gru = {"profile": "@cpu1-gru", "outside_range_share": 1.0}
+    classes = {"chats": {"priority": 0}, "files": {"priority": 1, "max_wait_s": 20}}
+    plan = plan_of(scenario | {"classes": classes, "devices": {"gateway": gru, "cloud": gru}})
+    engines = {device: engine_settings(load_paced) for device in ("gateway", "cloud")}
+    rows = {row.site: row for row in validate(plan, any_model=True, engines=engines).rows}
+    assert rows["berlin"].live[0] < rows["paris"].live[0]
+    for row in rows.values():
+        assert row.void or abs(row.errors["structural"][0]) < 0.15
+
+
 @pytest.mark.parametrize(
     ("scenario", "overrides"),
     [

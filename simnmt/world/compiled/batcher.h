@@ -40,8 +40,8 @@ static inline int64_t batcher_waiting(const Batcher *self) { return self->queued
 
 /* Return since when the sentence waits that has waited longest; infinity without one. */
 static double oldest_s(const Batcher *self) {
-    double since_s = INFINITY;
-    for (int64_t rank = 0; rank < self->batching.classes.count; rank++)
+    double since_s = self->queues->count ? queue_at(self->queues, 0)->entry_s : INFINITY;
+    for (int64_t rank = 1; rank < self->batching.classes.count; rank++)
         if (self->queues[rank].count) since_s = smaller(since_s, queue_at(self->queues + rank, 0)->entry_s);
     return since_s;
 }
@@ -57,6 +57,11 @@ static NextClass next_class(const Batcher *self, double now_s) {
     for (int64_t rank = 0; rank < self->batching.classes.count; rank++)
         if (self->queues[rank].count) offer_class(&next, &self->batching.classes, rank, queue_at(self->queues + rank, 0)->entry_s, now_s);
     return next;
+}
+
+/* Return the queue of the waiting sentence that is taken next. */
+static inline Queue *next_queue(const Batcher *self, double now_s) {
+    return self->batching.classes.count == 1 ? self->queues : self->queues + next_class(self, now_s).rank;
 }
 
 /* Return whether the next sentence of a batcher is served before that of another; collected and encoded ones are. */
@@ -101,7 +106,7 @@ static int may_begin(Memory *memory, Batcher *self, int64_t active, double now_s
     if (!batching->collected) return 1;
     int64_t count = batching->collected < self->queued ? batching->collected : self->queued;
     for (int64_t number = 0; number < count; number++) {
-        Waiting sentence = queue_take(self->queues + next_class(self, now_s).rank);
+        Waiting sentence = queue_take(next_queue(self, now_s));
         sentence.collected_as = number;
         queue_add(memory, &self->sorted, sentence);
     }
@@ -117,7 +122,7 @@ static int64_t begin_encoding(Memory *memory, Batcher *self, double now_s) {
     int is_sorted = self->sorted.count > 0;
     int64_t there = is_sorted ? self->sorted.count : self->queued;
     for (; count < most && count < there; count++) {
-        Queue *queue = is_sorted ? &self->sorted : self->queues + next_class(self, now_s).rank;
+        Queue *queue = is_sorted ? &self->sorted : next_queue(self, now_s);
         int64_t src_len = queue_at(queue, 0)->src_len;
         if (src_len > longest) longest = src_len;
         if (cap && longest * (count + 1) > cap && count > 0) break;
