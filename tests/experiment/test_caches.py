@@ -65,6 +65,7 @@ def test_a_mean_of_hits_can_be_asserted_and_the_page_says_what_the_cache_does() 
     assert Requirement.parse("hit_share>=20%").metric.column == "hit_share"
 
 
+@needs_compiled
 def test_back_to_back_each_answer_is_kept_before_the_next_request() -> None:
     keys = scenario(CACHE, requests=300)
     del keys["workloads"]["de-en"]["arrivals"]
