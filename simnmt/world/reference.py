@@ -80,8 +80,8 @@ class Simulation:
         self._document: list[int] | None = None
         if world.decides_by_document and requests.document is not None:
             self._document = requests.document.tolist()
-        self._last_choice = (-1, 0)
-        """The document that was last decided on, and its target; of use if decisions are by document."""
+        self._last_choice = (-1, nan, 0)
+        """The document that was last decided on, when, and its target; of use if decisions are by document."""
         self.decided_s = [0.0] * count
         self._first_s: dict[int, float] = {}
         """When the decider first had each request that was refused."""
@@ -354,12 +354,15 @@ class Simulation:
         return target
 
     def _choice(self, decider: Decider, request: int, now_s: float) -> int:
-        """Return the target that the policy chooses; decisions by document are those on the first sentence of each."""
+        """Return the target that the policy chooses; decisions by document are those on the first sentence of each.
+
+        A sentence that comes again, after a refusal, is decided on by itself.
+        """
         document = -1 if self._document is None else self._document[request]
-        if document < 0 or document != self._last_choice[0]:
+        if document < 0 or (document, now_s) != self._last_choice[:2]:
             chosen = checked_target(self.prepared.decide(request, self._delays(decider, request, now_s)), self.targets)
-            self._last_choice = document, chosen
-        return self._last_choice[1]
+            self._last_choice = document, now_s, chosen
+        return self._last_choice[2]
 
     def _is_judged(self, request: int) -> bool:
         # Multiples of the golden ratio fall evenly: any stretch of requests has its share, whatever turn they come in.

@@ -122,6 +122,25 @@ def test_a_service_level_is_not_met_by_refusing_requests(result: Any) -> None:
     assert waiting.assess("cloud: p99_ms<=5000")[0].met
 
 
+def test_each_workload_of_a_mix_has_its_own_clients_and_both_engines_agree() -> None:
+    """At three sites before one cloud: some try again, some give up early, and some do neither."""
+    mix = scenario(policies={"cloud": {}}, sites={"a": {}, "b": {"count": 2}}, requests=1_500, replications=1)
+    workload = mix["workloads"]["w"]
+    clients = {"patient": {"retries": {"most": 3, "first_ms": 30.0}}, "hasty": {"timeout_ms": 80.0}, "plain": None}
+    mix["workloads"] = {name: {**workload, "clients": of_workload} for name, of_workload in clients.items()}
+    for one in mix["workloads"].values():
+        one["arrivals"] = {"kind": "poisson", "rate_rps": 32.0}
+    ours, reference = (simnmt.run(mix, engine=engine) for engine in ("compiled", "reference"))
+    of_workload = ours.requests.groupby("workload")
+    assert of_workload["tries"].max().to_dict() == {"patient": 4, "hasty": 1, "plain": 1}
+    gave_up = of_workload["outcome"].apply(lambda outcome: (outcome == GAVE_UP).any()).to_dict()
+    assert gave_up == {"patient": False, "hasty": True, "plain": False}
+    for name in ("outcome", "tries", "retry_s", "latency_s"):
+        assert ours.requests[name].to_numpy() == pytest.approx(reference.requests[name].to_numpy(), nan_ok=True)
+    for _, row in ours.rows.iterrows():
+        assert row["answered_share"] + row["refused_share"] + row["gave_up_share"] == pytest.approx(1.0)
+
+
 def test_clients_of_a_closed_loop_try_again_too() -> None:
     """Those that wait for answers leave too little waiting for a limit of four, and one of a single place is felt."""
     closed = scenario(policies={"cloud": {}}, requests=500)

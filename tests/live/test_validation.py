@@ -147,12 +147,13 @@ def test_void_rows_count_for_no_error_and_are_marked() -> None:
     assert errors["predicted"]["mean_s"] == pytest.approx(0.2) and errors["structural"]["offloaded_share"] == 0.0
 
 
-def test_live_runs_are_compared_with_both_simulations(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("documents", [(), ("workloads.de-en.documents={sentences: 2}",)], ids=["sentences", "documents"])
+def test_live_runs_are_compared_with_both_simulations(monkeypatch: pytest.MonkeyPatch, documents: tuple[str, ...]) -> None:
     loads = iter((0.25, 1.5))
     monkeypatch.setattr("simnmt.calibrate.box.BusyWatch.over_span", lambda: next(loads))
     few = ("requests=4", "replications=2", "workloads.de-en.arrivals.rate_rps=25")
     policies, network = "policies={edge: {}, cloud: {}, oracle: {}}", "networks={lan: {rtt: {constant_ms: 30}}}"
-    scenario = plan_of("@live-smoke", *few, policies, network)
+    scenario = plan_of("@live-smoke", *few, *documents, policies, network)
     engines = {device: engine_settings(load_paced) for device in ("gateway", "cloud")}
     lines: list[str] = []
     validation = validate(scenario, any_model=True, engines=engines, progress=lines.append)

@@ -137,7 +137,7 @@ static inline int64_t decide(World *world, Decider *decider, const Block *block,
     const WorldSettings *settings = &world->settings;
     int64_t request = block->first + in_block, target = block->chosen;
     int64_t document = block->document == NULL ? -1 : block->document[in_block];
-    if (document >= 0 && document == world->last_document) {
+    if (document >= 0 && document == world->last_document && now_s == world->last_choice_s) {
         target = world->last_choice;
     } else if (block->choice != ALWAYS) {
         const double *delay_s = decider->only_heard ? decider->delay_s : known_delays(world, decider, block, in_block, now_s);
@@ -149,6 +149,7 @@ static inline int64_t decide(World *world, Decider *decider, const Block *block,
     if (document >= 0) {
         world->last_document = document;
         world->last_choice = target;
+        world->last_choice_s = now_s;
     }
     const TransferEstimate *estimate = decider->estimates + settings->targets - 1;
     settings->estimate_s[request] = estimate->value_s;

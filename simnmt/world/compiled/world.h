@@ -84,6 +84,7 @@ typedef struct {
     double *delay_s, *waits_s, *totals_s; /* by target, of one decision */
     int64_t waits_of;                     /* the request that `waits_s` is of */
     int64_t last_document, last_choice;   /* if decisions are by document: the one last decided on, and its target */
+    double last_choice_s;                 /* and when: a sentence that comes again, after a refusal, is decided on by itself */
     double now_s;                         /* back to back */
     double latest_s;                      /* the last moment at which anything happened or will */
     RequestEvent *unused;
