@@ -23,7 +23,7 @@ PACKAGES = (
         "safetensors",
         "filelock",
     ),
-    *("huggingface_hub", "ctranslate2", "aiohttp", "uvloop", "prometheus_client", "distributed"),
+    *("huggingface_hub", "ctranslate2", "aiohttp", "uvloop", "prometheus_client", "distributed", "redis"),
 )
 """What the extras of simnmt install."""
 MISSING = {package for package in PACKAGES if find_spec(package) is None}

@@ -18,6 +18,7 @@ EXTRAS = {
     **{name: name for name in ("tokenizers", "ctranslate2")},
     "pynvml": "nvidia",
     "distributed": "cluster",
+    "redis": "redis",
 }
 """The extra of simnmt that installs each optional package."""
 

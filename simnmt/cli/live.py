@@ -421,7 +421,9 @@ def validate(
         names = policies.split(",") if policies else ()
         validation = run_validation(_read_plan(scenario, changes), policies=names, any_model=any_model, progress=note)
     rows = [row.cells() for row in validation.rows]
-    heads = [head for head in rows[0] if head != "site" or len({row[head] for row in rows}) > 1]
+    texts = {head: {row[head] for row in rows} for head in rows[0]}
+    single = {"site": len(texts["site"]) == 1} | {head: texts[head] == {"0.0"} for head in texts if "cached" in head}
+    heads = [head for head in texts if not single.get(head)]
     lines = [[row[head] for head in heads] for row in rows]
     table = Table.of_texts("", heads, lines, words=heads.index("live ms"), id="errors")
     sentences = [ranking.sentence for ranking in validation.rankings]

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simnmt.base.errors import InputError
+from simnmt.devices.translation_cache import CacheConfiguration
 from simnmt.experiment.targets import Target
 from simnmt.network.configuration import Network
 from simnmt.profile.device_profile import DeviceProfile
@@ -294,6 +295,11 @@ class Deciders(NamedTuple):
     def boxes(self) -> int:
         """Devices of all copies."""
         return self.boxes_per_copy * len(self.unit.lines)
+
+    @property
+    def cache(self) -> CacheConfiguration | None:
+        """The cache that each device has; None without one."""
+        return self.unit.scenario.devices[self.unit.first_device].cache
 
     @property
     def workers(self) -> int:

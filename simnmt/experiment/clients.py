@@ -14,7 +14,7 @@ import numpy as np
 
 from simnmt.base import random_streams
 from simnmt.experiment.cases import Unit
-from simnmt.results.columns import Array
+from simnmt.results.columns import Array, executed_on
 from simnmt.results.device_accounts import FaultAccount
 from simnmt.results.requests import DONE, GAVE_UP, REFUSED, RequestLog, Trail, Truth, were_answered
 from simnmt.results.summary import Device, Numbers
@@ -67,7 +67,7 @@ def with_given_up(unit: Unit, truth: Truth, trail: Trail, devices: Sequence[Devi
     columns: dict[str, Any] = {"outcome": np.where(late, np.int8(GAVE_UP), outcome)}
     if late.any():
         work = [
-            done + _work_by_box(log, late & (trail.target == number), number in _batching(trail), len(done))
+            done + _work_by_box(log, late & (executed_on(log) == number), number in _batching(trail), len(done))
             for number, done in enumerate(faults.extra_work)
         ]
         faults = replace(faults, extra_work=tuple(work), loads=(*faults.loads, *_loads(trail, devices, part, late)))

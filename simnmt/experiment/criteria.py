@@ -84,6 +84,9 @@ def _fault(plan: RunPlan, known: Metric, policy: str | None, workloads: Iterable
         if known.name == "deadline_met_share" and scenario.workloads[case.name].deadline_ms is None:
             what = f"{name}: workload {case.name} has no deadline"
             return InputError(what, remedy=f"give workloads.{case.name}.deadline_ms, or leave it out")
+        if known.name == "hit_share" and not scenario.has_caches:
+            device = next(iter(scenario.devices))
+            return InputError(f"{name}: {device} has no cache", remedy=f"give devices.{device}.cache, or leave it out")
         used = scenario.policies[policy].devices_of(list(scenario.devices)) if known.sample == "first_token" else ()
         for target in case.targets:
             # Only a device that decodes step by step knows the end of the first step.

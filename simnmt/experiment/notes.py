@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from simnmt.base.suggestions import format_list
 from simnmt.devices.streaming_configuration import MEGABYTE
+from simnmt.devices.translation_cache import CacheConfiguration
 from simnmt.experiment.accounts import AVAILABILITY, LEFT_OUT_S, LEFT_OUT_TIMES, box_powers
 from simnmt.experiment.cases import Case, RunPlan, UsedTarget, requests_by_workload
 from simnmt.experiment.draws import Learnt
@@ -71,6 +72,7 @@ def notes(plan: RunPlan, learnt: Mapping[str, Learnt], rows: Sequence[Row], engi
             for name, part in scenario.devices.items()
             if part.failures is not None and name + AVAILABILITY in rows[0]
         },
+        "caches": {label: cache.describe() for label, cache in _caches(plan).items()},
         "messages": [*warnings(plan, rows), *_left_out_devices(rows)],
         # Sites that state no line have that of the scenario.
         "links": list({(link.rtt.name, link.rtt.source): link for link in links}.values()),
@@ -99,7 +101,19 @@ def warnings(plan: RunPlan, rows: Sequence[Row]) -> list[str]:
         for effect in used.target.doubts:
             users.setdefault((used.target.profile.name, effect), {})[used.label] = None
     doubts = [f"profile {name} ({format_list(by, ',')}): {effect}" for (name, effect), by in users.items()]
-    return [*of_lengths, *_late_plans(plan), *_lost_requests(rows), *doubts]
+    return [*of_lengths, *_late_plans(plan), *_lost_requests(rows), *_idle_caches(plan), *doubts]
+
+
+def _caches(plan: RunPlan) -> dict[str, CacheConfiguration]:
+    """Return the caches of a scenario by their devices."""
+    caches = ((used.label, used.scenario.devices[used.target.device].cache) for used in plan.used_targets)
+    return {label: cache for label, cache in caches if cache is not None}
+
+
+def _idle_caches(plan: RunPlan) -> Iterator[str]:
+    if all(case.repeats is None for case in plan.cases.values()):
+        for label in _caches(plan):
+            yield f"{label}: its cache answers nothing, as each request is a new sentence (give repeats of a workload)"
 
 
 _UNANSWERED = {"lost_share": "lost", "refused_share": "refused", "gave_up_share": "given up by their clients"}

@@ -68,8 +68,10 @@ def level_of(scenario: ScenarioConfiguration, workload: str) -> tuple[Requiremen
 def describe_level(scenario: ScenarioConfiguration) -> str:
     """Return the level of a scenario on one line."""
     names = [*scenario.workloads, *map(class_row, scenario.classes)]
+    if scenario.classes:  # a class is judged in place of its workloads
+        names = [name for name in names if level_of(scenario, name)] or [*scenario.workloads]
     by_workload = {name: " and ".join(map(str, level_of(scenario, name))) or str(STABLE) for name in names}
-    if len({*by_workload.values()}) == 1:
+    if len({*by_workload.values()}) == 1 and not scenario.classes:
         return next(iter(by_workload.values()))
     return ", ".join(f"{part} for {name}" for name, part in by_workload.items())
 

@@ -38,7 +38,7 @@ from simnmt.experiment.policy_setup import UnitSetup, truths_by_source
 from simnmt.experiment.routes import estimate_age_s
 from simnmt.experiment.targets import saturated_s
 from simnmt.network.outages import DownTimes
-from simnmt.results.columns import Array
+from simnmt.results.columns import Array, executed_on
 from simnmt.results.device_accounts import FaultAccount, Log, StreamAccount
 from simnmt.results.metrics import Criteria
 from simnmt.results.places import ALL, Place
@@ -293,6 +293,7 @@ class UnitWorld:
             route=drawn.route,
             clients=drawn.clients,
             faults=link_faults(unit, drawn.lines),
+            caches=[deciders.cache for deciders in unit.deciders],
             passes_on=unit.scenario.on_refusal == "pass_on",
             decides_by_document=unit.scenario.decide_by == "document",
         )
@@ -371,7 +372,7 @@ class UnitWorld:
         parts, device = self._unit.parts, list(self._unit.scenario.devices)[number]
         for at, part in enumerate(parts):
             alike.setdefault((part.case.targets[number].profile.name, id(part.scenario.devices[device])), []).append(at)
-        there, seconds = log["target"] == number, np.zeros(len(parts))
+        there, seconds = executed_on(log) == number, np.zeros(len(parts))
         for of_kind in alike.values():
             decoding = parts[of_kind[0]].case.targets[number].decoding
             rows = np.flatnonzero(there if len(alike) == 1 else there & np.isin(log["part"], of_kind))

@@ -182,6 +182,8 @@ class ReplayedRequests:
     """By try, seconds from the refusal until the client asks again; infinite after its last one."""
     patience_s: NDArray[np.float64] | None = None
     """Seconds after which the client gives up; None: it waits as long as the load generator."""
+    sentence: NDArray[np.int64] | None = None
+    """Which sentence it is of, by number; None: each is of its own."""
     document: NDArray[np.int32] | None = None
     """The document that it is a sentence of, which is sent as one list; None if no workload has documents."""
 
@@ -206,4 +208,4 @@ def replayed_requests(unit: Unit) -> ReplayedRequests:
     timeouts_s = np.array([clients_of(part).timeout_s for part in unit.parts])
     patience_s = None if np.isinf(timeouts_s).all() else timeouts_s[gateway]
     columns = offsets_s, src_len, tgt_len, texts, node, drawn.clients, gateway, pauses_s, patience_s
-    return ReplayedRequests(*columns, document=drawn.truth.document)
+    return ReplayedRequests(*columns, document=drawn.truth.document, sentence=drawn.truth.sentence)

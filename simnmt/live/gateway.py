@@ -18,9 +18,11 @@ from simnmt.base.errors import InputError
 from simnmt.experiment.cases import Unit
 from simnmt.experiment.routes import routes_of
 from simnmt.experiment.targets import Target
+from simnmt.live.cached_translations import LiveCache, normalised
 from simnmt.live.decider import Decision, LiveDecider, deployable_policy
 from simnmt.live.deployment import expected_hash
 from simnmt.live.engine import Result, check_engine
+from simnmt.live.redis_cache import RedisCache
 from simnmt.live.server import Engine, FrontSettings, LiveService, Trip, served_hash
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.policies.custom import PolicyError
@@ -124,6 +126,11 @@ class LiveGateway(LiveService):
         self._settings, self._batches = settings, targets[0].decoding is not None
         self._by_document = settings.unit.scenario.decide_by == "document"
         self._drift = _Drift(targets, self.metrics)
+        cache = settings.unit.scenario.devices[self.devices[0]].cache
+        self._cache: LiveCache | None = None
+        if cache is not None:
+            in_redis = cache.redis is not None
+            self._cache = RedisCache(cache, self.metrics, self._on_error) if in_redis else LiveCache(cache, self.metrics)
         what, labels = "Requests by device and outcome.", ["device", "outcome"]
         self._decided = Counter("simnmt_decisions", what, labels, registry=self.metrics)
         self._servers: list[_Server] = []
@@ -167,6 +174,8 @@ class LiveGateway(LiveService):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._stack.aclose()
+        if self._cache is not None:
+            await self._cache.close()
         await super().close()
 
     @property
@@ -184,6 +193,13 @@ class LiveGateway(LiveService):
         return {**facts, **self.engine.describe(), "waiting": self.waiting}
 
     async def execute(self, trip: Trip, line: SourceLine) -> Result:
+        """Answer from the cache, if there is one, or by a translation."""
+        if self._cache is None:
+            return await self._decide_and_translate(trip, line)
+        key = normalised(line.text), *self._settings.front.pairs[0], trip.forced_len
+        return await self._cache.answer(trip, key, lambda: self._decide_and_translate(trip, line))
+
+    async def _decide_and_translate(self, trip: Trip, line: SourceLine) -> Result:
         """Decide, translate at the chosen target, and elsewhere if that fails: here, or at a server without an own engine."""
         decision = self._decide(trip, self._unreachable())
         target = decision.target
@@ -224,7 +240,7 @@ class LiveGateway(LiveService):
         if result is None:
             self._give_up(trip)
         super().note(trip, result, outcome)
-        self._decided.labels(trip.device or "none", outcome).inc()
+        self._decided.labels("cache" if trip.hit else trip.device or "none", outcome).inc()
         if result is not None and trip.device is not None:
             self._drift.observe(trip.device, result)
 

@@ -100,6 +100,8 @@ class Trip:
     fell_back: bool = False
     sent: Decision | None = None
     """The last decision, from when a gateway's decider notes it until it learns of the execution or gives it up."""
+    hit: int = 0
+    """Whether a cache answered, as in `RequestRecord`."""
     hurried: bool = False
     """Whether a server had less than the usual time to answer."""
 
@@ -275,7 +277,7 @@ class LiveService(ABC):
         """Count and log how a text ended."""
         trip.ended_s = time.monotonic()
         self.outcomes[outcome] += 1
-        if result is not None:
+        if result is not None and not trip.hit:
             src_len, tgt_len, batch = result.lengths
             self._tokens[0].inc(src_len)
             self._tokens[1].inc(tgt_len)
@@ -300,6 +302,7 @@ class LiveService(ABC):
                 sender=trip.sender,
                 model=trip.model,
                 model_load=result is not None and result.model_load,
+                hit=trip.hit,
                 request_class=trip.request_class,
                 document=trip.document.number,
             )

@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simnmt.base import VERSION
 from simnmt.base.arrays import Floats
@@ -73,7 +74,7 @@ class Comparison:
     """`all` for the requests of all sites."""
     live: Floats
     spread: Floats
-    """Range of the live figures over the replications, relative but for the offloaded share; NaN with one replication."""
+    """Range of the live figures over the replications, relative but for the shares; NaN with one replication."""
     structural: Floats
     predicted: Floats
     live_means_s: tuple[float, ...]
@@ -103,7 +104,8 @@ class Comparison:
         for kind, errors in self.errors.items():
             cells |= {f"{kind} {name} %": f"{100 * errors[at]:+.1f}" for at, name in enumerate(("mean", "p50", "p95"))}
         cells["offloaded % live"] = f"{100 * self.live[3]:.1f}"
-        return cells | {"offloaded % predicted": f"{100 * self.predicted[3]:.1f}"}
+        cells["offloaded % predicted"] = f"{100 * self.predicted[3]:.1f}"
+        return cells | {f"cached % {name}": f"{100 * getattr(self, name)[4]:.1f}" for name in ("live", "predicted")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +189,8 @@ def validate(
         first = next(iter(simulated.numbers)).workload  # others are of one workload at all sites
         for place, numbers in simulated.numbers.items():
             if place.workload == first:
-                figures = [
-                    known(numbers[name]) for name in ("mean_latency_s", "p50_latency_s", "p95_latency_s", "offloaded_share")
-                ]
+                columns = ("mean_latency_s", "p50_latency_s", "p95_latency_s", "offloaded_share")
+                figures = [*(known(numbers[column]) for column in columns), numbers["hit_share"] or 0.0]
                 predicted[network, place.policy, place.site, replication] = np.array(figures)
     with TemporaryDirectory(prefix="simnmt-", ignore_cleanup_errors=True) as folder:
         started = engines_of(plan, Path(folder), engines or {}, any_model)
@@ -213,14 +214,14 @@ def _compared(
     voids = [why_void[run] for run in runs]
     kept = [run for run in runs if not why_void[run]] or runs
     steady = [run for run, why in why_void.items() if not why]
-    structural_s = [structural_latency_s(run, [other for other in steady if other is not run]) for run in kept]
+    simulated = [structural_columns(run, [other for other in steady if other is not run]) for run in kept]
     parts = runs[0].unit.parts
     sites = {ALL: None} | ({part.site_name: number for number, part in enumerate(parts)} if len(parts) > 1 else {})
     rows = []
     for site, gateway in sites.items():
-        live = np.array([run.figures(run.log.latency_s, gateway) for run in kept])
-        structural = [run.figures(latency_s, gateway) for run, latency_s in zip(kept, structural_s, strict=True)]
-        spread = np.ptp(live, axis=0) / [*live.mean(axis=0)[:3], 1.0] if len(live) > 1 else np.full(4, np.nan)
+        live = np.array([run.figures(run.log.latency_s, run.log.hit, gateway) for run in kept])
+        structural = [run.figures(*columns, gateway) for run, columns in zip(kept, simulated, strict=True)]
+        spread = np.ptp(live, axis=0) / [*live.mean(axis=0)[:3], 1.0, 1.0] if len(live) > 1 else np.full(5, np.nan)
         rows.append(
             Comparison(
                 *cell,
@@ -251,23 +252,27 @@ def _reason_void(run: LiveRun, usual_s: Sequence[float]) -> str:
     return ""
 
 
-def structural_latency_s(run: LiveRun, others: Sequence[LiveRun]) -> Floats:
+def structural_columns(run: LiveRun, others: Sequence[LiveRun]) -> tuple[Floats, NDArray[np.int8]]:
     """Simulate a run with its own executions and targets, and the mean overheads of others, or its own for lack of such.
+
+    Returns the latency of each request, and whether a cache answered it. A request that a cache answered live has the target
+    and the execution of the translation that answered it.
 
     In a batch an execution depends on its company. There each sentence is slower or faster than the costs of batches say by the
     factor with which it takes as long as it did live; `BATCH_STEPS` simulations find the factors.
     """
-    requests, log, valid, box, target = run.requests, run.log, run.valid, run.box, run.target
+    requests, log, valid, translated = run.requests, run.log, run.valid, run.translated
+    box, target = run.box[translated], run.target[translated]
     gateways, boxes = [_with_varying_batches(unit) for unit in gateways_of(run.unit)], boxes_of(run.unit)
     numbers, overhead_s = range(len(gateways[0].case.targets)), np.zeros(len(target))
-    live_s = np.nan_to_num(log.execution_s)
+    caches = [one.scenario.devices[one.first_device].cache for one in gateways]
+    live_s = np.nan_to_num(log.execution_s)[translated]
     busy_s = live_s + np.array(run.turnaround_s)[box]
     execution_s = [np.where(target == number, busy_s, 0.0) for number in numbers]
     batching = [(at, one.number) for at, one in enumerate(boxes) if one.target.decoding is not None]
+    hit_overhead_s = np.array([_mean_overhead_s(run, others, at, hits=True) for at in range(len(gateways))])[requests.gateway]
     for at, one in enumerate(boxes):
-        measured = [seconds for other in others if (seconds := other.overhead_s(at)).size]
-        seconds = np.concatenate(measured or [run.overhead_s(at)])
-        overhead_s[box == at] = seconds.mean() if seconds.size else 0.0
+        overhead_s[box == at] = _mean_overhead_s(run, others, at)
         if one.target.decoding is not None:
             rows = slice(None) if one.gateway is None else requests.gateway == one.gateway
             execution_s[one.number][rows] = one.target.decoding.cost.solo_s(requests.src_len, requests.tgt_len)[rows]
@@ -285,11 +290,13 @@ def structural_latency_s(run: LiveRun, others: Sequence[LiveRun]) -> Floats:
             downlink_s=(down_s,) * (len(numbers) - 1),
             arrival_s=requests.offsets_s,
             node=np.zeros(len(target), np.int32),
+            sentence=requests.sentence,
             priority=np.array([unit.rank for unit in gateways], np.int8)[requests.gateway],
         )
         beliefs = [Beliefs(lambda decider, target: TransferEstimate(0.0)) for _ in gateways]
         behind, local = kinds(gateways[0])[1:], [kinds(one)[0] for one in gateways]
-        world = World(columns, [*map(_admitting, behind)], [*map(_admitting, local)], decider=requests.gateway)
+        admitting = [*map(_admitting, behind)], [*map(_admitting, local)]
+        world = World(columns, *admitting, decider=requests.gateway, caches=caches)
         trail = simulate(world, PolicySetup(decide_for, beliefs))
         done_s = np.choose(target, execution_s)
         if trail.execution_s is not None:
@@ -297,8 +304,15 @@ def structural_latency_s(run: LiveRun, others: Sequence[LiveRun]) -> Floats:
         for at, number in batching if step < BATCH_STEPS else ():
             there = valid & (box == at)
             execution_s[number][there] *= np.clip(live_s[there] / done_s[there], 1.0 / LARGEST_STEP, LARGEST_STEP)
-    latency_s: Floats = np.array(trail.queue_s[:]) + done_s + up_s + down_s + overhead_s
-    return latency_s
+    hit = np.zeros(len(target), np.int8) if trail.hit is None else trail.hit
+    latency_s: Floats = trail.queue_s + done_s + np.where(hit > 0, hit_overhead_s, up_s + down_s + overhead_s)
+    return latency_s, hit
+
+
+def _mean_overhead_s(run: LiveRun, others: Sequence[LiveRun], box: int, *, hits: bool = False) -> float:
+    measured = [seconds for other in others if (seconds := other.overhead_s(box, hits)).size]
+    seconds = np.concatenate(measured or [run.overhead_s(box, hits)])
+    return float(seconds.mean()) if seconds.size else 0.0
 
 
 def _admitting(kind: Kind) -> Kind:

@@ -43,8 +43,8 @@ from simnmt.service.client import DelayedTransport
 from simnmt.service.load import LoadLog
 
 Progress = Callable[[str], None]
-FIGURES = ("mean_s", "p50_s", "p95_s", "offloaded_share")
-"""Names of the figures of one run, or of their means over runs; shape (4,)."""
+FIGURES = ("mean_s", "p50_s", "p95_s", "offloaded_share", "hit_share")
+"""Names of the figures of one run, or of their means over runs; shape (5,)."""
 REFERENCE_EVERY_S = 1.0
 """Time between the reference executions of an idle engine."""
 IDLE_S = 0.02
@@ -54,8 +54,8 @@ USUAL_S = 3e-4
 
 
 def errors_of(simulated: Floats, live: Floats) -> Floats:
-    """Return the errors of `FIGURES`: relative, and the difference of the offloaded shares."""
-    return np.append(simulated[:3] / live[:3], simulated[3] - live[3]) - [1.0, 1.0, 1.0, 0.0]
+    """Return the errors of `FIGURES`: relative, and the differences of the shares."""
+    return np.append(simulated[:3] / live[:3] - 1.0, simulated[3:] - live[3:])
 
 
 def gateways_of(unit: Unit) -> tuple[Unit, ...]:
@@ -120,8 +120,8 @@ class LiveRun:
         """Number of the box of each request's target, in the order of `boxes_of`."""
         return np.where(self.target == 0, self.requests.gateway, self.target + len(gateways_of(self.unit)) - 1)
 
-    def figures(self, latency_s: Floats, gateway: int | None = None) -> Floats:
-        """Return the figures of the valid requests with such latencies, of one gateway or of all.
+    def figures(self, latency_s: Floats, hit: NDArray[Any], gateway: int | None = None) -> Floats:
+        """Return the figures of the valid requests with such latencies and answers of caches, of one gateway or of all.
 
         Raises `SimnmtError` if no request is valid.
         """
@@ -129,7 +129,8 @@ class LiveRun:
         if not rows.any():
             raise SimnmtError(f"a live run of {self.policy} answered no request as decided: {self.log.fault}")
         latency_s = latency_s[rows]
-        return np.array([latency_s.mean(), *np.quantile(latency_s, (0.5, 0.95)), (self.log.target[rows] > 0).mean()])
+        shares = (self.log.target[rows] > 0).mean(), (hit[rows] > 0).mean()
+        return np.array([latency_s.mean(), *np.quantile(latency_s, (0.5, 0.95)), *shares])
 
     def link_s(self) -> tuple[Floats, Floats]:
         """Return the seconds that the network prescribes for each request on its way to its target and back."""
@@ -144,9 +145,21 @@ class LiveRun:
                 way_s[rows] = np.choose(target[rows], [nothing_s, *side])
         return up_s, down_s
 
-    def overhead_s(self, box: int) -> Floats:
-        """Return what the latency of each request of a box holds beside waiting, execution and links."""
-        log, there = self.log, self.valid & (self.box == box)
+    @property
+    def translated(self) -> NDArray[np.int64]:
+        """For each request, itself, or if a cache answered it, the last one before it of its sentence that was translated."""
+        rows, sentence = np.arange(len(self.target)), self.requests.sentence
+        if sentence is None:
+            return rows
+        order = np.lexsort((sentence, self.requests.gateway))
+        last, result = np.maximum.accumulate(np.where(self.log.hit[order] > 0, 0, rows)), np.empty_like(rows)
+        result[order] = order[last]
+        return result
+
+    def overhead_s(self, box: int, hits: bool = False) -> Floats:
+        """Return what the latency of each request of a box holds beside waiting, execution and links; `hits`: of those that the
+        box answered from its cache instead."""
+        log, there = self.log, self.valid & (self.box == box) & ((self.log.hit > 0) == hits)
         waiting_s = np.maximum(log.queue_s - self.handover_s[box], 0.0)
         overhead_s: Floats = (log.latency_s - waiting_s - log.execution_s - sum(self.link_s()))[there]
         return overhead_s

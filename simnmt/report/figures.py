@@ -33,6 +33,7 @@ from simnmt.report.charts import (
 )
 from simnmt.report.page_template import number, significant
 from simnmt.results import Cell
+from simnmt.results.columns import NO_DEVICE, executed_on
 from simnmt.results.requests import were_answered
 from simnmt.results.stability import device_timeline
 from simnmt.results.summary import PARTS, Row
@@ -254,7 +255,6 @@ def plane(view: CellView) -> Panel:
     log = next(iter(cell.logs.values()))
     requests = log["src_len"].size
     sampled = np.unique(np.linspace(0, max(requests - 1, 0), min(PLANE_REQUESTS, requests)).astype(np.int64))
-    src_len, tgt_len = log["src_len"][sampled].tolist(), log["tgt_len"][sampled].tolist()
     ends = axis_ends(cell)
     axes = Axis("source length N, tokens", span=(0.0, ends[0])), Axis("target length M, tokens", span=(0.0, ends[1]))
     border, looks = _border(cell, ends), [view.device_look(number) for number in range(len(cell.devices))]
@@ -262,7 +262,8 @@ def plane(view: CellView) -> Panel:
 
     def draw(policy: str) -> Chart:
         name = [*cell.logs][int(policy)]
-        targets = cell.logs[name]["target"][sampled].tolist()
+        decided = sampled[executed_on(cell.logs[name])[sampled] != NO_DEVICE]
+        src_len, tgt_len, targets = (cell.logs[name][column][decided].tolist() for column in ("src_len", "tgt_len", "target"))
         colours, symbols = zip(*(looks[target] for target in targets), strict=True) if targets else ((), ())
         # One mark for all requests, in their order: with one a device, the later would hide the earlier.
         points = Mark(

@@ -132,6 +132,7 @@ def _share_columns(rows: Sequence[Row]) -> list[Column]:
     columns = [
         share("offloaded %", "offloaded_share"),
         share("misrouted %", "misrouted_share"),
+        share("cached %", "hit_share"),
         share("lost %", "lost_share", 2),
         share("refused %", "refused_share", 2),
         share("given up %", "gave_up_share", 2),

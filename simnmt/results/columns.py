@@ -31,7 +31,7 @@ class RequestColumn:
     """Name in requests.parquet; empty if it is not written."""
     filled: Literal["always", "on_request", "later"] = "later"
     """`always`: by the world in every run. `on_request`: by the world, if an execution kind names it in `records`, or the run
-    judges decisions, or has faults or limits. `later`: when the world has ended."""
+    judges decisions, or has faults, limits or caches. `later`: when the world has ended."""
     unset: float = 0
 
     def array(self, requests: int) -> Array:
@@ -61,6 +61,7 @@ COLUMNS = {
         RequestColumn("estimate_s", "f8", "s", "rtt_estimate_s", "always"),
         RequestColumn("measured_at_s", "f8", "s", "", "always"),  # when the estimate was measured, 0 for the initial one
         RequestColumn("estimate_age_s", "f8", "s", "rtt_estimate_age_s"),
+        RequestColumn("hit", "i1", "", "hit", "on_request"),  # 1 if a cache had the answer, 2 if it waited for one under way
         RequestColumn("outcome", "i1", "", "outcome", "on_request"),
         RequestColumn("tries", "i1", "", "tries", "on_request", 1),  # of its client
         RequestColumn("retry_s", "f8", "s", "retry_s", "on_request"),  # lost by refusals before the last try
@@ -85,3 +86,16 @@ def recorder(requests: int, wanted: Collection[str] = ()) -> Recorder:
     return {
         column.name: column.array(requests) for column in COLUMNS.values() if column.filled == "always" or column.name in wanted
     }
+
+
+NO_DEVICE = -1
+
+
+def executed_on(log: Mapping[str, Array]) -> Array:
+    """Return the number of the device that executed each request; `NO_DEVICE` for those that a cache answered."""
+    return np.where(log["hit"] > 0, NO_DEVICE, log["target"]) if "hit" in log else log["target"]
+
+
+def occupied_s(log: Mapping[str, Array]) -> Array:
+    """Return the seconds for which each request occupied a device."""
+    return np.where(log["hit"] > 0, 0.0, log["t_exe_s"]) if "hit" in log else log["t_exe_s"]

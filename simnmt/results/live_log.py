@@ -59,7 +59,8 @@ class RequestRecord:
     Lengths count the end of the sentence. `target` is the policy's choice, `device` where the answer was computed, `batch` the
     most sentences with which it was decoded at once, `sender` the client's number of the request, `model` the languages whose
     model it needs, such as `de-en`, `model_load` whether the request asked for the load of that model, `request_class` its
-    class, empty if the service has none, and `document` the number of the first text of the list that it was sent in.
+    class, empty if the service has none, and `document` the number of the first text of the list that it was sent in. `hit` is
+    1 if a cache had the answer, and 2 if the request waited for a translation of the same text; then nothing was decided.
     """
 
     event: Literal["request"] = field(default="request", kw_only=True)
@@ -79,6 +80,7 @@ class RequestRecord:
     sender: str = ""
     model: str = ""
     model_load: bool = False
+    hit: Annotated[Whole, Field(le=2)] = 0
     request_class: str = ""
     document: Whole | None = None
 

@@ -102,6 +102,7 @@ PLAIN_METRICS = {
         Metric("document_mean_ms", "mean_document_s", "ms", "<=", 1e3, sample="document"),
         Metric("first_sentence_mean_ms", "mean_first_sentence_s", "ms", "<=", 1e3, sample="first_sentence"),
         Metric("deadline_met_share", "deadline_met_share", "", ">=", most=1.0),
+        Metric("hit_share", "hit_share", "", ">=", most=1.0),
         Metric("goodput_rps", "goodput_rps", "requests/s", ">="),
         Metric("stable", "stable", "", ">=", most=1.0),
     )
@@ -133,7 +134,8 @@ def metric(name: str) -> Metric:
         name,
         _STANDARD,
         "metrics are mean_ms, percentiles from p50_ms to p99.9_ms, first_token_ms, first_token_p95_ms, document_mean_ms, "
-        "document_p95_ms, first_sentence_p95_ms, deadline_met_share, goodput_rps, stable, energy_j and cost_per_request",
+        "document_p95_ms, first_sentence_p95_ms, deadline_met_share, hit_share, goodput_rps, stable, energy_j and "
+        "cost_per_request",
     )
     raise InputError(f"unknown metric {shorten(name)}", remedy=remedy)
 

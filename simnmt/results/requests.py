@@ -350,4 +350,6 @@ def decision_regret_s(truth: Truth, trail: Trail) -> NDArray[np.float32]:
         return foreseen_s
     totals_s = [truth.total_s(number, truth.all) for number in range(len(truth.execution_s))]
     lost: NDArray[np.float32] = (_on_target(tuple(totals_s), trail) - np.minimum.reduce(totals_s)).astype(np.float32)
+    if trail.hit is not None:
+        lost[trail.hit > 0] = np.nan  # nothing was decided
     return lost

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.arrays import Floats
+from simnmt.results.columns import NO_DEVICE, executed_on
 from simnmt.results.device_accounts import (
     BatchAccount,
     Log,
@@ -121,10 +122,11 @@ def measure(
         documents: the log with the requests that were not answered, in the order of issue; None if no workload has documents.
     """
     log, criteria = read_once(log), criteria or Criteria()
-    target, latency_s, arrival_s = log["target"], log["latency_s"], log["arrival_s"]
+    target, latency_s, arrival_s = executed_on(log), log["latency_s"], log["arrival_s"]
     requests, issued_s, makespan_s = len(target), float(arrival_s.max()), float((arrival_s + latency_s).max())
     working_s = {"back_to_back": 0.0, "open": issued_s - start_s, "closed": makespan_s - start_s}[discipline]
-    sent = np.bincount(target, minlength=max(len(devices), 1))
+    is_cached = target == NO_DEVICE
+    sent = np.bincount(target[~is_cached], minlength=max(len(devices), 1))
     quantiles = _quantiles(latency_s, "latency", criteria.metrics)
 
     def answered(within_s: float | Floats | None) -> int:
@@ -134,10 +136,11 @@ def measure(
         "total_latency_s": float(latency_s.sum()),
         "mean_latency_s": float(latency_s.sum()) / requests,
         **quantiles,
-        "offloaded_share": (requests - int(sent[0])) / requests,
+        "offloaded_share": int(sent[1:].sum()) / requests,
+        "hit_share": int(is_cached.sum()) / requests if "hit" in log else None,
         **_misrouted(decision_regret_s),
         **_parts(log, known(quantiles["p95_latency_s"])),
-        "mean_estimate_age_s": float(log["rtt_estimate_age_s"].sum()) / requests,
+        "mean_estimate_age_s": _mean_age_s(log["rtt_estimate_age_s"][~is_cached]),
         "mean_energy_j": None,
         "offered_rps": requests / (issued_s - start_s) if discipline != "back_to_back" and issued_s > start_s else None,
         "deadline_met_share": None if criteria.deadline_s is None else answered(criteria.deadline_s) / requests,
@@ -245,6 +248,10 @@ def _misrouted(decision_regret_s: NDArray[np.float32] | None) -> Numbers:
         "misrouted_share": np.count_nonzero(judged_s > 0.0) / judged_s.size,
         "mean_decision_regret_s": float(judged_s.sum(dtype=np.float64)) / judged_s.size,
     }
+
+
+def _mean_age_s(ages_s: Floats) -> float | None:
+    return float(ages_s.sum()) / len(ages_s) if len(ages_s) else None
 
 
 PARTS = {"queue": "t_queue_s", "execution": "t_exe_s", "transfer": "t_tx_s"}

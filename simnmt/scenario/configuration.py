@@ -161,6 +161,14 @@ class ScenarioConfiguration(Configuration):
         return self
 
     @model_validator(mode="after")
+    def _has_caches_before_decisions(self) -> ScenarioConfiguration:
+        first, *behind = self.devices
+        for device in behind:
+            if self.devices[device].cache is not None:
+                raise misfit(("devices", device, "cache"), f"a cache stands before the decision (move it to devices.{first})")
+        return self
+
+    @model_validator(mode="after")
     def _has_documents_to_decide_by(self) -> ScenarioConfiguration:
         if self.decide_by == "document" and not self.has_documents:
             raise misfit("decide_by", "no workload has documents (give workloads.NAME.documents, or write sentence)")
@@ -376,6 +384,11 @@ class ScenarioConfiguration(Configuration):
         """True if links or devices fail, or late answers are not waited for."""
         fails = any(device.failures is not None for device in self._all_devices)
         return self.late_answers is not None or fails or any(link.outages is not None for link in self._links)
+
+    @property
+    def has_caches(self) -> bool:
+        """True if a device keeps translations."""
+        return any(device.cache is not None for device in self._all_devices)
 
     @property
     def refuses(self) -> bool:

@@ -26,6 +26,7 @@ from simnmt.batching.model_memory import Evict
 from simnmt.devices import KINDS as EXECUTION_KINDS
 from simnmt.devices.failures import FailureConfiguration
 from simnmt.devices.streaming_configuration import StreamingConfiguration
+from simnmt.devices.translation_cache import CacheConfiguration
 from simnmt.network.configuration import NetworkConfiguration
 from simnmt.network.link import OverheadConfiguration
 from simnmt.policies import KINDS, PolicyConfiguration
@@ -195,6 +196,9 @@ class DeviceConfiguration(Configuration):
     sti: StreamingConfiguration | None = None
     """How its model is streamed from the disk, layer by layer; needs a profile with the block `sti`. Left out: the model stays
     in memory."""
+    cache: CacheConfiguration | None = None
+    """The translations that each box of the first device keeps, such as `{entries: 20000, ttl_s: 86400, hit_ms: 0.3}`. It
+    stands before the decision, and answers sentences that come back (`repeats` of a workload). Left out: none."""
     max_waiting: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
     """Most requests that wait at each box; those that are executed do not count. A request waits until its execution begins, in
     a batch until it is encoded. Left out: any number."""
@@ -248,6 +252,8 @@ class DeviceConfiguration(Configuration):
             raise misfit("models", "is given beside profile; give one of them")
         if self.memory_gb is not None and self.models is None:
             raise misfit("memory_gb", "is for a device with models; give models in place of profile, or leave it out")
+        if self.cache is not None and self.sti is not None:
+            raise misfit("cache", "is for a device whose model stays in memory, and this one streams it (remove cache or sti)")
         return self
 
 

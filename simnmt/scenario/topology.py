@@ -101,7 +101,8 @@ def _classes(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
         if workload.request_class is None and classes:
             yield ("workloads", name), f"of no class (give workloads.{name}.class: one of {', '.join(classes)})"
         elif workload.request_class is not None and workload.request_class not in classes:
-            yield place, f"unknown class ({did_you_mean(workload.request_class, classes, 'the scenario has no classes')})"
+            known = did_you_mean(workload.request_class, classes) if classes else "the scenario has no classes"
+            yield place, f"unknown class ({known})"
         if classes and name.startswith(CLASS):
             yield ("workloads", name), f"{name} names the sum of a class"
     if classes and not scenario.shares_devices:

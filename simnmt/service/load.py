@@ -86,6 +86,8 @@ class LoadLog:
     """The gateway's estimate of the transfer time at the decision."""
     age_s: Floats
     tgt_len_predicted: Floats
+    hit: NDArray[np.int64]
+    """1 if the gateway's cache had the answer, 2 if the request waited there for a translation of the same text, else 0."""
     fell_back: NDArray[np.bool_]
     tries: NDArray[np.int64]
     retry_s: Floats
@@ -111,7 +113,7 @@ class LoadLog:
     @classmethod
     def of(cls, requests: int) -> LoadLog:
         """Return the log of so many requests of which none has been sent."""
-        whole = {"status": 0, "client": 0, "target": -1, "src_len": 0, "tgt_len": 0, "tries": 1}
+        whole = {"status": 0, "client": 0, "target": -1, "src_len": 0, "tgt_len": 0, "hit": 0, "tries": 1}
         floats = {field.name: nan for field in fields(cls) if field.type == "Floats"}
         columns: dict[str, Any] = {name: np.full(requests, missing) for name, missing in (whole | floats).items()}
         return cls(begin_s=nan, **columns, fell_back=np.zeros(requests, np.bool_))
@@ -132,6 +134,7 @@ class LoadLog:
             self.target[request] = int(target)
         self.estimate_s[request], self.age_s[request] = (number_of(account.get(key, "")) for key in ("estimate_s", "age_s"))
         self.tgt_len_predicted[request] = number_of(account.get("tgt_len", ""))
+        self.hit[request] = int(account["hit"]) if account.get("hit") in ("1", "2") else 0
         self.fell_back[request] = account.get("fallback") == "1"
 
 

@@ -22,6 +22,7 @@ from simnmt.devices import Batched, Fifo, Kind, Streamed
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.devices.models import Models
 from simnmt.devices.stream import ROUNDING, StreamBox, boxes_until, engaged_s
+from simnmt.devices.translation_cache import CacheConfiguration
 from simnmt.network.link import Hop, MovingRoute
 from simnmt.network.series import Series
 from simnmt.policies.batch_view import BatchView
@@ -31,6 +32,7 @@ from simnmt.policies.views import BacklogView, PlanView
 from simnmt.results.columns import recorder
 from simnmt.results.device_accounts import BatchAccount, BoxesUntil
 from simnmt.results.requests import Block, Trail
+from simnmt.world.cached import cached_columns
 from simnmt.world.checks import BlockChecks
 from simnmt.world.compiled_batches import account_of, batch_cost, batching_settings, classes_of
 from simnmt.world.deciders import Beliefs, checked_target
@@ -70,6 +72,10 @@ def simulate_compiled(
     requests, route = world.requests, world.route
     if world.faults is not None:
         raise UncompiledError("faults are simulated by the reference alone")
+    if world.has_caches and world.clients is not None:
+        raise UncompiledError("caches of a closed loop are simulated by the reference alone")
+    if any(cache is not None and cache.miss_ms for cache in world.caches):
+        raise UncompiledError("decisions that wait for the look-up in a cache are simulated by the reference alone")
     if world.clients is not None and (world.refuses or requests.patience_s is not None):
         raise UncompiledError("clients of a closed loop that are refused or give up are simulated by the reference alone")
     if route is not None and not isinstance(route, MovingRoute):
@@ -106,7 +112,7 @@ class _Run:
         optional = frozenset[str]().union(*(kind.records for kind in self._kinds))
         judged = {"decision_regret_s"} if judged_share > 0.0 else frozenset[str]()
         limited = {"outcome", "tries", "retry_s"} if world.refuses else set[str]()
-        self._columns = dict(recorder(len(requests), optional | judged | limited))
+        self._columns = dict(recorder(len(requests), optional | judged | limited | cached_columns(world)))
         if requests.arrival_s is not None:
             self._columns["arrival_s"] = np.ascontiguousarray(requests.arrival_s, np.float64)
         self._node: NDArray[np.int32] | None = None
@@ -129,7 +135,10 @@ class _Run:
             settings.decided_s = self._decided_s.ctypes.data
         self._pools = [self._pool(kind) for kind in world.kinds]
         settings.pools = self._memory.array(c.PoolSettings, self._pools)
-        groups = [self._group(kind, beliefs) for kind, beliefs in zip(world.local, policy.beliefs, strict=True)]
+        caches = world.caches or [None] * len(world.local)
+        groups = [self._group(*group) for group in zip(world.local, policy.beliefs, caches, strict=True)]
+        if world.has_caches:
+            settings.sentence = self._memory.address(requests.sentence, np.int64)
         settings.groups = self._memory.array(c.DeciderGroup, groups)
         estimates = [
             beliefs.estimate(number, target)
@@ -301,7 +310,7 @@ class _Run:
         trail = replace(Trail.recorded(self._columns, by_target), engine="compiled", engine_reason="")
         return trail if self._decided_s is None else trail.with_columns(node=self._node, decided_s=self._decided_s)
 
-    def _group(self, kind: Kind, beliefs: Beliefs) -> Any:
+    def _group(self, kind: Kind, beliefs: Beliefs, cache: CacheConfiguration | None) -> Any:
         """Return the settings of a group of deciders."""
         memory, none = self._memory, [None] * self._targets
         group = c.DeciderGroup(self._pool(kind), beliefs.true_transfer, beliefs.true_backlog, beliefs.shows_view)
@@ -310,6 +319,9 @@ class _Run:
             raise UncompiledError("the policy has a view of another kind")
         group.parallel = memory.array(NUMBER, [view.parallel if type(view) is BacklogView else 0 for view in views])
         group.batch_views = memory.array(POINTER, [self._batch_view(view) for view in views])
+        if cache is not None:
+            settings = c.CacheSettings(cache.entries, cache.coalesce, cache.lifetime_s, cache.hit_s)
+            group.cache = memory.structure(settings)
         plans = [None if plan is None else plan() for plan in beliefs.plan_views or none]
         targets = zip([kind, *self._world.kinds], [group.pool, *self._pools], plans, strict=True)
         group.plan_views = memory.array(POINTER, [_plan_view(*target) for target in targets])

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.devices import Fifo, Kind
+from simnmt.devices.translation_cache import CacheConfiguration
 from simnmt.policies.cnmt import PredictLength
 from simnmt.policies.decision import Decide
 from simnmt.results.requests import Block, Requests
@@ -54,6 +55,14 @@ class World:
     """Closed loop; it needs a `route`."""
     faults: Faults | None = None
     """Of links and boxes, and what deciders do about late answers."""
+    caches: Sequence[CacheConfiguration | None] = ()
+    """By group of `local`, the cache that each of its deciders has; empty: none has one."""
+
+    @property
+    def has_caches(self) -> bool:
+        """True if a decider has a cache."""
+        return any(cache is not None for cache in self.caches)
+
     passes_on: bool = False
     """Whether a decider that a target refuses passes the refusal on to the client, and does not execute the request itself."""
     decides_by_document: bool = False

@@ -24,6 +24,7 @@ from simnmt.devices.fifo import FifoBox
 from simnmt.devices.stream import StreamDevice
 from simnmt.results.columns import recorder
 from simnmt.results.requests import DONE, FALLBACK, REFUSED, Block, Trail
+from simnmt.world.cached import CachedRequests, cached_columns
 from simnmt.world.checks import BlockChecks
 from simnmt.world.deciders import Beliefs, Decider, DecisionInput, Prepared, checked_target
 from simnmt.world.faults import FaultyLinks
@@ -81,7 +82,7 @@ class Simulation:
             self._document = requests.document.tolist()
         self._last_choice = (-1, nan, 0)
         """The document that was last decided on, when, and its target; of use if decisions are by document."""
-        self._decided_s = [0.0] * count
+        self.decided_s = [0.0] * count
         self._first_s: dict[int, float] = {}
         """When the decider first had each request that was refused."""
         self.left_behind = set[int]()
@@ -90,8 +91,10 @@ class Simulation:
         judged = {"decision_regret_s"} if judged_share > 0.0 else set[str]()
         faulty = {"transfer_s", "outcome"} if faults is not None else set[str]()
         limited = {"outcome", "tries", "retry_s"} if world.refuses else set[str]()
-        self.trail = recorder(count, self.devices_record | judged | faulty | limited)
+        self.trail = recorder(count, self.devices_record | judged | faulty | limited | cached_columns(world))
         self.faulty = None if faults is None else FaultyLinks(self, faults)
+        sentence = np.arange(count) if requests.sentence is None else requests.sentence
+        self._cached = CachedRequests(self, world.caches, sentence) if world.has_caches else None
         self.devices: list[list[Device]] = [[] for _ in range(self.targets)]
         """By target; the deciders' own devices by group, and those of another target in a list of one."""
         first_box = 0
@@ -129,7 +132,7 @@ class Simulation:
         assert self._requests.arrival_s is not None
         for request, arrival_s in enumerate(self._requests.arrival_s.tolist()):
             yield self.clock.moment(arrival_s, ARRIVES, request)
-            self.trail["arrival_s"][request] = self._decided_s[request] = arrival_s
+            self.trail["arrival_s"][request] = self.decided_s[request] = arrival_s
             self.clock.process(self.request(request))
 
     def begin_closed_loop(self, clients: Clients) -> None:
@@ -147,7 +150,7 @@ class Simulation:
         for request in self._issued:
             self.node[request] = node
             there_s, back_s = self._look_up(request, clock.now)
-            self.trail["arrival_s"][request], self._decided_s[request] = clock.now, clock.now + there_s
+            self.trail["arrival_s"][request], self.decided_s[request] = clock.now, clock.now + there_s
             if there_s > 0.0:
                 yield clock.moment(clock.now + there_s, ARRIVES, request)
             gives_up_s = inf if patience_s is None else float(self.trail["arrival_s"][request] + patience_s[request])
@@ -168,25 +171,39 @@ class Simulation:
         for request in range(self.count):
             on_access_s = access_s[request] if self._route is None else sum(self._look_up(request, now_s))
             decider = self.decider_of(request)
-            self.trail["arrival_s"][request] = self._decided_s[request] = now_s
-            target = self.decide(decider, request, judges)
-            up_s, down_s = self.uplink_s[target][request], self.downlink_s[target][request]
-            plan = decider.plans.get(target) if target else None
-            if plan is not None:
-                plan.sent(request, now_s + decider.estimates[target].value_s / 2)
-            device, sender = self._entered(decider, target, request)
-            if isinstance(device, StreamDevice):
-                entry_s = now_s + up_s
-                begin_s, finish_s, box, state = device.execute(entry_s, request, sender)
-                self.trail["queue_s"][request], self.trail["server"][request] = begin_s - entry_s, box if target else 0
-                now_s = finish_s + on_access_s + down_s
-                if plan is not None:
-                    plan.reported(request, state, now_s - on_access_s - (up_s + down_s) / 2)
+            self.trail["arrival_s"][request] = self.decided_s[request] = now_s
+            hit_s = None if self._cached is None else self._cached.answer(request, decider, now_s)
+            if hit_s is not None:
+                now_s += hit_s + on_access_s
             else:
-                now_s += self.execution_s[target][request] + (up_s + down_s) + on_access_s
-            if target:
-                decider.learn(target, up_s + down_s, now_s)
+                if self._cached is not None:
+                    self.decided_s[request] += self._cached.miss_s(decider)
+                now_s = self._serve_alone(request, decider, on_access_s, judges)
+                if self._cached is not None:
+                    self._cached.insert(request, decider, now_s)
             yield self.clock.moment(now_s, ANSWERED, request)
+
+    def _serve_alone(self, request: int, decider: Decider, on_access_s: float, judges: bool) -> float:
+        """Execute a request while no other is under way; return when it has been answered."""
+        now_s = self.decided_s[request]
+        target = self.decide(decider, request, judges)
+        up_s, down_s = self.uplink_s[target][request], self.downlink_s[target][request]
+        plan = decider.plans.get(target) if target else None
+        if plan is not None:
+            plan.sent(request, now_s + decider.estimates[target].value_s / 2)
+        device, sender = self._entered(decider, target, request)
+        if isinstance(device, StreamDevice):
+            entry_s = now_s + up_s
+            begin_s, finish_s, box, state = device.execute(entry_s, request, sender)
+            self.trail["queue_s"][request], self.trail["server"][request] = begin_s - entry_s, box if target else 0
+            now_s = finish_s + on_access_s + down_s
+            if plan is not None:
+                plan.reported(request, state, now_s - on_access_s - (up_s + down_s) / 2)
+        else:
+            now_s += self.execution_s[target][request] + (up_s + down_s) + on_access_s
+        if target:
+            decider.learn(target, up_s + down_s, now_s)
+        return now_s
 
     def _look_up(self, request: int, now_s: float) -> tuple[float, float]:
         """Set the times of the links that a request meets, and return those from its end node to its decider and back."""
@@ -209,12 +226,18 @@ class Simulation:
             self.trail["outcome"][request] = DONE
             self.trail["tries"][request] += 1
             yield self.clock.moment(again_s, ARRIVES, request)
-            self._decided_s[request] = again_s
-            self._note_lost_time(request)
+            self.decided_s[request] = again_s
+            self.note_lost_time(request)
 
     def one_try(self, request: int) -> Try:
-        """Decide on a request, send it, let it execute, and hear of its answer."""
+        """Return the process that answers a request from the cache of its decider, or by a translation."""
         decider = self.decider_of(request)
+        if self._cached is not None and (cache := self._cached.cache_of(decider)) is not None:
+            return self._cached.request(request, decider, cache)
+        return self.translate(request, decider)
+
+    def translate(self, request: int, decider: Decider) -> Try:
+        """Decide on a request, send it, let it execute, and hear of its answer."""
         if self.faulty is not None:
             return (yield from self.faulty.request(request, decider, self._is_judged(request)))
         target = self.decide(decider, request, self._is_judged(request))
@@ -243,7 +266,7 @@ class Simulation:
         if self._passes_on:
             return True
         self.trail["target"][request], self.trail["outcome"][request] = 0, FALLBACK
-        self._note_lost_time(request)
+        self.note_lost_time(request)
         return (yield from self.execute_here(request, decider))
 
     def _comes_back_s(self, request: int) -> float | None:
@@ -252,13 +275,13 @@ class Simulation:
         if tries > len(columns) or request in self.left_behind:
             return None
         again_s = self.clock.now + float(columns[tries - 1][request])
-        first_s = self._first_s.setdefault(request, self._decided_s[request])
+        first_s = self._first_s.setdefault(request, self.decided_s[request])
         limit_s = inf if patience_s is None else first_s + float(patience_s[request])
         return again_s if again_s < limit_s else None
 
-    def _note_lost_time(self, request: int) -> None:
+    def note_lost_time(self, request: int) -> None:
         """Note that what a request has done until now was in vain."""
-        first_s = self._first_s.setdefault(request, self._decided_s[request])
+        first_s = self._first_s.setdefault(request, self.decided_s[request])
         self.trail["retry_s"][request] = self.clock.now - first_s
 
     def forget_times(self, request: int) -> None:
@@ -320,7 +343,7 @@ class Simulation:
 
     def decide(self, decider: Decider, request: int, judges: bool) -> int:
         """Return the target of a request, and record what the decision was based on."""
-        now_s, trail = self._decided_s[request], self.trail
+        now_s, trail = self.decided_s[request], self.trail
         totals_s = self._totals_s(decider, request, now_s) if judges else ()
         target = decider.answering(self._choice(decider, request, now_s))
         last = decider.estimates[-1]
@@ -394,7 +417,7 @@ class Simulation:
     def trail_of_run(self) -> Trail:
         """Return the trail of the run."""
         accounts = [[device.account() for device in devices] for devices in self.devices]
-        trail = Trail.recorded(self.trail, accounts).with_columns(decided_s=np.array(self._decided_s))
+        trail = Trail.recorded(self.trail, accounts).with_columns(decided_s=np.array(self.decided_s))
         if self.faulty is not None:
             return replace(trail, faults=self.faulty.account())
         return trail if self._clients is None else trail.with_columns(node=np.array(self.node, np.int32))

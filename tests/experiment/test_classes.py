@@ -53,6 +53,7 @@ def test_a_class_has_a_row_and_waits_for_those_of_higher_classes_alone() -> None
     assert result.recommendations[0]["slo"] == ["p95_ms<=2000"]
     (assessed,) = result.assess("p95_ms<=2000", workload="class interactive")
     assert (assessed.met, "class interactive" in str(assessed)) == (result.recommendations[0]["slo_met"], True)
+    assert any("may overtake" in note for note in result.notes)
     text = format_result(result)
     assert "By class" in text and "files" in text
 

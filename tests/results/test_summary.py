@@ -75,7 +75,7 @@ def test_the_numbers_of_that_run() -> None:
     assert numbers == {
         "total_latency_s": 15.75, "mean_latency_s": 3.9375, "p50_latency_s": 2.625,
         "p90_latency_s": pytest.approx(7.7), "p95_latency_s": pytest.approx(8.6),
-        "p99_latency_s": pytest.approx(9.32), "p999_latency_s": None, "offloaded_share": 0.75,
+        "p99_latency_s": pytest.approx(9.32), "p999_latency_s": None, "offloaded_share": 0.75, "hit_share": None,
         "misrouted_share": 0.25, "mean_decision_regret_s": 1.875, "mean_queue_s": 0.5625, "mean_execution_s": 0.625,
         "mean_transfer_s": 2.75, "beyond_p95_queue_s": 0.0, "beyond_p95_execution_s": 0.5,
         "beyond_p95_transfer_s": 9.0, "mean_estimate_age_s": 0.75, "mean_energy_j": None, "offered_rps": None,

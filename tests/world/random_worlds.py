@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from simnmt.devices import Batched, Fifo, Streamed
 from simnmt.devices.device import ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.devices.models import Models
+from simnmt.devices.translation_cache import CacheConfiguration
 from simnmt.network.link import Hop, Link, MovingRoute
 from simnmt.network.series import BandwidthSeries, RttSeries
 from simnmt.policies import (
@@ -175,6 +176,19 @@ def batches_of_models(draw: Draw, varies: st.SearchStrategy[bool]) -> Batched:
     return Batched(draw(batchings()), by_model[0], draw(varies), models=draw(models()), costs=by_model)
 
 
+def cache_settings(grid: bool) -> st.SearchStrategy[CacheConfiguration | None]:
+    """Caches that evict within a run and whose translations grow too old; times on a grid if the others are."""
+    lifetimes_s, hits_ms = ([0.25, 1.0], [0.0, 125.0]) if grid else ([0.31, 1.7], [0.0, 0.3, 70.0])
+    settings = st.builds(
+        CacheConfiguration,
+        entries=st.sampled_from([1, 2, 5, 40]),
+        ttl_s=st.none() | st.sampled_from(lifetimes_s),
+        hit_ms=st.sampled_from(hits_ms),
+        coalesce=st.booleans(),
+    )
+    return st.none() | settings
+
+
 SPECIAL = {
     "plain": (),
     "batches": ("batches",),
@@ -272,6 +286,11 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
         clients = Clients(asking, nodes, seconds(random, grid, asking + count, 3.0))
     elif discipline == "closed":
         columns["arrival_s"] = arrivals()
+    caches = ()
+    if clients is None and draw(st.sampled_from([False, False, True])):
+        caches = tuple(None if isinstance(spec, Streamed) else draw(cache_settings(grid)) for spec in local_specs)
+        if draw(st.sampled_from([True, True, True, False])):
+            columns["sentence"] = random.integers(0, draw(st.sampled_from([1, 4, 30])), count).astype(np.int32)
     weighed_s = [spread * seconds(random, grid, count) for _ in range(targets)]
     # A policy that minimises a percentile compares other times than it expects; where targets batch it expects tokens.
     expects_weighed = draw(st.booleans())
@@ -340,11 +359,12 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
         "decider": random.integers(0, deciders, count).astype(np.int32) if has_decider else None,
         "route": route,
         "clients": clients,
+        "caches": caches,
         "passes_on": draw(st.booleans()),
         "plan_beyond_for": beyond_for if any(any(group.plan_views) for group in beliefs) else None,
         "decides_by_document": has_documents and draw(st.booleans()),
     }
     what = f"{count} requests, {balancers} x {boxes} {specs}, deciders {local}, {workers} workers, {estimate}, {policy}"
     description = f"{what}, {discipline}, {beliefs}, judged={judged_share}, from {begins_s} s, load {load}, spread {spread}"
-    description += f", by document: {settings['decides_by_document']}"
+    description += f", {caches}, by document: {settings['decides_by_document']}"
     return World((Requests(**columns), choice, beliefs, kinds), settings, description)

@@ -33,6 +33,7 @@ static void decider_begin(World *world, int64_t number, int64_t group, int64_t i
         self->delay_s[target] = self->estimates[target].value_s;
     }
     self->only_heard = !of_group->true_transfer && !of_group->true_backlog && !self->has_views;
+    if (of_group->cache != NULL && settings->sentence != NULL) self->cache = cache_new(memory, of_group->cache);
 }
 
 static inline void learn(Decider *self, int64_t target, double transfer_s, double at_s, double wait_s) {
@@ -49,6 +50,53 @@ static inline void answered(World *world, int64_t request, double received_s) {
     int64_t number = clients->count + request;
     double at_s = received_s + clients->back_s[request] + clients->think_s[number];
     clock_push(world->memory, &world->clock, (Entry){at_s, order_of(ASKS, number), NULL});
+}
+
+/* Record a request that is answered without a decision; `at_s`: when its decider has the answer. */
+static void record_hit(World *world, const SentenceCache *cache, int64_t request, int hit, double at_s) {
+    WorldSettings *settings = &world->settings;
+    const double *came_s = settings->decided_s == NULL ? settings->arrival_s : settings->decided_s;
+    double hit_s = cache->settings->hit_s, waited_s = at_s - came_s[request];
+    settings->hit[request] = (int8_t)hit;
+    settings->target[request] = 0; /* an earlier try may have had another */
+    if (settings->decision_regret_s != NULL) settings->decision_regret_s[request] = NAN;
+    settings->queue_s[request] = waited_s;
+    settings->execution_s[request] = hit_s;
+    settings->estimate_s[request] = settings->measured_at_s[request] = NAN;
+    if (settings->first_token_s != NULL) settings->first_token_s[request] = waited_s + hit_s;
+    note_moment(world, at_s + hit_s);
+}
+
+/* Keep the translation of a request from when its answer is received, which is known now, and record those that wait for it. */
+static void cache_answer(World *world, SentenceCache *cache, int64_t request, double received_s) {
+    clock_push(world->memory, &cache->answers, (Entry){received_s, request, NULL});
+    if (!cache->settings->coalesces) return;
+    CacheEntry *entry = cache->entries + cache_find(cache, world->settings.sentence[request]);
+    entry->at_s = received_s;
+    while (entry->waiting != NOTHING) record_hit(world, cache, cache_stop_waiting(cache, &entry->waiting), JOINED, received_s);
+}
+
+/* Keep the translations whose answers were received until now. */
+static inline void cache_hear(World *world, SentenceCache *cache, double now_s) {
+    while (cache->answers.count && cache->answers.items[0].at_s <= now_s) {
+        Entry answer = clock_pop(&cache->answers);
+        cache_insert(world->memory, cache, world->settings.sentence[answer.order], answer.at_s);
+    }
+}
+
+/* Return whether a request needs no translation of its own; note that it is translated if it does. */
+static int is_cached(World *world, SentenceCache *cache, int64_t request, double now_s) {
+    int64_t sentence = world->settings.sentence[request];
+    int32_t place;
+    cache_hear(world, cache, now_s);
+    int hit = cache_look_up(cache, sentence, now_s, &place);
+    if (hit == NO_HIT)
+        cache_begin(world->memory, cache, sentence);
+    else if (hit == JOINED && cache->entries[place].at_s == INFINITY)
+        cache_wait(world->memory, cache, place, request);
+    else
+        record_hit(world, cache, request, hit, hit == JOINED ? cache->entries[place].at_s : now_s);
+    return hit != NO_HIT;
 }
 
 /* Learn from the answers received since the last decision. */

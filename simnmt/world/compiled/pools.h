@@ -139,6 +139,7 @@ static inline void answer(World *world, RequestEvent *event, double begin_s, dou
         event->transfer_s = (received_s - event->sent_s) - (finish_s - entry_s);
     }
     answered(world, request, received_s);
+    if (event->decider->cache != NULL) cache_answer(world, event->decider->cache, request, received_s);
     if (event->target || hears_itself(event->decider))
         clock_push(world->memory, &event->decider->answers, (Entry){heard_s, request, event});
     else
@@ -169,7 +170,9 @@ static void batch_acts(World *world, Pool *pool, int64_t box, double now_s) {
     batch_box_act(world->memory, batch);
     for (int64_t number = 0; number < batch->done.count; number++) {
         RequestEvent *event = batch->done.items[number].event;
-        if (event->downlink_s == 0.0) hear(world, event->decider, now_s); /* earlier answers of this moment */
+        if (event->downlink_s != 0.0) continue;
+        hear(world, event->decider, now_s); /* earlier answers of this moment */
+        if (event->decider->cache != NULL) cache_hear(world, event->decider->cache, now_s);
     }
     for (int64_t number = 0; number < batch->done.count; number++) {
         const Active *done = batch->done.items + number;

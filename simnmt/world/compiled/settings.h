@@ -90,6 +90,12 @@ typedef struct {
     int64_t window, kind;
 } EstimateSettings;
 
+/* The cache of translations that each decider of a group has. */
+typedef struct {
+    int64_t entries, coalesces;
+    double lifetime_s, hit_s;
+} CacheSettings;
+
 /* Consecutive deciders, their own devices, and what a policy lets them know. */
 typedef struct {
     PoolSettings pool; /* a box for each of them */
@@ -97,6 +103,7 @@ typedef struct {
     const int64_t *parallel;                     /* by target, of its view of the backlog; 0: no such view */
     const BatchViewSettings *const *batch_views; /* by target; NULL: no view of a batch */
     const StreamSettings *const *plan_views;     /* by target; NULL: no view of a state */
+    const CacheSettings *cache;                  /* NULL: none */
 } DeciderGroup;
 
 /* The RTT or the bandwidth of a link over time; a constant has one sample. */
@@ -151,13 +158,14 @@ typedef struct {
     const EstimateSettings *estimates;          /* by decider and target 1 and following */
     const Routes *routes;                       /* NULL: the columns hold the times of links */
     const Clients *clients;                     /* of a closed loop */
+    const int64_t *sentence;                    /* by request, of a run with caches; NULL: each is a new one */
     void *decide;                               /* int64_t (*)(int64_t in_block); below 0: stop */
     double *shown;                              /* what it decides on: see `called` */
     int64_t events_a_look, pause_after_ms; /* see `is_pause_due` */
     int64_t passes_on, retries; /* whether deciders pass refusals on; most further tries of a client */
     double *decided_s;          /* when the decider last had each request, where clients come back */
     double *arrival_s, *queue_s, *estimate_s, *measured_at_s, *decision_regret_s, *execution_s, *first_token_s, *stall_s, *load_wait_s, *retry_s;
-    int8_t *target, *state, *deadline_missed, *model_load, *outcome, *tries;
+    int8_t *target, *state, *deadline_missed, *model_load, *outcome, *tries, *hit;
     int16_t *server;
 } WorldSettings;
 

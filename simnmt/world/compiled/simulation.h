@@ -131,11 +131,17 @@ static void open_loop(World *world) {
 static void serve_alone(World *world, const Block *block, int64_t in_block, double access_s) {
     const WorldSettings *settings = &world->settings;
     int64_t request = block->first + in_block;
+    int32_t place;
     double now_s = world->now_s, least_s = 0.0;
     Decider *decider = decider_of(world, block, in_block);
+    settings->arrival_s[request] = now_s;
+    if (decider->cache != NULL && cache_look_up(decider->cache, settings->sentence[request], now_s, &place) == HIT) {
+        record_hit(world, decider->cache, request, HIT, now_s);
+        world->now_s += decider->cache->settings->hit_s + access_s;
+        return;
+    }
     if (settings->judged_limit) least_s = foresee_totals(world, decider, block, in_block, now_s);
     int64_t target = decide(world, decider, block, in_block, now_s);
-    settings->arrival_s[request] = now_s;
     if (settings->judged_limit) settings->decision_regret_s[request] = world->totals_s[target] - least_s;
     double transfer_s = transfer_of(block, target, in_block);
     Pool *pool = pool_of(world, decider, target);
@@ -152,6 +158,7 @@ static void serve_alone(World *world, const Block *block, int64_t in_block, doub
         now_s += block->execution_s[target][in_block] + transfer_s + access_s;
     }
     if (target) learn(decider, target, transfer_s, now_s, 0.0);
+    if (decider->cache != NULL) cache_insert(world->memory, decider->cache, settings->sentence[request], now_s);
     world->now_s = now_s;
 }
 

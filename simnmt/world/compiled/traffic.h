@@ -175,11 +175,13 @@ static inline void execute_here(World *world, Decider *decider, const Block *blo
         seen->sent_as = announce(world, decider, block, 0, in_block, now_s, &seen->believed);
         clock_push(world->memory, &decider->answers, (Entry){start_s, request, seen});
     }
-    answered(world, request, start_s + block->execution_s[0][in_block]);
+    double finish_s = start_s + block->execution_s[0][in_block];
+    answered(world, request, finish_s);
+    if (decider->cache != NULL) cache_answer(world, decider->cache, request, finish_s);
 }
 
-/* Refuse a client: it comes back later, or has no further try. */
-static void refuse_client(World *world, const Block *block, int64_t in_block, double now_s) {
+/* Let a client that is refused come back later, or have no further try. */
+static void try_again(World *world, const Block *block, int64_t in_block, double now_s) {
     WorldSettings *settings = &world->settings;
     int64_t request = block->first + in_block, tries = settings->tries[request];
     if (tries <= settings->retries) {
@@ -200,6 +202,14 @@ static void refuse_client(World *world, const Block *block, int64_t in_block, do
     if (settings->decision_regret_s != NULL) settings->decision_regret_s[request] = NAN;
 }
 
+static void translate_waiting(World *world, Decider *decider, const Block *block, int64_t in_block, double now_s);
+
+/* Refuse a client, whose request others may wait for. */
+static void refuse_client(World *world, Decider *decider, const Block *block, int64_t in_block, double now_s) {
+    try_again(world, block, in_block, now_s);
+    if (decider->cache != NULL && decider->cache->settings->coalesces) translate_waiting(world, decider, block, in_block, now_s);
+}
+
 /* Return whether the decider's own device refuses a request now. */
 static inline int is_full_here(const Decider *decider, double now_s) {
     if (decider->pool != NULL) return is_box_full(decider->pool, decider->number, now_s);
@@ -209,7 +219,7 @@ static inline int is_full_here(const Decider *decider, double now_s) {
 /* Send a request to the target that was chosen. */
 static inline void send_to(World *world, Decider *decider, const Block *block, int64_t in_block, int64_t target, double now_s) {
     if (target == 0 && is_full_here(decider, now_s)) {
-        refuse_client(world, block, in_block, now_s);
+        refuse_client(world, decider, block, in_block, now_s);
         return;
     }
     if (target == 0 && decider->pool == NULL) {
@@ -234,9 +244,8 @@ static inline void send_to(World *world, Decider *decider, const Block *block, i
 }
 
 /* Decide on a request and send it on its way. */
-static void handle(World *world, const Block *block, int64_t in_block, double now_s) {
+static inline void translate(World *world, Decider *decider, const Block *block, int64_t in_block, double now_s) {
     int64_t request = block->first + in_block;
-    Decider *decider = decider_of(world, block, in_block);
     double least_s = 0.0;
     int judged = is_judged(world, request);
     if (judged) least_s = foresee_totals(world, decider, block, in_block, now_s);
@@ -244,6 +253,28 @@ static void handle(World *world, const Block *block, int64_t in_block, double no
     int64_t target = decide(world, decider, block, in_block, now_s);
     if (judged) world->settings.decision_regret_s[request] = world->totals_s[target] - least_s;
     send_to(world, decider, block, in_block, target, now_s);
+}
+
+/* Answer a request from the cache of its decider, or let it be translated. */
+static void handle(World *world, const Block *block, int64_t in_block, double now_s) {
+    Decider *decider = decider_of(world, block, in_block);
+    if (decider->cache != NULL && is_cached(world, decider->cache, block->first + in_block, now_s)) return;
+    translate(world, decider, block, in_block, now_s);
+}
+
+/* Let the first of those that wait for a request that was refused be translated in its place, and the others wait for that one. */
+static void translate_waiting(World *world, Decider *decider, const Block *block, int64_t in_block, double now_s) {
+    const WorldSettings *settings = &world->settings;
+    SentenceCache *cache = decider->cache;
+    int32_t place = cache_fail(cache, settings->sentence[block->first + in_block]);
+    while (place != NOTHING) {
+        int64_t request = cache_stop_waiting(cache, &place);
+        if (is_cached(world, cache, request, now_s)) continue;
+        settings->decided_s[request] = now_s;
+        settings->retry_s[request] = now_s - settings->arrival_s[request];
+        world->waits_of = -1;
+        translate(world, decider, block, request - block->first, now_s);
+    }
 }
 
 /* A decider has received the refusal of a target: it executes the request itself, or passes the refusal on. */
@@ -255,7 +286,7 @@ static void refused(World *world, RequestEvent *event, double now_s) {
     forget(decider, event->target, event->sent_as);
     free_event(world, event);
     if (settings->passes_on) {
-        refuse_client(world, world->block, in_block, now_s);
+        refuse_client(world, decider, world->block, in_block, now_s);
         return;
     }
     settings->target[request] = 0;
