@@ -15,6 +15,7 @@ from simnmt.experiment.cases import Unit, mixed_unit
 from simnmt.experiment.deployment import DeploymentPlan, rate_in_requests
 from simnmt.experiment.draws import Drawn, draw, learn_parts
 from simnmt.live.deployment import replayed_requests
+from simnmt.workload.cache_savings import cache_savings, read_requested_texts
 from tests.units import plan_of, unit_of
 
 
@@ -138,3 +139,17 @@ def test_a_plan_takes_a_rate_in_the_units_of_services() -> None:
         rate_in_requests("5e6characters/week", plan)
     with pytest.raises(InputError, match="which are unknown"):
         rate_in_requests("5characters/day", plan_of(scenario(news=poisson())))
+
+
+@pytest.mark.parametrize(("entries", "ttl_s"), [(40, 200.0), (1_000, 60.0), (25, 1e6)])
+def test_a_simulated_cache_answers_what_the_reuse_of_its_log_says(tmp_path: Path, entries: int, ttl_s: float) -> None:
+    """But for the time until a translation is there, which is short beside the gaps."""
+    random, log = np.random.default_rng(4), tmp_path / "log.csv"
+    time_s, text = np.cumsum(random.exponential(4.0, 3_000)), random.zipf(1.3, 3_000) % 400
+    log.write_text("t_s,text\n" + "".join(f"{at_s:.4f},text {number}\n" for at_s, number in zip(time_s, text, strict=True)))
+    keys = scenario(news={"repeats": {"recorded": str(log)}, "arrivals": {"kind": "recorded", "file": str(log)}})
+    keys["devices"]["gateway"]["cache"] = {"entries": entries, "ttl_s": ttl_s}
+    expected = cache_savings(read_requested_texts(log), ttl_s=ttl_s).saving(entries)
+    assert 0.2 < expected.hit_share < expected.hit_share_without_ttl + 1e-12
+    (row,) = simnmt.run(keys, requests=3_000, replications=1).summary_rows
+    assert row["hit_share"] == pytest.approx(expected.hit_share, abs=0.01)
