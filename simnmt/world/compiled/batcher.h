@@ -116,35 +116,46 @@ static int may_begin(Memory *memory, Batcher *self, int64_t active, double now_s
     return 1;
 }
 
-/* Let the next sentences be encoded, as many as fit, and return their number: collected ones, else waiting ones by class. */
-static int64_t begin_encoding(Memory *memory, Batcher *self, double now_s) {
+/* Return how many of the first sentences of a queue are taken: as many as fit, at least one if none is active. */
+static int64_t taken(const Batcher *self, const Queue *queue, int64_t most, int64_t active, int64_t longest) {
+    int64_t cap = self->batching.padded_tokens, count = 0;
+    if (!cap) return most < queue->count ? most : queue->count;
+    while (count < queue->count && count < most) {
+        int64_t src_len = queue_at(queue, count)->src_len, together = active + count + 1;
+        if (src_len > longest) longest = src_len;
+        if (longest * together > cap && together > 1) break;
+        count += 1;
+    }
+    return count;
+}
+
+/* Let waiting sentences be encoded in the order of their classes, as many as fit, and return their number. */
+static int64_t encode_by_class(Memory *memory, Batcher *self, double now_s) {
     int64_t cap = self->batching.padded_tokens, most = self->batching.together, count = 0, longest = 0;
-    int is_sorted = self->sorted.count > 0;
-    int64_t there = is_sorted ? self->sorted.count : self->queued;
-    for (; count < most && count < there; count++) {
-        Queue *queue = is_sorted ? &self->sorted : next_queue(self, now_s);
+    for (; count < most && count < self->queued; count++) {
+        Queue *queue = self->queues + next_class(self, now_s).rank;
         int64_t src_len = queue_at(queue, 0)->src_len;
         if (src_len > longest) longest = src_len;
         if (cap && longest * (count + 1) > cap && count > 0) break;
         queue_add(memory, &self->ready, queue_take(queue));
     }
-    if (is_sorted) return count;
-    self->queued -= count;
-    self->let_go = self->let_go > count ? self->let_go - count : 0;
     return count;
 }
 
-/* Return how many of the encoded sentences join: as many as fit, at least one if none is active. */
-static int64_t joining(const Batcher *self, int64_t most, int64_t active, int64_t longest) {
-    const Queue *ready = &self->ready;
-    int64_t cap = self->batching.padded_tokens, count = 0;
-    if (!cap) return most < ready->count ? most : ready->count;
-    while (count < ready->count && count < most) {
-        int64_t src_len = queue_at(ready, count)->src_len, together = active + count + 1;
-        if (src_len > longest) longest = src_len;
-        if (longest * together > cap && together > 1) break;
-        count += 1;
+/* Let the next sentences be encoded, and return their number: collected ones, else waiting ones. */
+static int64_t begin_encoding(Memory *memory, Batcher *self, double now_s) {
+    int is_sorted = self->sorted.count > 0;
+    int64_t count;
+    if (is_sorted || self->batching.classes.count == 1) {
+        Queue *queue = is_sorted ? &self->sorted : self->queues;
+        count = taken(self, queue, self->batching.together, 0, 0);
+        for (int64_t number = 0; number < count; number++) queue_add(memory, &self->ready, queue_take(queue));
+    } else {
+        count = encode_by_class(memory, self, now_s);
     }
+    if (is_sorted) return count;
+    self->queued -= count;
+    self->let_go = self->let_go > count ? self->let_go - count : 0;
     return count;
 }
 
@@ -159,7 +170,7 @@ static int next_move(Memory *memory, Batcher *self, int64_t active, double now_s
         *count = begin_encoding(memory, self, now_s);
         return ENCODE;
     }
-    *count = joining(self, free_places, active, longest);
+    *count = taken(self, &self->ready, free_places, active, longest);
     if (!*count) return STEP;
     self->encodings = 0;
     return JOIN;

@@ -34,6 +34,7 @@ static void decider_begin(World *world, int64_t number, int64_t group, int64_t i
     }
     self->only_heard = !of_group->true_transfer && !of_group->true_backlog && !self->has_views;
     if (of_group->cache != NULL && settings->sentence != NULL) self->cache = cache_new(memory, of_group->cache);
+    self->notes_executions = self->room != NULL || self->cache != NULL;
 }
 
 static inline void learn(Decider *self, int64_t target, double transfer_s, double at_s, double wait_s) {
@@ -68,7 +69,7 @@ static void record_hit(World *world, const SentenceCache *cache, int64_t request
 }
 
 /* Keep the translation of a request from when its answer is received, which is known now, and record those that wait for it. */
-static void cache_answer(World *world, SentenceCache *cache, int64_t request, double received_s) {
+static KEPT_APART void cache_answer(World *world, SentenceCache *cache, int64_t request, double received_s) {
     clock_push(world->memory, &cache->answers, (Entry){received_s, request, NULL});
     if (!cache->settings->coalesces) return;
     CacheEntry *entry = cache->entries + cache_find(cache, world->settings.sentence[request]);
@@ -85,7 +86,7 @@ static inline void cache_hear(World *world, SentenceCache *cache, double now_s) 
 }
 
 /* Return whether a request needs no translation of its own; note that it is translated if it does. */
-static int is_cached(World *world, SentenceCache *cache, int64_t request, double now_s) {
+static KEPT_APART int is_cached(World *world, SentenceCache *cache, int64_t request, double now_s) {
     int64_t sentence = world->settings.sentence[request];
     int32_t place;
     cache_hear(world, cache, now_s);

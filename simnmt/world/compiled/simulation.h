@@ -67,8 +67,8 @@ static int run_until(World *world, double moment_s, int64_t order) {
         if (kind != BATCH_ACTS) note_moment(world, entry.at_s);
         if (kind == REACHES)
             reaches(world, entry.event);
-        else if (kind == REFUSAL)
-            refused(world, entry.event, entry.at_s);
+        else if (kind == BATCH_ACTS)
+            batch_acts(world, entry.event, number & 0xFFFFFFFF, entry.at_s);
         else if (kind == ARRIVES)
             handle(world, world->block, number, entry.at_s);
         else if (kind == ASKS)
@@ -78,7 +78,7 @@ static int run_until(World *world, double moment_s, int64_t order) {
         else if (kind == COMPLETES)
             queue_completes(world, entry.event, number & 0xFFFFFFFF, entry.at_s);
         else
-            batch_acts(world, entry.event, number & 0xFFFFFFFF, entry.at_s);
+            refused(world, entry.event, entry.at_s);
         if (is_pause_due(world)) return 0;
     }
     return 1;

@@ -168,7 +168,6 @@ static inline void execute_here(World *world, Decider *decider, const Block *blo
     int64_t request = block->first + in_block;
     double start_s = fifo_serve(world->memory, &decider->device, now_s, block->execution_s[0][in_block]);
     world->settings.queue_s[request] = start_s - now_s;
-    if (decider->room != NULL) starts_add(world->memory, &decider->room->starts, start_s);
     if (hears_itself(decider)) {
         RequestEvent *seen = new_event(world);
         *seen = (RequestEvent){.added = seen->added, .wait_s = start_s - now_s};
@@ -177,6 +176,8 @@ static inline void execute_here(World *world, Decider *decider, const Block *blo
     }
     double finish_s = start_s + block->execution_s[0][in_block];
     answered(world, request, finish_s);
+    if (!decider->notes_executions) return;
+    if (decider->room != NULL) starts_add(world->memory, &decider->room->starts, start_s);
     if (decider->cache != NULL) cache_answer(world, decider->cache, request, finish_s);
 }
 
