@@ -280,9 +280,8 @@ def objective_name(objective: Objective) -> str:
     """
     known = objective_metric(objective)
     if known.sample in OF_DOCUMENTS:
-        return (
-            f"{objective.rpartition('_')[2]} time to {'a whole document' if known.sample == 'document' else 'a first sentence'}"
-        )
+        end = "a whole document" if known.sample == "document" else "a first sentence"
+        return f"{objective.rpartition('_')[2]} time to {end}"
     return known.label or f"{objective} latency"
 
 

@@ -16,8 +16,11 @@ from simnmt.scenario.document import Document
 from simnmt.scenario.errors import Location, format_location
 from simnmt.workload.arrivals import BackToBack, Clients
 
-_RESERVED_NAMES = ("offloaded", "misrouted", "answered", "lost", "fallback")
-"""Words with which columns of the summary begin."""
+_RESERVED_NAMES = (
+    *("offloaded", "misrouted", "deadline_met", "hit"),
+    *("answered", "answered_documents", "lost", "refused", "gave_up", "fallback"),
+)
+"""Words before `_share` in columns of the summary that are about no device."""
 
 Misfit = tuple[Location, str]
 """A key that does not fit the scenario, and the reason."""

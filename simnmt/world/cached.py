@@ -59,7 +59,9 @@ class CachedRequests:
             yield clock.moment(clock.now + hit_s, ANSWERED, request)
             return False
         cache.begin(sentence, clock.event())
-        if miss_s := self.miss_s(decider):
+        lost_s, miss_s = world.lost_s(request), self.miss_s(decider)
+        if miss_s:
+            world.first_s.setdefault(request, clock.now)
             yield clock.moment(clock.now + miss_s, ARRIVES, request)
         world.decided_s[request] = clock.now
         is_refused = yield from world.translate(request, decider)
@@ -69,7 +71,8 @@ class CachedRequests:
         waiting = cache.insert(sentence, clock.now) if is_answered else cache.failed(sentence)
         if waiting is not None:
             waiting.succeed(is_answered)
-        world.trail["queue_s"][request] += miss_s
+        if world.lost_s(request) == lost_s:  # else the look-up is part of the time lost until a refusal
+            world.trail["queue_s"][request] += miss_s
         return is_refused
 
     def miss_s(self, decider: Decider) -> float:

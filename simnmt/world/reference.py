@@ -83,8 +83,8 @@ class Simulation:
         self._last_choice = (-1, nan, 0)
         """The document that was last decided on, when, and its target; of use if decisions are by document."""
         self.decided_s = [0.0] * count
-        self._first_s: dict[int, float] = {}
-        """When the decider first had each request that was refused."""
+        self.first_s: dict[int, float] = {}
+        """When the decider first had each request that was refused, or that waited for a look-up in a cache."""
         self.left_behind = set[int]()
         """Requests that a decider gave up while they were under way: their clients do not try again beside them."""
         self.devices_record = frozenset[str]().union(*(kind.records for kind in kinds))
@@ -275,14 +275,18 @@ class Simulation:
         if tries > len(columns) or request in self.left_behind:
             return None
         again_s = self.clock.now + float(columns[tries - 1][request])
-        first_s = self._first_s.setdefault(request, self.decided_s[request])
+        first_s = self.first_s.setdefault(request, self.decided_s[request])
         limit_s = inf if patience_s is None else first_s + float(patience_s[request])
         return again_s if again_s < limit_s else None
 
     def note_lost_time(self, request: int) -> None:
         """Note that what a request has done until now was in vain."""
-        first_s = self._first_s.setdefault(request, self.decided_s[request])
+        first_s = self.first_s.setdefault(request, self.decided_s[request])
         self.trail["retry_s"][request] = self.clock.now - first_s
+
+    def lost_s(self, request: int) -> float:
+        """Return the time that a request has lost until now."""
+        return float(self.trail["retry_s"][request]) if "retry_s" in self.trail else 0.0
 
     def forget_times(self, request: int) -> None:
         """Forget the times of a request that is not answered."""

@@ -9,7 +9,6 @@ import pytest
 
 import simnmt
 from simnmt.base.errors import InputError
-from simnmt.results.metrics import Requirement
 from tests.worlds import needs_compiled
 
 POWER = {"power": {"idle_w": 0.0, "busy_w": 10.0}}
@@ -59,10 +58,12 @@ def test_hits_are_counted_and_left_out_of_what_devices_do(engine: Any) -> None:
     assert "hit" not in without.requests
 
 
-def test_a_mean_of_hits_can_be_asserted_and_the_page_says_what_the_cache_does() -> None:
+def test_a_share_of_hits_can_be_asserted_where_there_is_a_cache() -> None:
     result = simnmt.run(scenario(CACHE, requests=400))
+    assert result.meets("hit_share>=20%") and not result.meets("hit_share>=99%")
     assert any("up to 100 sentences" in note for note in result.notes)
-    assert Requirement.parse("hit_share>=20%").metric.column == "hit_share"
+    with pytest.raises(InputError, match="no cache"):
+        simnmt.run(scenario(slo={"hit_share": 0.2}))
 
 
 @needs_compiled

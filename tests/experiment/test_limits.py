@@ -143,6 +143,15 @@ def test_each_workload_of_a_mix_has_its_own_clients_and_both_engines_agree() -> 
         assert row["answered_share"] + row["refused_share"] + row["gave_up_share"] == pytest.approx(1.0)
 
 
+def test_no_device_is_called_as_a_share_of_requests_is(result: Any) -> None:
+    """Its own share would stand in that column."""
+    names = {column.removesuffix("_share") for column in result.rows if column.endswith("_share")} - {"gateway", "cloud"}
+    assert {"hit", "refused", "gave_up", "deadline_met"} <= names
+    for name in names:
+        with pytest.raises(simnmt.InputError, match=f"devices.{name}: "):
+            simnmt.Scenario(scenario(devices={"gateway": {"profile": "@tx2-bilstm"}, name: {"profile": "@tx2-bilstm"}}))
+
+
 def test_clients_of_a_closed_loop_try_again_too() -> None:
     """Those that wait for answers leave too little waiting for a limit of four, and one of a single place is felt."""
     closed = scenario(policies={"cloud": {}}, requests=500)

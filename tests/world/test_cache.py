@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -139,3 +140,15 @@ def test_of_requests_that_wait_for_a_translation_that_is_lost_the_first_is_trans
     assert trail.queue_s == pytest.approx([np.nan, 0.0, 1.9, 1.8], nan_ok=True)
     assert trail.retry_s == pytest.approx([0.0, 0.6, 0.0, 0.0]), "waited in vain"
     assert trail.transfer_s == pytest.approx([np.nan, 0.4, 0.0, 0.0], nan_ok=True)
+
+
+@pytest.mark.parametrize(("passes_on", "answered_s"), [(False, [1.25, 2.25, 0.875, 1.125]), (True, [1.25, 2.25, 4.0, 5.0])])
+def test_of_a_refused_request_each_look_up_counts_once(passes_on: bool, answered_s: list[float]) -> None:
+    """Looked up in 50 ms, the last two are refused at 0.75 and 1.0; their clients come back 2 s later."""
+    requests = asked([0.0, 0.25, 0.5, 0.75], range(4), here_s=0.125, there_s=1.0, way_s=0.1)
+    requests = replace(requests, retry_after_s=(np.full(4, 2.0),) * passes_on)
+    caches = [CacheConfiguration(entries=1, miss_ms=50.0)]
+    trail = in_reference(requests, everything_to(1), believing(0.1), [Fifo(max_waiting=1)], caches=caches, passes_on=passes_on)
+    there = trail.target == 1
+    latency_s = trail.retry_s + trail.queue_s + np.where(there, 1.2, 0.125)
+    assert trail.arrival_s + latency_s == pytest.approx(answered_s)

@@ -137,7 +137,7 @@ class ArrivalsConfiguration(Configuration):
 
 MONTH_S = 730.0 * 3600.0
 """A month of price lists: 730 hours."""
-RATE_UNITS = ("rate_rps", "requests_per_month", "characters_per_day")
+RATE_KEYS = ("rate_rps", "requests_per_month", "characters_per_day")
 
 
 class RatedArrivals(ArrivalsConfiguration):
@@ -154,7 +154,7 @@ class RatedArrivals(ArrivalsConfiguration):
 
     @model_validator(mode="after")
     def _states_one_rate(self) -> Self:
-        stated = [key for key in RATE_UNITS if getattr(self, key) is not None]
+        stated = [key for key in RATE_KEYS if getattr(self, key) is not None]
         if len(stated) > 1:
             raise misfit(stated[1], f"the rate is stated twice, also by {stated[0]} (give one of them)")
         return self
@@ -162,7 +162,7 @@ class RatedArrivals(ArrivalsConfiguration):
     @property
     def states_rate(self) -> bool:
         """True if it states a mean rate, in whatever unit."""
-        return any(getattr(self, key) is not None for key in RATE_UNITS)
+        return any(getattr(self, key) is not None for key in RATE_KEYS)
 
     @property
     def stated_rps(self) -> float:
@@ -171,7 +171,7 @@ class RatedArrivals(ArrivalsConfiguration):
         return self.rate_rps
 
     def at_rate(self, rate_rps: float) -> Self:
-        return self.model_copy(update={**dict.fromkeys(RATE_UNITS), "rate_rps": rate_rps})
+        return self.model_copy(update={**dict.fromkeys(RATE_KEYS), "rate_rps": rate_rps})
 
     def in_requests(self, characters_per_request: float | None) -> Self:
         if self.requests_per_month is not None:

@@ -13,7 +13,7 @@ from simnmt.base.configuration import Configuration, misfit
 from simnmt.base.laws import check_law, describe_law, scipy_law
 from simnmt.base.random_streams import BLOCK
 from simnmt.workload.arrivals.process import (
-    RATE_UNITS,
+    RATE_KEYS,
     ArrivalProcess,
     ArrivalsConfiguration,
     Discipline,
@@ -31,7 +31,7 @@ def unit_gaps(generator: np.random.Generator, count: int) -> Times:
 class SteadyArrivals(RatedArrivals, ArrivalProcess):
     """Base of the kinds whose rate never changes, and must be stated."""
 
-    model_config = ConfigDict(json_schema_extra={"anyOf": [{"required": [unit]} for unit in RATE_UNITS]})
+    model_config = ConfigDict(json_schema_extra={"anyOf": [{"required": [key]} for key in RATE_KEYS]})
 
     @model_validator(mode="after")
     def _has_a_rate(self) -> Self:
