@@ -91,8 +91,9 @@ def scenario_of(text: str, folder: Path) -> Path | dict[str, Any]:
         (folder / "scenario.yaml").write_text(text, encoding="utf-8")
         return folder / "scenario.yaml"
     scenario = copy.deepcopy(BASE)
-    if "arrivals" in keys:
-        scenario["workloads"]["de-en"]["arrivals"] = keys.pop("arrivals")
+    for key in ("arrivals", "documents"):
+        if key in keys:
+            scenario["workloads"]["de-en"][key] = keys.pop(key)
     return scenario | keys
 
 
