@@ -286,9 +286,9 @@ def read_column(path: str | os.PathLike[str], names: Sequence[str]) -> tuple[str
         raise ArrivalsError(f"a log of {log.format}, whose rows are no requests", path=path, remedy="give a log of requests")
     if (column := next((name for name in names if name in log.others), None)) is None:
         what = f"no column {format_list(names, 'or')} among {format_list(map(shorten, log.first))}"
-        raise ArrivalsError(what, path=path, line=1, remedy="name the column that identifies the text of a request")
+        raise ArrivalsError(what, path=path, line=1, remedy="name one that the log has")
     texts = log.cells[column]
-    log.refuse((texts == "").to_numpy(), column, "remove the row, or give its text or a hash of it")
+    log.refuse((texts == "").to_numpy(), column, "remove the row, or fill it in")
     return column, texts
 
 
