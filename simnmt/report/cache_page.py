@@ -43,7 +43,7 @@ def cache_table(found: CacheSavings) -> Table:
     """Return the table by size."""
     columns = [Column("entries", "entries", 0), Column("hits, %", "hit_share", 1, scale=100.0)]
     if found.ttl_s is not None:
-        columns.append(Column("if entries stayed, %", "hit_share_without_ttl", 1, scale=100.0))
+        columns.append(Column("hits without a lifetime, %", "hit_share_without_ttl", 1, scale=100.0))
     if found.rate_rps is not None:
         columns.append(Column("requests/s left", "misses_rps"))
     if found.source.characters is not None:
@@ -65,7 +65,7 @@ def savings_panel(found: CacheSavings, entries: int | None) -> Panel:
 
         marks = [line("of the requests", "hit_share", "accent")]
         if found.ttl_s is not None:
-            marks.append(line("of the requests, if entries stayed", "hit_share_without_ttl", "policy-1", "dot"))
+            marks.append(line("of the requests, without a lifetime", "hit_share_without_ttl", "policy-1", "dot"))
         if found.source.characters is not None:
             marks.append(line("of the characters", "characters_saved_share", "policy-2", "dash"))
         if entries is not None:
