@@ -146,21 +146,30 @@ class CacheSavings:
         return None if characters is None else float(characters.mean())
 
     @cached_property
-    def _expiry(self) -> NDArray[np.int64] | None:
+    def _expiry(self) -> NDArray[np.int64]:
         """Places at which entries have expired, as `Reuse.hits` takes them."""
-        if self.ttl_s is None or self.rate_rps is None:
-            return None
         source = self.source
+        assert self.ttl_s is not None and self.rate_rps is not None
         time_s = np.arange(self.requests) / self.rate_rps
         if source.time_s is not None and source.rate_rps is not None:
             time_s = (source.time_s - source.time_s[0]) * (source.rate_rps / self.rate_rps)
         return self.reuse.expiries(time_s, self.ttl_s)
 
+    @cached_property
+    def _unlimited(self) -> tuple[int, NDArray[np.bool_]]:
+        """The size above which a greater one changes nothing, and the hits from there on."""
+        entries = self.reuse.most_useful_entries(self._expiry)
+        return entries, self.reuse.hits(entries, self._expiry)
+
+    def _hits_until_expiry(self, entries: int) -> NDArray[np.bool_]:
+        most, hits = self._unlimited  # counted once: short lives make them slow to count, and many sizes alike
+        return hits if entries >= most else self.reuse.hits(entries, self._expiry)
+
     def saving(self, entries: int) -> Saving:
         """Return what a cache of this size saves."""
         counted = slice(self.source.first_counted, None)
-        hits = self.reuse.hits(entries, self._expiry)[counted]
-        lasting = hits if self._expiry is None else self.reuse.hits(entries)[counted]
+        lasting = self.reuse.hits(entries)[counted]
+        hits = lasting if self.ttl_s is None else self._hits_until_expiry(entries)[counted]
         hit_share, saved_share, misses_rps, left_per_day = float(hits.mean()), None, None, None
         if self.source.characters is not None:
             characters = self.source.characters[counted]

@@ -96,6 +96,10 @@ def test_a_million_requests_are_counted_within_seconds() -> None:
     begin_s = perf_counter()
     assert len(Reuse.of(texts).hit_rates()) > 10
     assert perf_counter() - begin_s < 5.0
+    begin_s = perf_counter()
+    *_, before, last = cache_savings(RequestedTexts("log", "", texts), 20.0, 1.0).rows
+    assert before.hit_share == last.hit_share < last.hit_share_without_ttl
+    assert perf_counter() - begin_s < 4.0, "although entries live for a second"
 
 
 def test_sizes_go_up_to_all_texts() -> None:
