@@ -163,6 +163,8 @@ def format_comparison(comparison: Comparison) -> str:
 
 MOST_FAILURES = 10
 """Most errors of failed points that are printed; failed.json has all."""
+MOST_POINTS = 30
+"""Most points of a sweep with caches that are printed; the page has more."""
 
 
 class PartlyEnded(SimnmtError):
@@ -210,8 +212,9 @@ def sweep(
 
 
 def format_sweep(result: SweepResult) -> str:
-    """Return the text of a sweep that has ended: how often each policy is best, and where the table is."""
+    """Return the text of a sweep that has ended: how often each policy is best, caches by point, and where the table is."""
     from simnmt.base.text_tables import format_table
+    from simnmt.report.study_pages import has_caches, points_table
     from simnmt.results.metrics import unanswered_share
     from simnmt.results.places import wholes
     from simnmt.results.sweep_table import BEST, BOUND, EQUAL, PAGE, TABLE, TIED, UNSTABLE, WORSE
@@ -237,6 +240,7 @@ def format_sweep(result: SweepResult) -> str:
         f"In {len(losses)} of {len(best)} cases the best policy does not answer requests, up to {100.0 * max(losses):.2g} %."
         if losses
         else "",
+        f"{points_table(table).to_text(most=MOST_POINTS)}\n" if has_caches(table) else "",
         f"table: {result.directory / TABLE}\npage: {result.directory / PAGE}",
     ]
     return "\n".join(filter(None, lines))

@@ -18,7 +18,7 @@ from simnmt.report.figures import policy_line
 from simnmt.report.page import colours_of
 from simnmt.report.page_template import Section, render_page
 from simnmt.report.run_tables import format_best
-from simnmt.report.table import Column, Table, change, estimate, group_columns
+from simnmt.report.table import Column, Table, change, estimate, group_columns, share
 from simnmt.report.words import words
 from simnmt.results.comparison import NOTHING, Comparison, describe_value
 from simnmt.results.number_text import digits, format_interval, percent
@@ -257,12 +257,19 @@ def points_table(table: SweepTable) -> Table:
         Column("workload and network", "place", words=True),
         Column("best policy", "best", colour=colour, words=True),
         estimate(table.objective, table.objective),
-        Column("against the best fixed policy, %", GAIN, signed=True, interval=gain, rounded=True),
-        Column("as good", "equal", words=True),
-        Column("not distinguishable from", "tied", words=True),
+        Column("against the best fixed policy, %", GAIN, signed=True, interval=gain, rounded=True, on_terminal=False),
+        Column("as good", "equal", words=True, on_terminal=False),
+        Column("not distinguishable from", "tied", words=True, on_terminal=False),
     ]
+    if has_caches(table):
+        columns.insert(-3, share("cached %", "hit_share"))
     note = "\n".join(words("points", more=len(rows) - MOST_ROWS, table=TABLE))
     return Table("", columns, rows[:MOST_ROWS], note, id="points")
+
+
+def has_caches(table: SweepTable) -> bool:
+    """Return whether a cache stands before the decisions at some point."""
+    return any(row.get("hit_share") is not None for row in table.rows)
 
 
 def _point_row(keys: Sequence[str], rows: Sequence[Row]) -> Row:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -85,6 +86,17 @@ def test_a_finished_sweep_says_where_policies_are_best(here: Path, simnmt: Comma
     assert (here / "done" / TABLE).read_bytes() == before
     document = json.loads(simnmt("sweep", "done", "--json").out)
     assert (document["points"], document["points_run"], len(document["rows"])) == (4, 0, 20)
+
+
+def test_hits_are_printed_by_point_where_there_is_a_cache(here: Path, simnmt: Command) -> None:
+    repeats = ("--set", "workloads.news.repeats={zipf: 1.0, over: 50}")
+    grid = ("--grid", "devices.gateway.cache={entries: 1},{entries: 50}")
+    outcome = simnmt(*SMALL[:2], *repeats, *grid, *SMALL[-4:], "--out", "cached")
+    table = outcome.out[outcome.out.index("\npoint ") :].splitlines()
+    heads = ["point", "gateway.cache", "workload and network", "best policy", "mean_ms", "cached %"]
+    assert re.split(" {2,}", table[1]) == heads
+    few, many = (float(line.split()[-1]) for line in table[3:5])
+    assert few < 20.0 < many and "cached %" not in simnmt("sweep", "done").out
 
 
 def test_points_whose_best_policy_misses_the_service_level_are_counted(here: Path, simnmt: Command) -> None:
