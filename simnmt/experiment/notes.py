@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from simnmt.experiment.draws import Learnt
 from simnmt.experiment.targets import Target, outside_share
 from simnmt.profile.execution_fit import PlaneFit
 from simnmt.profile.profile_variant import as_calibrated
-from simnmt.results.number_text import digits, duration
+from simnmt.results.number_text import digits, duration, percent
 from simnmt.results.places import ALL, CellName, by_cell, wholes
 from simnmt.results.run import format_sources, shown_kind
 from simnmt.results.summary import Row, warm_up_notes
@@ -101,7 +102,7 @@ def warnings(plan: RunPlan, rows: Sequence[Row]) -> list[str]:
         for effect in used.target.doubts:
             users.setdefault((used.target.profile.name, effect), {})[used.label] = None
     doubts = [f"profile {name} ({format_list(by, ',')}): {effect}" for (name, effect), by in users.items()]
-    return [*of_lengths, *_late_plans(plan), *_lost_requests(rows), *_idle_caches(plan), *doubts]
+    return [*of_lengths, *_late_plans(plan), *_lost_requests(rows), *_idle_caches(plan), *_filling_caches(rows), *doubts]
 
 
 def _caches(plan: RunPlan) -> dict[str, CacheConfiguration]:
@@ -114,6 +115,23 @@ def _idle_caches(plan: RunPlan) -> Iterator[str]:
     if all(case.repeats is None for case in plan.cases.values()):
         for label in _caches(plan):
             yield f"{label}: its cache answers nothing, as each request is a new sentence (give repeats of a workload)"
+
+
+def _filling_caches(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the cells in whose second half caches answered clearly more than in the first: they begin empty."""
+    for cell, of_cell in wholes(rows).items():
+        for row in of_cell:
+            if row.get("late_hit_share") is None:
+                continue
+            share, late = row["hit_share"], row["late_hit_share"]
+            rise, counted = 2.0 * (late - share), row["replications"] * (row["requests"] - row["warm_up_requests"])
+            if rise > max(0.01, 4.0 * 2.0 * sqrt(share * (1.0 - share) / counted)):  # by chance, four standard errors are rare
+                yield (
+                    f"{cell}: caches begin empty and were still filling: they answered {percent(late - rise)} of the first "
+                    f"half of the counted requests and {percent(late)} of the second, and answer more later (give more "
+                    "requests, and warm_up_requests to leave out the first ones)"
+                )
+                break
 
 
 _UNANSWERED = {"lost_share": "lost", "refused_share": "refused", "gave_up_share": "given up by their clients"}

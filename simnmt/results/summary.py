@@ -152,6 +152,8 @@ def measure(
         mean_s = float(first_s.sum()) / requests  # NaN unless the first token of every request is known
         numbers["mean_first_token_s"] = None if isnan(mean_s) else mean_s
         numbers |= _quantiles(first_s, "first_token", criteria.metrics)
+    if "hit" in log:
+        numbers["late_hit_share"] = float(is_cached[requests // 2 :].mean())
     if documents is not None:
         numbers |= document_numbers(documents, criteria.metrics)
     loading = "model_load" in log

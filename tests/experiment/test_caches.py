@@ -85,6 +85,23 @@ def test_a_cache_without_sentences_that_come_back_is_warned_of() -> None:
     assert any("answers nothing" in warning for warning in result.warnings)
 
 
+def test_caches_that_still_fill_are_warned_of_until_hits_are_steady() -> None:
+    keys = scenario({"entries": 5_000}, policies={"cloud": {}})
+    keys["workloads"]["de-en"]["repeats"] = {"zipf": 1.1, "over": 5_000}
+
+    def filling(requests: int, warm_up: int) -> list[str]:
+        result = simnmt.run(keys | {"requests": requests, "warm_up_requests": warm_up})
+        (row,) = result.summary_rows
+        assert row["late_hit_share"] == pytest.approx(row["hit_share"], abs=0.1)
+        return [warning for warning in result.warnings if "still filling" in warning]
+
+    (warning,) = filling(3_000, 0)
+    assert "warm_up_requests" in warning and warning.startswith("de-en on n: ")
+    assert not filling(103_000, 100_000)
+    keys["devices"]["gateway"]["cache"]["entries"] = 10
+    assert not filling(3_000, 200), "a small cache is full soon"
+
+
 def test_sites_have_their_own_caches() -> None:
     small = {"devices": {"gateway": {"profile": "@tx2-gru", "cache": {"entries": 1}}}}
     result = simnmt.run(scenario(CACHE, sites={"large": {}, "small": small, "none": {"devices": {"gateway": None}}}))
