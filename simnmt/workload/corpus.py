@@ -250,6 +250,7 @@ def read_corpus(
     if source_hashes is not None:
         texts = _hashing(texts, source_hashes)
     pairs = Counter((count_src(src), count_tgt(tgt)) for src, tgt in texts)
+    pairs.pop((0, 0), None)  # two blank lines separate documents, and are no pair that a filter drops
     if not pairs:
         raise CorpusError("the corpus is empty", path=source, remedy="give a file with one sentence a line")
     src_len, tgt_len, count = np.array([(*pair, times) for pair, times in pairs.items()], dtype=np.int64).T

@@ -141,6 +141,7 @@ def test_sizes_are_those_of_a_log_or_of_the_blank_lines_of_the_text(tmp_path: Pa
             text = {"source": str(tmp_path / "text.de"), "target": str(tmp_path / "text.en")}
             one["workloads"]["news"]["lengths"] = text | {"src_unit": "word", "tgt_unit": "word"}
         case = unit_of(plan_of(one)).case
+        assert not case.warnings, "blank lines are no pairs that were dropped"
         document = case.arrivals.documents(20_000, RandomStream(1, 0, "sizes"))
         assert document is not None
         sizes, counts = np.unique(np.bincount(document)[:-1], return_counts=True)
