@@ -49,9 +49,9 @@ class SentenceLaw(Configuration):
             if self.mean is None or self.__pydantic_extra__:
                 raise misfit("", "geometric needs {mean: NUMBER}")
             return self
+        check_law(self.dist, self.__pydantic_extra__, key="dist", scaled=True, counts=True)
         if self.mean is not None:
             raise misfit("mean", "is for dist: geometric alone")
-        check_law(*self.law, key="dist", scaled=True, counts=True)
         return self
 
     @property

@@ -159,6 +159,7 @@ def test_sizes_are_those_of_a_log_or_of_the_blank_lines_of_the_text(tmp_path: Pa
         ({"documents": {"sentences": 0}}, "workloads.news.documents.sentences"),
         ({"documents": {"sentences": {"dist": "geometric", "mean": 0.5}}}, "workloads.news.documents.sentences.mean"),
         ({"documents": {"sentences": {"dist": "geometric"}}}, "workloads.news.documents.sentences"),
+        ({"documents": {"sentences": {"dist": "quux", "mean": 3}}}, "documents.sentences.dist: scipy.stats has no discrete"),
         ({"documents": {"sentences": {"dist": "poisson", "mu": 3.0}}}, "workloads.news.documents.sentences.dist"),
         ({"documents": {"sentences": {"dist": "lognorm", "s": 1.0}}}, "workloads.news.documents.sentences.dist"),
         ({"documents": {"corpus": True}}, "workloads.news.documents.corpus"),
