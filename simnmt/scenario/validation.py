@@ -91,11 +91,15 @@ def _error(document: Document, location: Location, fault: Mapping[str, Any], cod
     choices = re.findall(r"'([^']*)'", context.get("expected") or context.get("expected_tags") or "")
     if kind == "extra_forbidden":
         given = document.value(location[:-1]).keys()
-        forms = [_fields(form) for form in _forms_at(document, location[:-1], code)]
-        forms = [keys for keys in forms if keys and location[-1] not in keys]
+        at_place = [_fields(form) for form in _forms_at(document, location[:-1], code)]
+        forms = [keys for keys in at_place if keys and location[-1] not in keys]
         most = max((len(given & keys) for keys in forms), default=0)
         nearest = dict.fromkeys(key for keys in forms if len(given & keys) == most for key in keys)
         known = f"known: {format_list(nearest, ',', most=len(nearest)) or 'none'}"
+        if most and any(location[-1] in keys for keys in at_place):  # a key of another form
+            return document.error(
+                location, f"does not go with {format_list([key for key in given if key in nearest], 'and')}", key=True
+            )
         return document.error(location, "unknown key", remedy=did_you_mean(location[-1], nearest, known), key=True)
     if kind == "union_tag_not_found" and context["discriminator"] == "'kind'":
         kinds = [literal_kind(form) for form in _forms_at(document, location, code) if _fields(form)]

@@ -84,7 +84,11 @@ def test_a_fault_is_one_line_at_its_key(text: str, place: str) -> None:
     [
         ("policies: {cnmt: {len_slop: 1}}", "(did you mean len_slope?)"),
         ("policies: {edge: {zzz: 1}}", "(known: kind)"),
-        ("networks: {a: {rtt: {constant_ms: 1, csv: x}}}", "(known: constant_ms)"),
+        ("networks: {a: {rtt: {constant_ms: 1, csv: x}}}", "a.rtt.csv: does not go with constant_ms"),
+        (
+            "workloads: {a: {lengths: '@x', repeats: {zipf: 1, over: 2, recorded: x}}}",
+            "recorded: does not go with zipf and over",
+        ),
         ("policies: {x: {kind: edgy}}", "(did you mean edge?)"),
         ("workloads: {a: {lengths: '@x', arrivals: {kind: poisson, rate_rp: 1}}}", "(did you mean rate_rps?)"),
         ("networks: {a: {rtt: {csv: a, time_unit: seconds}}}", "'s' or 'ms'"),
