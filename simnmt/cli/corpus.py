@@ -132,7 +132,7 @@ def cache(
     rate: Annotated[float | None, option("R", "Mean requests per second. [default: the log's]")] = None,
     ttl: Annotated[float | None, time_option("Lifetime of an entry once stored, such as 1d. [default: for ever]")] = None,
     entries: Annotated[int | None, option("N", "Size to answer for, beside a series of sizes.", min=1)] = None,
-    zipf: Annotated[float | None, option("S", "In place of a text: Zipf's law of this exponent.", min=0.0, max=20.0)] = None,
+    zipf: Annotated[float | None, option("S", "In place of a text: Zipf's law of this exponent, 0 to 20.")] = None,
     over: Annotated[int | None, option("N", "Different texts of Zipf's law.", min=1, max=10_000_000)] = None,
     page: Page = None,
     force: Force = False,
@@ -147,6 +147,8 @@ def cache(
 
     if (source is None) == (zipf is None) or (zipf is None) != (over is None):
         raise typer.BadParameter("give a text or a log, or both --zipf and --over", param_hint="TEXT|LOG")
+    if zipf is not None and not 0.0 <= zipf <= 20.0:
+        raise typer.BadParameter("give an exponent from 0 to 20", param_hint="--zipf")
     if rate is not None and not 0.0 < rate <= 1e9:
         raise typer.BadParameter("give requests per second above 0", param_hint="--rate")
     check_output(page, force, source)

@@ -141,6 +141,7 @@ def test_a_law_and_a_log_show_what_a_cache_saves(folder: Path, simnmt: Command) 
         ("news.de --rate 0", "--rate"),
         ("news.de --rate 20 --entries 0", "--entries"),
         ("--zipf -1 --over 10", "--zipf"),
+        ("--zipf nan --over 10", "--zipf: give an exponent from 0 to 20"),
         ("--zipf 1 --over 0", "--over"),
         ("--zipf 1", "give a text or a log"),
         ("news.de --zipf 1 --over 10", "give a text or a log"),
