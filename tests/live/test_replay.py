@@ -236,3 +236,5 @@ def test_clients_of_a_replay_try_again_after_their_pauses_and_give_up(make_scena
     assert log["latency_s"][2] == pytest.approx(sum(parts))
     assert (row["refused_share"], row["gave_up_share"]) == pytest.approx((1 / 12, 1 / 12))
     assert not result.meets("p99_ms<=60000")
+    share, parts = "17 % of the requests are left out", "1 refused (429 or 503) and 1 not answered within 400 ms"
+    assert f"{share}: {parts}" in result.warnings
