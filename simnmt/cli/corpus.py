@@ -148,7 +148,7 @@ def cache(
     if (source is None) == (zipf is None) or (zipf is None) != (over is None):
         raise typer.BadParameter("give a text or a log, or both --zipf and --over", param_hint="TEXT|LOG")
     if rate is not None and not 0.0 < rate <= 1e9:
-        raise typer.BadParameter("give requests per second above 0", param_hint="--rate")
+        raise typer.BadParameter("give requests per second above 0, 1e9 at most", param_hint="--rate")
     check_output(page, force, source)
     if source is not None:
         texts = read_requested_texts(source)
