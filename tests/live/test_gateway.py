@@ -417,9 +417,19 @@ def test_a_list_longer_than_what_a_server_takes_passes_a_gateway_that_does_not_f
     assert isinstance(answer, Exchange) and len(answer.answer.texts) == 5
     assert server.outcomes["done"] == 5 and server.outcomes["refused"] > 0
     assert logged(log, tmp_path, gateway).device.tolist() == ["cloud"] * 5
-    *full, late = services.translate(gateway.http.url, *[ask(forced=200)] * 3, texts)
-    assert {error.status for error in (*full, late) if isinstance(error, ServiceError)} == {429}
-    assert isinstance(late, ServiceError) and services.errors == []
+
+    async def behind_others() -> list[Any]:
+        async with TranslationClient(gateway.http.url) as client:
+            others = []
+            for _ in range(3):
+                others.append(asyncio.ensure_future(together(client, [ask(forced=400)])))
+                await asyncio.sleep(0.1)
+            refused = await together(client, [texts])
+            await asyncio.gather(*others)
+            return refused
+
+    (late,) = services.run(behind_others())
+    assert isinstance(late, ServiceError) and late.status == 429 and services.errors == []
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
