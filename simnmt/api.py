@@ -182,7 +182,7 @@ def run(
         raise InputError(f"engine: unknown engine {engine!r}", remedy=f"give {' or '.join(get_args(Engine))}")
     numbers = {"requests": requests, "replications": replications, "seed": seed, "profile_uncertainty": profile_uncertainty}
     source = open_scenario(scenario, overrides, allow_code=allow_code, **numbers).source
-    asserted = [Assertion.parse(text, source.scenario.policies) for text in assertions]
+    asserted = [Assertion.parse(text, source.scenario.policies, source.scenario.row_names) for text in assertions]
 
     def measure(inputs: RunPlan) -> results.Run:
         plan = with_metrics(inputs, asserted)

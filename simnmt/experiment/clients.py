@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from simnmt.base import random_streams
+from simnmt.experiment.accounts import Rows
 from simnmt.experiment.cases import Unit
 from simnmt.results.columns import Array, executed_on
 from simnmt.results.device_accounts import FaultAccount
@@ -103,13 +104,28 @@ def _loads(trail: Trail, devices: Sequence[Device], part: Array, late: Array) ->
     ]
 
 
-def client_shares(unit: Unit, outcome: Array | None) -> Numbers:
-    """Return the shares of requests that were refused and given up; None where that cannot be."""
-    limited, gives_up = unit.scenario.refuses, any(clients_of(part).timeout_s < inf for part in unit.parts)
+def client_shares(unit: Unit, trail: Trail, counted: Rows) -> Numbers:
+    """Return the shares of the counted requests that were refused and given up; None where that cannot be.
 
-    def share(is_possible: bool, counted: int) -> float | None:
+    With limits, also the share of the tries that were refused.
+    """
+    limited, gives_up = unit.scenario.refuses, any(clients_of(part).timeout_s < inf for part in unit.parts)
+    outcome, tries = (None if column is None else column[counted] for column in (trail.outcome, trail.tries))
+
+    def share(is_possible: bool, ended: int) -> float | None:
         if not is_possible:
             return None
-        return 0.0 if outcome is None else float((outcome == counted).mean())
+        return 0.0 if outcome is None else float((outcome == ended).mean())
 
-    return {"refused_share": share(limited, REFUSED), "gave_up_share": share(gives_up, GAVE_UP)}
+    numbers = {"refused_share": share(limited, REFUSED), "gave_up_share": share(gives_up, GAVE_UP)}
+    return numbers | ({"refused_tries_share": refused_tries_share(outcome, tries)} if limited else {})
+
+
+def refused_tries_share(outcome: Array | None, tries: Array | None) -> float:
+    """Return the share of the tries of some requests that were refused: all before the last one, and the last ones of those
+    that ended as refused.
+    """
+    if outcome is None:
+        return 0.0
+    total = len(outcome) if tries is None else int(tries.sum(dtype=np.int64))
+    return (total - len(outcome) + int((outcome == REFUSED).sum())) / total

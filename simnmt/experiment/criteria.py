@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from simnmt.base.errors import InputError
+from simnmt.base.suggestions import format_list
 from simnmt.experiment.accounts import unknown_spending
 from simnmt.experiment.cases import RunPlan
 from simnmt.results.metrics import OF_DOCUMENTS, Assertion, Metric, columns_of, metric, objective_metric
+from simnmt.results.places import class_of
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import Location
 
@@ -43,15 +45,49 @@ def check_criteria(plan: RunPlan, document: Document | None = None) -> None:
     criteria += [(("metrics", number), metric(name), []) for number, name in enumerate(scenario.metrics)]
     deployable = [name for name, policy in scenario.policies.items() if not policy.knows_truth]
     for location, known, limited in criteria:
-        for policy in [None, *(deployable if limited or known.label else [])]:
-            if (error := _fault(plan, known, policy, limited or workloads)) is not None:
-                raise (document or Document(None)).error(location, error.what, remedy=error.remedy, key=True)
+        faults = [_lacks_documents(plan, known, _judged_alone(plan, location))]
+        policies = [None, *(deployable if limited or known.label else [])]
+        faults += [_fault(plan, known, policy, limited or workloads) for policy in policies]
+        for error in filter(None, faults):
+            raise (document or Document(None)).error(location, error.what, remedy=error.remedy, key=True)
+
+
+def _judged_alone(plan: RunPlan, location: Location) -> list[str]:
+    """Return the workloads whose own rows are judged by the metric of a key."""
+    scenario, (key, *rest) = plan.scenario, location
+    if key == "workloads":
+        return [str(rest[0])]
+    if key == "slo":
+        limited = [name for name in scenario.workloads if scenario.requirements_of(name) == scenario.requirements]
+        return [name for name in limited if scenario.workloads[name].slo is None]
+    if key == "objective" and not plan.is_mixed:
+        return [name for name in scenario.workloads if name not in scenario.objectives]
+    return []
+
+
+def _lacks_documents(plan: RunPlan, known: Metric, workloads: Iterable[str]) -> InputError | None:
+    """Return the fault of a metric of documents by which workloads without any are judged; None if there is none."""
+    every = plan.scenario.workloads
+    without = [name for name in workloads if every[name].documents is None]
+    if known.sample not in OF_DOCUMENTS or not without or not plan.scenario.has_documents:
+        return None
+    others = [name for name, part in every.items() if part.documents is not None]
+    remedy = f"give workloads.{without[0]}.documents, or limit {format_list(others, 'or')} alone"
+    return InputError(f"{known.name} is not known: workload {without[0]} has no documents", remedy=remedy)
 
 
 def check_assertion(plan: RunPlan, assertion: Assertion) -> None:
     """Raise `InputError` for an assertion on a metric that the run will not know, of the named policy or of any."""
+    known, name = assertion.requirement.metric, assertion.workload
     policies = [assertion.policy] if assertion.policy is not None else list(plan.scenario.policies)
-    faults = [_fault(plan, assertion.requirement.metric, policy, plan.cases) for policy in policies]
+    of_class = None if name is None else class_of(name)
+    if of_class is None:
+        workloads = [name] if name is not None else list(plan.cases)
+    else:
+        workloads = [one for one, part in plan.scenario.workloads.items() if part.request_class == of_class]
+    faults = [_fault(plan, known, policy, workloads) for policy in policies]
+    if of_class is None and (error := _lacks_documents(plan, known, workloads)) is not None:
+        faults = [error]
     if faults[0] is not None and None not in faults:
         raise InputError(f"{assertion}: {faults[0].what}", remedy=faults[0].remedy)
 
@@ -74,7 +110,7 @@ def _fault(plan: RunPlan, known: Metric, policy: str | None, workloads: Iterable
         known.check_requests(scenario.requests - scenario.warm_up_requests)
     except InputError as error:
         return error
-    if known.sample in OF_DOCUMENTS and not scenario.has_documents:
+    if known.sample in OF_DOCUMENTS and all(scenario.workloads[one].documents is None for one in workloads):
         return InputError(f"{name}: no workload has documents", remedy="give workloads.NAME.documents, or leave it out")
     if policy is None:
         return None

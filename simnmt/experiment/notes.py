@@ -20,7 +20,7 @@ from simnmt.experiment.targets import Target, outside_share
 from simnmt.profile.execution_fit import PlaneFit
 from simnmt.profile.profile_variant import as_calibrated
 from simnmt.results.number_text import digits, duration, percent
-from simnmt.results.places import ALL, CellName, by_cell, wholes
+from simnmt.results.places import ALL, CellName, by_cell, class_of, wholes
 from simnmt.results.run import format_sources, shown_kind
 from simnmt.results.summary import Row, warm_up_notes
 from simnmt.scenario.source import describe_separate_runs
@@ -103,7 +103,8 @@ def warnings(plan: RunPlan, rows: Sequence[Row]) -> list[str]:
         for effect in used.target.doubts:
             users.setdefault((used.target.profile.name, effect), {})[used.label] = None
     doubts = [f"profile {name} ({format_list(by, ',')}): {effect}" for (name, effect), by in users.items()]
-    return [*of_lengths, *_late_plans(plan), *_lost_requests(rows), *_idle_caches(plan), *_partial_periods(plan), *doubts]
+    traffic = [*_idle_caches(plan), *_overdue_classes(plan, rows), *_partial_periods(plan)]
+    return [*of_lengths, *_late_plans(plan), *_lost_requests(rows), *traffic, *doubts]
 
 
 def _caches(plan: RunPlan) -> dict[str, CacheConfiguration]:
@@ -131,6 +132,25 @@ def _partial_periods(plan: RunPlan) -> Iterator[str]:
                 f"{name}: {count:,} requests are {percent(count / whole)} of those of a whole period of its rate "
                 f"({duration(arrivals.period_s or 0.0)}), so the run may miss the peak (give {ceil(total * whole / count):,} "
                 "requests, or the rate of the peak as a constant one)"
+            )
+
+
+MANY_OVERDUE = 0.1
+"""Share of the requests of a class that wait longer than its `max_wait_s`, above which they are said to go before others."""
+
+
+def _overdue_classes(plan: RunPlan, rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the classes whose `max_wait_s` lets many of their requests go before those of classes that are served first."""
+    ranked = plan.scenario.ranked_classes
+    for cell, of_cell in by_cell(rows).items():
+        name = class_of(cell.workload)
+        shares = [(row["policy"], row.get("overdue_share") or 0.0) for row in of_cell]
+        many = [f"{policy} {digits(100 * share)} %" for policy, share in shares if share > MANY_OVERDUE]
+        if name in ranked[1:] and many:
+            wait_s, first = plan.scenario.classes[name].max_wait_s, format_list(ranked[: ranked.index(name)], "and")
+            yield (
+                f"{cell}: requests waited longer than max_wait_s ({wait_s:g} s) and then went before those of {first} "
+                f"({format_list(many, 'and')}): give a longer classes.{name}.max_wait_s, or more servers"
             )
 
 

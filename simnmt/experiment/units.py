@@ -34,6 +34,7 @@ from simnmt.experiment.accounts import (
 from simnmt.experiment.cases import Case, Group, Unit
 from simnmt.experiment.clients import client_shares, with_given_up
 from simnmt.experiment.draws import Drawn, Learnt, draw, learn_parts
+from simnmt.experiment.group_numbers import documents_of, overdue_share
 from simnmt.experiment.policy_setup import UnitSetup, truths_by_source
 from simnmt.experiment.routes import estimate_age_s
 from simnmt.experiment.targets import saturated_s
@@ -422,7 +423,7 @@ class UnitWorld:
             NO_LOADS if trail.faults is None else _loads_of(trail.faults, counted, len(trail.arrival_s)),
             criteria=_criteria_of(self._criteria, group, log),
             start_s=float(trail.arrival_s[slice(cut, cut + 1)][0]) if cut else 0.0,
-            documents=RequestLog(columns, counted) if "document" in columns else None,
+            documents=documents_of(unit, group, columns, counted),
         )
         # As if all requests were like those that count, so that totals of replications with different cuts are of as many.
         numbers["total_latency_s"] = known(numbers["total_latency_s"]) * (count / (count - left_out))
@@ -430,7 +431,7 @@ class UnitWorld:
         if trail.energy is not None:
             energy = trail.energy if rows is None else trail.energy.of_some(RequestLog(columns, rows).answered)
             numbers |= energy.numbers()
-        numbers |= client_shares(unit, None if trail.outcome is None else trail.outcome[counted])
+        numbers |= client_shares(unit, trail, counted) | overdue_share(unit, group, log)
         numbers |= {"rtt_pace_s": self._drawn.pace_s, "warm_up_requests": float(left_out)}
         return numbers | {"requests": float(count)} if unit.mixed else numbers
 

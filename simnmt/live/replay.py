@@ -24,7 +24,7 @@ from simnmt.base.configuration import end_tokens
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.cases import RunPlan, Unit
-from simnmt.experiment.clients import clients_of
+from simnmt.experiment.clients import clients_of, refused_tries_share
 from simnmt.experiment.draws import learn
 from simnmt.experiment.notes import fits
 from simnmt.experiment.run import cell_of
@@ -279,7 +279,8 @@ def _result(unit: Unit, policy: str, log: LoadLog, truth: Truth, trail: Trail) -
     if not len(answered["request_id"]):
         raise InputError(f"no request was answered: {log.fault}", remedy="see the service's log")
     devices, criteria = _live_devices(unit), unit.scenario.criteria_of(unit.case.name)
-    documents = log_of_all if "document" in trail.columns else None
+    has_documents = unit.scenario.workloads[unit.case.name].documents is not None
+    documents = log_of_all if has_documents and "document" in trail.columns else None
     measured = measure(answered, None, devices, unit.case.arrivals.discipline, criteria=criteria, documents=documents)
     numbers: Numbers = {name: None if value is None or isnan(value) else value for name, value in measured.items()}
     if np.isnan(log.tgt_len_predicted).all():
@@ -296,6 +297,8 @@ def _result(unit: Unit, policy: str, log: LoadLog, truth: Truth, trail: Trail) -
         "fallback_share": float((outcome == FALLBACK).mean()),
         "rtt_pace_s": None,
     }
+    if unit.scenario.refuses:
+        numbers["refused_tries_share"] = refused_tries_share(outcome, trail.tries)
     return UnitResult(
         numbers={Place(ALL, unit.case.name, unit.network, policy): numbers},
         offloading={},

@@ -82,8 +82,21 @@ def _policies_facts(result: Run) -> Row:
         "goodput": "" if not limits_s else f"{1e3 * limits_s.pop():g} ms" if len(limits_s) == 1 else "the workload's deadline",
         "misrouted": bool(judged),
         "unknown": bool(unknown),
-        "streamed": any(cell.planned and not cell.batches for cell in unknown),
+        "unknown_since": _no_misroutes(result, unknown),
     }
+
+
+def _no_misroutes(result: Run, unknown: Sequence[Cell]) -> str:
+    """Return why misroutes are not known in some cells; empty if nothing says so."""
+    if any(cell.planned and not cell.batches for cell in unknown):
+        return "set foresee_misroutes: true to see them, which costs as much as an oracle for every policy"
+    reasons = {
+        "live, only the device that was taken has known times": result.live is not None,
+        "sentences that come later join batches": any(cell.batches for cell in unknown),
+        "waits for the memory of models are not foreseen": any("model_loads" in row for row in result.whole_rows),
+        "with classes, requests that come later may overtake": any("class" in row for row in result.whole_rows),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 def _steady(row: Row) -> Row:

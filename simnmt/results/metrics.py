@@ -279,6 +279,8 @@ class Requirement:
         known = [value for value in values if isinstance(value, (int, float))]
         if not known or len(known) < len(values):
             remedy = f"run the scenario with metrics: [{self.metric.name}]" if self.metric.sample == "latency" else None
+            if self.metric.sample in OF_DOCUMENTS and "mean_document_s" in row:
+                remedy = f"name a workload with documents, as in 'NAME: {self}'"
             raise InputError(f"this run has no {self.metric.name}", remedy=remedy)
         estimate, is_failed = self.metric.estimate(known), is_lost or about["unstable"] is not None
         met_by = [self.is_met_by(self.metric.per_si_unit * value) for value in known]
@@ -374,19 +376,30 @@ class Assessment:
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """A requirement that a run is to meet: by its recommended policy, or by a named one."""
+    """A requirement that a run is to meet: by its recommended policy, or by a named one; everywhere, or in the rows of one
+    workload or class.
+    """
 
     requirement: Requirement
     policy: str | None = None
+    workload: str | None = None
+    """What stands in the column `workload` of the rows, such as `class files`."""
 
     @classmethod
-    def parse(cls, text: str, policies: Iterable[str]) -> Assertion:
-        """Return the assertion of `p95_ms<=300` or `cnmt: p95_ms<=300`. Raises `InputError`, also for an unknown policy."""
-        policy, colon, requirement = text.rpartition(":")
-        name = policy.strip()
-        if colon and name not in policies:
-            raise InputError(f"unknown policy {shorten(name)} in {shorten(text)!r}", remedy=did_you_mean(name, policies))
-        return cls(Requirement.parse(requirement), name if colon else None)
+    def parse(cls, text: str, policies: Iterable[str], workloads: Iterable[str] = ()) -> Assertion:
+        """Return the assertion of `p95_ms<=300`, or of a policy or a workload, as in `cnmt: p95_ms<=300`. Raises `InputError`.
+
+        >>> Assertion.parse("class files: p95_ms<=300", ["cnmt"], ["class files"]).workload
+        'class files'
+        """
+        first, colon, requirement = text.rpartition(":")
+        name, policies, workloads = first.strip(), [*policies], [*workloads]
+        if colon and name not in (*policies, *workloads):
+            remedy = did_you_mean(name, dict.fromkeys((*policies, *workloads)))
+            raise InputError(f"unknown policy {shorten(name)} in {shorten(text)!r}", remedy=remedy)
+        if not colon or name in policies:
+            return cls(Requirement.parse(requirement), name if colon else None)
+        return cls(Requirement.parse(requirement), workload=name)
 
     def __str__(self) -> str:
-        return str(self.requirement) if self.policy is None else f"{self.policy}: {self.requirement}"
+        return ": ".join(filter(None, (self.policy or self.workload, str(self.requirement))))

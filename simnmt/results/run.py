@@ -17,7 +17,7 @@ from simnmt.network.series import RttSeries
 from simnmt.results.columns import Array
 from simnmt.results.device_accounts import BatchAccount, PlannedDevice, RunEnergy, StreamAccount
 from simnmt.results.metrics import Assertion, Assessment
-from simnmt.results.places import CellName, Place, by_cell, wholes
+from simnmt.results.places import ALL, CellName, Place, by_cell, wholes
 from simnmt.results.requests import RequestLog, drawn_logs
 from simnmt.results.summary import Device, Row
 from simnmt.workload.length_table import LengthTable
@@ -290,16 +290,19 @@ class Run:
         """Return whether the run meets a requirement such as `p95_ms<=300`, in every cell, the parts of a mix included.
 
         Args:
-            text: a requirement of the recommended policy, or of another one, as in `"cnmt: p95_ms<=300"`. Without
-                recommendations, as live, the only policy is judged.
+            text: a requirement of the recommended policy, of another one, as in `"cnmt: p95_ms<=300"`, or of one workload or
+                class, as in `"class files: p95_ms<=300"`. Without recommendations, as live, the only policy is judged.
             workload, network, site: the ones judged; None: all.
 
         Raises `InputError` for an unknown metric, policy or place, and for a metric that the run does not have.
         """
-        assertion = Assertion.parse(text, {row["policy"]: None for row in self.summary_rows})
+        named = ({row[key]: None for row in self.summary_rows if row[key] != ALL} for key in ("policy", "workload"))
+        assertion = Assertion.parse(text, *named)
         recommended = {CellName.of(record): record["policy"] for record in self.recommendations}
         cells = by_cell(self.summary_rows)
-        judged = [cell for cell in cells if cell.matches(workload, network, site)]
+        judged = [
+            cell for cell in cells if cell.matches(workload, network, site) and assertion.workload in (None, cell.workload)
+        ]
         if not judged:
             what = f"{assertion}: no results of {workload or 'any workload'} on {network or 'any network'}"
             raise InputError(what, remedy=f"the run has {format_list(map(str, cells), ',')}")

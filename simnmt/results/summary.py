@@ -119,7 +119,8 @@ def measure(
         extra_loads: target, box and seconds of each load of a model by a request that got no answer.
         criteria: what else is measured.
         start_s: when the first request of the log was issued, if requests before it are left out as warm-up; else 0.
-        documents: the log with the requests that were not answered, in the order of issue; None if no workload has documents.
+        documents: the log with the requests that were not answered, in the order of issue, of
+            workloads with documents; None if no workload has documents.
     """
     log, criteria = read_once(log), criteria or Criteria()
     target, latency_s, arrival_s = executed_on(log), log["latency_s"], log["arrival_s"]
@@ -210,15 +211,15 @@ def document_numbers(log: Log, metrics: Sequence[Metric] = ()) -> Numbers:
     """Return the numbers of documents: of the times until all of their sentences are answered, and until the first one is.
 
     Of a document without an answer to every sentence only the share of answered documents knows. `log`: columns of requests in
-    the order of issue, in which sentences of a document are neighbours.
+    the order of issue, in which sentences of a document are neighbours; of no requests, nothing is known.
     """
     latency_s = log["latency_s"]  # NaN without an answer, and so is the latency of the document
     begins = np.flatnonzero(np.diff(log["document"], prepend=-1))
     whole_s, first_s = np.maximum.reduceat(latency_s, begins), np.minimum.reduceat(latency_s, begins)
     answered = ~np.isnan(whole_s)
     numbers: Numbers = {
-        "sentences_per_document": len(latency_s) / len(begins),
-        "answered_documents_share": float(answered.mean()),
+        "sentences_per_document": len(latency_s) / len(begins) if len(begins) else None,
+        "answered_documents_share": float(answered.mean()) if len(begins) else None,
     }
     samples: dict[Sample, Floats] = {"document": whole_s[answered], "first_sentence": first_s[answered]}
     for sample, values_s in samples.items():

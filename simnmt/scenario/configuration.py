@@ -22,7 +22,7 @@ from simnmt.policies.baselines import FixedPolicy
 from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.profile.custom import CustomDevice
 from simnmt.results.metrics import Criteria, Metric, Requirement, metric, objective_metric
-from simnmt.results.places import class_of
+from simnmt.results.places import class_of, class_row
 from simnmt.scenario.errors import Location
 from simnmt.scenario.parts import (
     Balancer,
@@ -276,6 +276,11 @@ class ScenarioConfiguration(Configuration):
     def ranked_classes(self) -> list[str]:
         """The names of the classes, the first served first."""
         return sorted(self.classes, key=lambda name: self.classes[name].priority)
+
+    @property
+    def row_names(self) -> list[str]:
+        """What stands in the column `workload` of the rows of its workloads and classes."""
+        return [*self.workloads, *(map(class_row, self.classes) if len(self.workloads) > 1 else ())]
 
     @property
     def max_wait_s(self) -> tuple[float, ...]:

@@ -287,8 +287,9 @@ class ClassConfiguration(Configuration):
 
     priority: Annotated[int, Field(ge=0, le=1_000)]
     """Devices serve the lowest number first, and requests of a class in the order of arrival; what has begun goes on."""
-    max_wait_s: Annotated[float, Field(ge=0.0, le=1e9)] | None = None
-    """A request that has waited that long at a device goes before those of all classes that have not; left out: never."""
+    max_wait_s: Annotated[float, Field(gt=0.0, le=1e9)] | None = None
+    """A request that has waited that long at a device goes before those of all classes that have not; left out: never. If many
+    wait that long, they go before those of classes that should be served first."""
     slo: ServiceLevel | None = None
     """Service level of all requests of the class, in place of the scenario's."""
 

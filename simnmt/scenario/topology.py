@@ -18,7 +18,7 @@ from simnmt.workload.arrivals import BackToBack, Clients
 
 _RESERVED_NAMES = (
     *("offloaded", "misrouted", "deadline_met", "hit"),
-    *("answered", "answered_documents", "lost", "refused", "gave_up", "fallback"),
+    *("answered", "answered_documents", "lost", "refused", "refused_tries", "gave_up", "fallback", "overdue"),
 )
 """Words before `_share` in columns of the summary that are about no device."""
 
@@ -223,8 +223,11 @@ def _clocks(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
             yield ("workloads", name), f"{what} (give workloads.{name}.arrivals)"
     if scenario.late_answers is not None and len(scenario.devices) == 1:
         yield ("late_answers",), "the only device sends no request"
-    if scenario.on_refusal is not None and not any(device.refuses_above for device in [*scenario.devices.values()][1:]):
-        yield ("on_refusal",), "no device to which requests are sent refuses any (give one max_waiting)"
+    behind = dict([*scenario.devices.items()][1:])
+    if scenario.on_refusal is not None and not any(device.refuses_above for device in behind.values()):
+        waiting = next((name for name, device in behind.items() if device.max_waiting and device.on_full == "wait"), None)
+        remedy = "give one max_waiting" if waiting is None else f"leave devices.{waiting}.on_full: wait out, or on_refusal"
+        yield ("on_refusal",), f"no device to which requests are sent refuses any ({remedy})"
     for name, network in scenario.networks.items():
         paced = [workload for workload in scenario.workloads if scenario.clock_of(workload, name) == "pace"]
         for workload in paced:

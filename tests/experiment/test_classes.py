@@ -58,6 +58,27 @@ def test_a_class_has_a_row_and_waits_for_those_of_higher_classes_alone() -> None
     assert "By class" in text and "files" in text
 
 
+def test_a_bound_that_lets_many_files_overtake_is_a_warning_and_one_class_can_be_asserted() -> None:
+    files = {"priority": 1, "max_wait_s": 0.05}
+    hurried = simnmt.run(classed(classes=CLASSES | {"files": files}, replications=1, policies={"edge": {}}))
+    rows, log = rows_by_class(hurried, "edge"), hurried.requests
+    share = (log.loc[log["workload"] == "job", "t_queue_s"] > 0.05).mean()
+    assert rows["files"]["overdue_share"] == pytest.approx(share) and share > 0.1
+    assert rows["interactive"]["overdue_share"] is None and rows["all"]["overdue_share"] < share
+    (warning,) = (text for text in hurried.warnings if "max_wait_s" in text)
+    assert "max_wait_s (0.05 s) and then went before those of interactive (edge " in warning
+    calm = simnmt.run(
+        classed(replications=1), assertions=["class interactive: p95_ms<=2000", "job: mean_ms<=1", "cnmt: p95_ms<=1"]
+    )
+    assert not [text for text in calm.warnings if "max_wait_s" in text]
+    for named in ("class interactive", "job"):
+        (assessed,) = calm.assess(f"{named}: p95_ms<=2000")
+        assert assessed.workload == named
+    assert "Misroutes are not shown: with classes, " in format_result(calm)
+    with pytest.raises(simnmt.InputError, match=r"did you mean class interactive"):
+        simnmt.run(classed(), assertions=["class interactiv: p95_ms<=2000"])
+
+
 def unclassed() -> dict[str, Any]:
     made = classed()
     del made["classes"]
@@ -89,7 +110,7 @@ def test_a_plan_keeps_the_service_level_of_each_class() -> None:
         ({"classes": {"interactive": {"priority": 0}}}, "workloads.job.class: unknown class"),
         ({"classes": {}}, "workloads.chat.class: unknown class"),
         ({"classes": {name: {"priority": 3} for name in CLASSES}}, "classes.files.priority: interactive has the same"),
-        ({"classes": CLASSES | {"files": {"priority": 1, "max_wait_s": -1}}}, "classes.files.max_wait_s: must be"),
+        ({"classes": CLASSES | {"files": {"priority": 1, "max_wait_s": 0}}}, "classes.files.max_wait_s: must be"),
         ({"share_devices": False}, "classes: requests of several classes"),
         ({"workloads": {**classed()["workloads"], "more": workload(1.0)}}, "workloads.more: of no class"),
         ({"devices": {"gateway": {"profile": "@tx2-gru", "sti": {"deadline_ms": 9, "preload_mb": 0}}}}, "devices.gateway.sti:"),

@@ -96,6 +96,32 @@ def test_a_document_is_answered_when_its_last_sentence_is() -> None:
     assert "mean_document_s" not in simnmt.run(scenario(None, replications=1)).rows
 
 
+def test_rows_count_the_documents_of_workloads_that_have_them() -> None:
+    mix = scenario(replications=1, policies={"cloud": {}}, objective="document_p95")
+    mix["workloads"]["plain"] = mix["workloads"]["news"] | {"documents": None}
+    result = simnmt.run(mix, assertions=["news: document_p95_ms<=1e6"])
+    rows, log = result.rows.set_index("workload"), result.requests
+    whole_s = log[log["workload"] == "news"].groupby("document").latency_s.max()
+    for name in ("news", "all"):
+        assert rows.loc[name].mean_document_s == pytest.approx(whole_s.mean())
+        assert rows.loc[name].sentences_per_document == pytest.approx((log["workload"] == "news").sum() / len(whole_s))
+    missing = ["mean_document_s", "p95_first_sentence_s", "answered_documents_share", "sentences_per_document"]
+    assert rows.loc["plain", missing].isna().all()
+    assert result.meets("news: document_p95_ms<=1e6") and "document ms" in format_result(result)
+    alone = simnmt.run(mix | {"share_devices": False, "objective": "mean"}).rows.set_index("workload")
+    assert alone.loc["plain", missing].isna().all() and alone.loc["news", missing].notna().all()
+    for changes, place in (
+        ({"slo": {"document_p95_ms": 300}}, "slo.document_p95_ms: "),
+        ({"share_devices": False}, "objective: "),
+    ):
+        with pytest.raises(ScenarioError, match=rf"^{place}.*workload plain has no documents \(.*limit news alone"):
+            simnmt.run(mix | changes)
+    mix["workloads"]["news"]["slo"] = {"document_p95_ms": 1e6}
+    assert simnmt.run(mix).recommendations[0]["slo_met"]
+    with pytest.raises(InputError, match="workload plain has no documents"):
+        simnmt.run(mix, assertions=["document_p95_ms<=300"])
+
+
 def test_a_decision_by_document_holds_for_all_of_its_sentences() -> None:
     shares = {}
     for decide_by in ("sentence", "document"):

@@ -55,6 +55,10 @@ def test_every_request_has_one_outcome_and_the_latency_contains_all_tries(result
     assert requests.loc[answered, "latency_s"].to_numpy() == pytest.approx(parts.sum(axis=1)[answered].to_numpy())
     assert requests.loc[~answered, ["t_queue_s", "t_exe_s", "t_tx_s", "latency_s"]].isna().all(axis=None)
     assert (requests.loc[~answered, "target"] == -1).all()
+    refused = requests["tries"].sum() - (requests["outcome"] != REFUSED).sum()
+    one = simnmt.run(scenario(replications=1, policies={"cloud": {}})).rows.iloc[0]
+    assert one["refused_tries_share"] == pytest.approx(refused / requests["tries"].sum()) and one["refused_share"] > 0.0
+    assert one["refused_tries_share"] > one["refused_share"]
     again = requests["tries"] > 1
     # A pause takes 50 ms or twice as long, up to a half more or less, beside the way to the cloud and that to the client.
     once = requests.loc[requests["tries"] == 2, "retry_s"] - 0.024
@@ -146,7 +150,7 @@ def test_each_workload_of_a_mix_has_its_own_clients_and_both_engines_agree() -> 
 def test_no_device_is_called_as_a_share_of_requests_is(result: Any) -> None:
     """Its own share would stand in that column."""
     names = {column.removesuffix("_share") for column in result.rows if column.endswith("_share")} - {"gateway", "cloud"}
-    assert {"hit", "refused", "gave_up", "deadline_met"} <= names
+    assert {"hit", "refused", "gave_up", "deadline_met", "refused_tries"} <= names
     for name in names:
         with pytest.raises(simnmt.InputError, match=f"devices.{name}: "):
             simnmt.Scenario(scenario(devices={"gateway": {"profile": "@tx2-bilstm"}, name: {"profile": "@tx2-bilstm"}}))
@@ -210,3 +214,5 @@ def test_what_makes_no_sense_is_refused_at_its_key(path: str, value: Any, key: s
         simnmt.run(wrong)
     line = str(refused.value)
     assert f"{key}:" in line and "\n" not in line
+    if key == "on_refusal":
+        assert "leave devices.cloud.on_full: wait out" in line
