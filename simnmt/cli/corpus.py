@@ -150,7 +150,7 @@ def cache(
     if zipf is not None and not 0.0 <= zipf <= 20.0:
         raise typer.BadParameter("give an exponent from 0 to 20", param_hint="--zipf")
     if rate is not None and not 0.0 < rate <= 1e9:
-        raise typer.BadParameter("give requests per second above 0", param_hint="--rate")
+        raise typer.BadParameter("give requests per second above 0, 1e9 at most", param_hint="--rate")
     check_output(page, force, source)
     if source is not None:
         texts = read_requested_texts(source)

@@ -23,7 +23,7 @@ from simnmt.policies.decision import Resource
 from simnmt.profile.power import SECONDS_PER_HOUR, BoxPower, RequestCost
 from simnmt.results.columns import Array
 from simnmt.results.device_accounts import Log, RunEnergy, TargetCosts, account_energy
-from simnmt.results.requests import FALLBACK, LOST, Trail, were_answered
+from simnmt.results.requests import FALLBACK, GAVE_UP, LOST, REFUSED, Trail, were_answered
 from simnmt.results.summary import Numbers, known, with_deadlines_of_all
 from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
 from simnmt.world.faults import Faults
@@ -145,12 +145,6 @@ def down_times(unit: Unit) -> dict[str, list[DownTimes]]:
     return down
 
 
-REMEDY_OF_LOSSES = (
-    "set late_answers.timeout_ms, so that requests fall back, make faults rarer, give longer limits to devices and clients, or "
-    "fewer warm_up_requests"
-)
-
-
 class NoAnswers(InputError):
     """A run without answers, or one of whose sites or workloads has none."""
 
@@ -158,12 +152,23 @@ class NoAnswers(InputError):
     """Share of the counted requests of the run."""
 
 
+def remedy_of_losses(unit: Unit, outcome: Array) -> str:
+    """Return what to do about the most frequent cause for which none of the counted requests is answered."""
+    remedies = {
+        LOST: "make faults rarer" if unit.scenario.late_answers else "set late_answers.timeout_ms, so that requests fall back",
+        REFUSED: "give a greater max_waiting, or clients more retries",
+        GAVE_UP: "give clients a longer timeout_ms",
+    }
+    remedy = max(remedies.items(), key=lambda item: int((outcome == item[0]).sum()))[1]
+    return remedy + ", or give fewer warm_up_requests" * bool(unit.scenario.warm_up_requests)
+
+
 def refuse_without_answers(unit: Unit, policy: str, outcome: Array | None, cut: int) -> None:
     """Raise `NoAnswers` if no request of a run after its first `cut` is answered, since nothing is left to be summarised."""
     if outcome is not None and not were_answered(outcome[cut:]).any():
         raise NoAnswers(
             f"no request of {unit.case.name} on {unit.network} under {policy} is answered in replication {unit.replication}",
-            remedy=REMEDY_OF_LOSSES,
+            remedy=remedy_of_losses(unit, outcome[cut:]),
         )
 
 

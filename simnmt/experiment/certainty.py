@@ -117,9 +117,10 @@ def basis_of(plan: RunPlan, trials: Sequence[tuple[Placement, Trial]], replicati
     """
     # Inputs of devices on which no policy of the answer executes requests do not matter.
     used = {device for placement, _ in trials for device in placement.used} or set(plan.scenario.devices)
+    at_rates = {case.name: case for placement, trial in trials for case in placement.at_rate(trial.rate_rps).cases}
     cases = {
         name: replace(case, targets=tuple(target for target in case.targets if target.device in used))
-        for name, case in plan.cases.items()
+        for name, case in (dict(plan.cases) | at_rates).items()
     }
     plan = replace(plan, cases=cases)
     rows = [

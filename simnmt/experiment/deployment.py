@@ -308,8 +308,8 @@ def rate_in_requests(text: str, plan: RunPlan) -> float:
         remedy = "give requests/s, 2e6requests/month, 5e6characters/day, or peak:LOG:TIME such as peak:gateway.jsonl:1m"
         raise InputError(f"--rate {shorten(text)} is no rate", remedy=remedy)
     rate = float(match[1]) * RATE_UNITS[match[2]]
-    if match[2] != "characters/day":
-        return rate
+    if match[2] != "characters/day" or not rate:
+        return rate  # 0 is refused as such
     if (characters := characters_per_request(plan)) is None:
         what = "a rate in characters needs the characters of a request, which are unknown"
         raise InputError(what, remedy=f"give workloads.{next(iter(plan.cases))}.characters_per_request")

@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from math import sqrt
+from math import ceil, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +81,7 @@ def notes(plan: RunPlan, learnt: Mapping[str, Learnt], rows: Sequence[Row], engi
         "has_energy": scenario.has_costs or any(power for _, power in powers),
         "without_power": list(dict.fromkeys(name for name, power in powers if power is None)),
         "by_cell": {cell: _cell_facts(plan, cell, of_cell) for cell, of_cell in wholes(rows).items()},
-        "requests": requests_by_workload(plan) if plan.is_mixed else dict.fromkeys(plan.cases, scenario.requests),
+        "requests": _requests_of(plan),
         "off_pace": f"{OFF_PACE:g}",
         "engines": engines,
         "oracle": next((name for name, policy in scenario.policies.items() if policy.knows_truth), None),
@@ -92,7 +92,8 @@ def notes(plan: RunPlan, learnt: Mapping[str, Learnt], rows: Sequence[Row], engi
 
 
 def warnings(plan: RunPlan, rows: Sequence[Row]) -> list[str]:
-    """Return the warnings about a run: its lengths, late streaming plans, requests without answers, and doubts about profiles.
+    """Return the warnings about a run: its lengths, late streaming plans, requests without answers, varying rates, and doubts
+    about profiles.
 
     `rows`: the rows of the summary.
     """
@@ -102,8 +103,8 @@ def warnings(plan: RunPlan, rows: Sequence[Row]) -> list[str]:
         for effect in used.target.doubts:
             users.setdefault((used.target.profile.name, effect), {})[used.label] = None
     doubts = [f"profile {name} ({format_list(by, ',')}): {effect}" for (name, effect), by in users.items()]
-    of_caches = [*_idle_caches(plan), *_filling_caches(rows)]
-    return [*of_lengths, *_late_plans(plan), *_lost_requests(rows), *of_caches, *_overdue_classes(plan, rows), *doubts]
+    traffic = [*_idle_caches(plan), *_filling_caches(rows), *_overdue_classes(plan, rows), *_partial_periods(plan)]
+    return [*of_lengths, *_late_plans(plan), *_lost_requests(rows), *traffic, *doubts]
 
 
 def _caches(plan: RunPlan) -> dict[str, CacheConfiguration]:
@@ -133,6 +134,22 @@ def _filling_caches(rows: Sequence[Row]) -> Iterator[str]:
                     "requests, and warm_up_requests to leave out the first ones)"
                 )
                 break
+
+
+def _requests_of(plan: RunPlan) -> dict[str, int]:
+    return requests_by_workload(plan) if plan.is_mixed else dict.fromkeys(plan.cases, plan.scenario.requests)
+
+
+def _partial_periods(plan: RunPlan) -> Iterator[str]:
+    for name, count in _requests_of(plan).items():
+        arrivals, total = plan.cases[name].arrivals, plan.scenario.requests
+        whole = round((arrivals.period_s or 0.0) * (arrivals.mean_rate_rps or 0.0))
+        if count < whole:
+            yield (
+                f"{name}: {count:,} requests are {percent(count / whole)} of those of a whole period of its rate "
+                f"({duration(arrivals.period_s or 0.0)}), so the run may miss the peak (give {ceil(total * whole / count):,} "
+                "requests, or the rate of the peak as a constant one)"
+            )
 
 
 MANY_OVERDUE = 0.1

@@ -23,11 +23,11 @@ from simnmt.devices import KINDS, Fifo, Kind
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.devices.models import Models
 from simnmt.experiment.accounts import (
-    REMEDY_OF_LOSSES,
     NoAnswers,
     down_times,
     link_faults,
     refuse_without_answers,
+    remedy_of_losses,
     unit_energy,
     with_faults,
 )
@@ -405,9 +405,9 @@ class UnitWorld:
             raise InputError(what, remedy="give more requests, or fewer warm_up_requests")
         if not len(log["target"]):
             what = f"no request of {group.workload} at {group.site} is answered in replication {unit.replication}"
-            error = NoAnswers(what, remedy=REMEDY_OF_LOSSES)
-            if trail.outcome is not None:
-                error.lost_share = float(1.0 - were_answered(trail.outcome[cut:]).mean())
+            assert trail.outcome is not None
+            error = NoAnswers(what, remedy=remedy_of_losses(unit, trail.outcome[counted]))
+            error.lost_share = float(1.0 - were_answered(trail.outcome[cut:]).mean())
             raise error
         extra_work = [] if trail.faults is None else [work / _per_counted(unit) for work in trail.faults.extra_work]
         if extra_work:

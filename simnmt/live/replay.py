@@ -24,7 +24,7 @@ from simnmt.base.configuration import end_tokens
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.cases import RunPlan, Unit
-from simnmt.experiment.clients import refused_tries_share
+from simnmt.experiment.clients import clients_of, refused_tries_share
 from simnmt.experiment.draws import learn
 from simnmt.experiment.notes import fits
 from simnmt.experiment.run import cell_of
@@ -389,11 +389,13 @@ def _notes(
 
 def _warnings(live: LiveMeasurement, settings: ReplaySettings, replays: Sequence[_Replay]) -> Iterator[str]:
     """Yield what makes the numbers of a replay doubtful."""
-    sent = sum(live.outcomes.values())
-    unanswered = sum(live.outcomes[name] for name in LIVE_OUTCOMES[FALLBACK + 1 :])
-    if unanswered > MOST_UNANSWERED * sent:
-        share, within = percent(unanswered / sent), duration(settings.timeout_s)
-        yield f"{share} of the requests were not answered within {within}, and are left out"
+    sent, unit = sum(live.outcomes.values()), replays[0].unit
+    within = duration(min(settings.timeout_s, clients_of(unit).timeout_s))
+    kinds = {"refused": "refused (429 or 503)", "timeout": f"not answered within {within}", "failed": "failed"}
+    unanswered = {what: live.outcomes[name] for name, what in kinds.items() if live.outcomes[name]}
+    if (count := sum(unanswered.values())) > MOST_UNANSWERED * sent:
+        parts = format_list([f"{number:,} {what}" for what, number in unanswered.items()])
+        yield f"{percent(count / sent)} of the requests are left out: {parts}"
     if live.late_ms is not None:
         yield f"the load generator itself was {live.late_ms:.1f} ms late at p99: run it on a processor or machine of its own"
     for side in ("src_len", "tgt_len") if settings.texts is None else ():

@@ -25,6 +25,7 @@ from simnmt.nmt.source_lines import SourceLine
 from simnmt.results.live_log import BeginRecord, Outcome, Record, ReferenceRecord, RequestRecord, format_record
 from simnmt.service import messages
 from simnmt.service.http_server import BUCKETS_S, Access, HttpService, Limits, timeout
+from simnmt.service.load import TOO_MANY
 from simnmt.service.messages import ServiceError, Times, TranslateRequest
 
 Engine = EngineProcess | ServiceEngine | ModelEngines
@@ -69,6 +70,26 @@ class Document:
     """Number of its first text."""
     target: int | None = None
     """On which a gateway decided for the first of them, if its decisions are by document."""
+    under_way: set[int] = field(default_factory=set)
+    """Numbers of the texts that have not ended and do not wait for the end of another one."""
+    waiting: list[tuple[int, asyncio.Future[None]]] = field(default_factory=list)
+    """Texts that found a device full, and are woken one by one as others end."""
+
+    async def wait_for_end(self, number: int) -> None:
+        """Let a text wait until another one has ended."""
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.waiting.append((number, ended))
+        await ended
+
+    def end(self, number: int) -> None:
+        """Note that a text has ended, and let one that waits go on."""
+        self.under_way.discard(number)
+        while self.waiting:
+            next_number, ended = self.waiting.pop(0)
+            if not ended.done():  # by a cancellation
+                self.under_way.add(next_number)
+                ended.set_result(None)
+                return
 
 
 @dataclass(slots=True)
@@ -184,7 +205,7 @@ class LiveService(ABC):
         deadline_s = ingress_s + min(settings.deadline_s, asked.deadline_s or inf)
         forced, model = asked.forced_lens or (None,) * count, f"{source}-{asked.target}"
         name, rank = self._class(asked)
-        document = Document(self._number)
+        document = Document(self._number, under_way=set(range(self._number, self._number + count)))
         trips = [
             Trip(self._number + position, text, forced_len, ingress_s, deadline_s, asked.number, model, document, name, rank)
             for position, (text, forced_len) in enumerate(zip(asked.texts, forced, strict=True))
@@ -231,7 +252,7 @@ class LiveService(ABC):
         outcome: Outcome = "failed"  # also of a text that is given up, since another one of the request failed
         try:
             async with timeout(max(trip.deadline_s - time.monotonic(), 1e-3)):
-                result = await self.translate(trip)
+                result = await self._translate_in_turn(trip)
             outcome = "fallback" if trip.fell_back else "done"
         except asyncio.TimeoutError:
             outcome = "timeout"
@@ -240,8 +261,25 @@ class LiveService(ABC):
             outcome = outcome_of(error)
             raise
         finally:
+            trip.document.end(trip.number)
             self.note(trip, result, outcome)
         return result
+
+    async def _translate_in_turn(self, trip: Trip) -> Result:
+        """Translate a text; if a device is full, again when another text of its document has ended.
+
+        Otherwise a list that is longer than what a device takes at a time would be refused for ever. Raises `ServiceError`.
+        """
+        document = trip.document
+        while True:
+            try:
+                return await self.translate(trip)
+            except ServiceError as error:
+                document.under_way.discard(trip.number)
+                if error.status != TOO_MANY or not document.under_way:
+                    raise
+            trip.target, trip.fell_back = None, False
+            await document.wait_for_end(trip.number)
 
     async def translate(self, trip: Trip) -> Result:
         """Return the translation. Raises `ServiceError`; is cancelled at the deadline."""

@@ -179,6 +179,10 @@ class DocumentArrivals(ArrivalProcess):
     sizes: DocumentSizes
 
     @property
+    def period_s(self) -> float | None:
+        return self.begin.period_s
+
+    @property
     def mean_rate_rps(self) -> float | None:
         return None if self.begin.mean_rate_rps is None else self.begin.mean_rate_rps * self.sizes.mean
 

@@ -169,6 +169,22 @@ def test_clients_of_a_closed_loop_try_again_too() -> None:
 
 
 @pytest.mark.parametrize(
+    ("keys", "remedy"),
+    [
+        ({"clients": {"timeout_ms": 0.01}}, "clients a longer timeout_ms"),
+        ({"clients": None, "max_waiting": 1, "arrivals": {"kind": "poisson", "rate_rps": 1e6}}, "a greater max_waiting"),
+    ],
+)
+def test_a_run_without_answers_names_the_remedy_of_its_cause(keys: dict[str, Any], remedy: str) -> None:
+    base = scenario(policies={"cloud": {}}, requests=200, late_answers={"timeout_ms": 5_000.0}, warm_up_requests=100)
+    if "max_waiting" in keys:
+        base["devices"]["cloud"]["max_waiting"] = keys.pop("max_waiting")
+    base["workloads"]["w"] |= keys
+    with pytest.raises(simnmt.InputError, match=f"{remedy}.*, or give fewer warm_up_requests"):
+        simnmt.run(base)
+
+
+@pytest.mark.parametrize(
     ("path", "value", "key"),
     [
         ("devices.cloud.max_waiting", 0, "devices.cloud.max_waiting"),

@@ -120,6 +120,22 @@ def test_a_plan_warns_of_runs_that_are_too_short_or_too_few() -> None:
     assert long.certainty is None, "the error of no calibration is known"
 
 
+def test_runs_and_plans_warn_of_requests_that_end_before_a_period_of_the_rate() -> None:
+    """Steps of a mean of 20 requests a second for 100 s, so of 2,000 requests; a plan's rate changes that number."""
+    steps = [{"for_s": 50.0, "rate_rps": 10.0}, {"for_s": 50.0, "rate_rps": 30.0}]
+    varying = queue_of(1, "constant", requests=1_999)
+    for workload in varying["workloads"].values():
+        workload["arrivals"] = {"kind": "varying", "steps": steps}
+
+    def given(result: Any) -> list[str]:
+        return [text for warning in result.warnings for text in re.findall(r"may miss the peak \(give (\S+) requests", warning)]
+
+    assert given(simnmt.run(varying)) == ["2,000"] and given(simnmt.run(varying, requests=2_000)) == []
+    levels = {"slo": "mean_ms<=60000", "vary": [f"{WORKERS}=1"], "requests": 1_999}
+    assert given(simnmt.plan(varying, rate=40.0, **levels)) == ["4,000"]
+    assert given(simnmt.plan(varying, rate=10.0, **levels)) == []
+
+
 WORKERS = "devices.gateway.workers"
 
 

@@ -135,6 +135,7 @@ def test_a_plan_takes_a_rate_in_the_units_of_services() -> None:
     assert rate_in_requests("1.5", plan) == rate_in_requests("1.5requests/s", plan) == 1.5
     answer = simnmt.plan(keys, "mean_ms<=60000", rate="43200characters/day", requests=200, vary=["devices.cloud.count=1"])
     assert isinstance(answer, DeploymentPlan) and answer.characters == " (43,200 characters/day)"
+    assert rate_in_requests("0characters/day", plan_of(scenario(news=poisson()))) == 0.0
     with pytest.raises(InputError, match="is no rate"):
         rate_in_requests("5e6characters/week", plan)
     with pytest.raises(InputError, match="which are unknown"):

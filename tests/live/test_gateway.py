@@ -404,6 +404,34 @@ def test_a_full_server_stays_in_use_and_the_gateway_obeys_the_scenario(
     services.run(engine.close())
 
 
+@pytest.mark.parametrize("limits", [{"waiting": 2}, {"max_waiting": 1}])
+def test_a_list_longer_than_what_a_server_takes_passes_a_gateway_that_does_not_fall_back(
+    services: Services, start: Start, tmp_path: Path, limits: dict[str, int]
+) -> None:
+    """Its texts then go one after another; a list for which the others leave no place is refused as before."""
+    server = services.server(engine_settings(load_paced), dataclasses.replace(FRONT, **limits))
+    log, unit = io.StringIO(), unit_of("@open-loop", "devices.cloud.max_waiting=1", "on_refusal=pass_on")
+    gateway = start(server.http.url, log=log, unit=unit, any_model=True, offload_s=10.0)
+    texts = TranslateRequest(("a", "b", "c", "d", "e"), True, "de", "en", forced_lens=(5,) * 5, number="1")
+    (answer,) = services.translate(gateway.http.url, texts)
+    assert isinstance(answer, Exchange) and len(answer.answer.texts) == 5
+    assert server.outcomes["done"] == 5 and server.outcomes["refused"] > 0
+    assert logged(log, tmp_path, gateway).device.tolist() == ["cloud"] * 5
+
+    async def behind_others() -> list[Any]:
+        async with TranslationClient(gateway.http.url) as client:
+            others = []
+            for _ in range(3):
+                others.append(asyncio.ensure_future(together(client, [ask(forced=400)])))
+                await asyncio.sleep(0.1)
+            refused = await together(client, [texts])
+            await asyncio.gather(*others)
+            return refused
+
+    (late,) = services.run(behind_others())
+    assert isinstance(late, ServiceError) and late.status == 429 and services.errors == []
+
+
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 def test_a_server_with_encryption_is_verified(services: Services, faulty: EngineProcess, start: Start, tmp_path: Path) -> None:
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"

@@ -63,6 +63,12 @@ class ArrivalProcess:
         return getattr(self, "rate_rps", None)
 
     @property
+    def period_s(self) -> float | None:
+        """Length of the period of a rate that changes as is known in advance, from which all replications begin at the same
+        point; None if there is no such period."""
+        return None
+
+    @property
     def requests_per_arrival(self) -> float:
         """Mean number of requests that are issued at once: the sentences of a document, else 1."""
         return 1.0

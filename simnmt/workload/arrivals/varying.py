@@ -51,6 +51,10 @@ class VaryingProcess(ArrivalProcess):
         return float(self.edge_s[-1])
 
     @property
+    def period_s(self) -> float | None:
+        return None if self.moves else self.duration_s
+
+    @property
     def mean_rate_rps(self) -> float:
         return float(self._counts[-1]) / self.duration_s
 
