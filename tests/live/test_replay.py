@@ -222,9 +222,9 @@ def test_clients_of_a_replay_try_again_after_their_pauses_and_give_up(make_scena
         tries[number] += 1
         if number == 5 or (number == 2 and tries[2] == 1):
             return refusing(429)
-        return 2.0 if number == 8 else 0.001
+        return 4.0 if number == 8 else 0.001
 
-    clients = {"timeout_ms": 400.0, "retries": {"most": 2, "first_ms": 20.0, "jitter": 0.0}}
+    clients = {"timeout_ms": 1500.0, "retries": {"most": 2, "first_ms": 20.0, "jitter": 0.0}}
     scenario = make_scenario(**poisson(60.0, clients=clients))
     scenario["devices"]["cloud"]["max_waiting"] = 1
     with sleeping(seconds, workers=100) as service:
@@ -232,10 +232,10 @@ def test_clients_of_a_replay_try_again_after_their_pauses_and_give_up(make_scena
     log, (row,) = columns(result), result.summary_rows
     assert log["outcome"].tolist() == [{5: REFUSED, 8: GAVE_UP}.get(number, DONE) for number in range(12)]
     assert log["tries"].tolist() == [{2: 2, 5: 3}.get(number, 1) for number in range(12)] and tries[5] == 3
-    assert 0.02 <= log["retry_s"][2] < 0.3 and 0.06 <= log["retry_s"][5] < 0.3
+    assert log["retry_s"][2] >= 0.02 and log["retry_s"][5] >= 0.06
     parts = (log[name][2] for name in ("t_queue_s", "t_exe_s", "t_tx_s", "retry_s"))
     assert log["latency_s"][2] == pytest.approx(sum(parts))
     assert (row["refused_share"], row["gave_up_share"]) == pytest.approx((1 / 12, 1 / 12))
     assert not result.meets("p99_ms<=60000")
-    share, parts = "17 % of the requests are left out", "1 refused (429 or 503) and 1 not answered within 400 ms"
+    share, parts = "17 % of the requests are left out", "1 refused (429 or 503) and 1 not answered within 1.5 s"
     assert f"{share}: {parts}" in result.warnings
