@@ -157,10 +157,10 @@ def cache(
     else:
         assert zipf is not None and over is not None
         texts = draw_requested_texts(zipf, over)
-    found = cache_savings(texts, rate, ttl)
+    savings = cache_savings(texts, rate, ttl)
 
     def text() -> str:
-        return f"{texts.name}:\n{format_pairs(cache_facts(found, entries), '  ')}\n\n{cache_table(found).to_text()}"
+        return f"{texts.name}:\n{format_pairs(cache_facts(savings, entries), '  ')}\n\n{cache_table(savings).to_text()}"
 
-    print_result(as_json, lambda: found.document(entries), text)
-    print_page(page, as_json, lambda: render_savings(found, entries))
+    print_result(as_json, lambda: savings.document(entries), text)
+    print_page(page, as_json, lambda: render_savings(savings, entries))

@@ -12,20 +12,20 @@ from simnmt.workload.arrivals.process import DAY_S
 from simnmt.workload.cache_savings import CacheSavings, Saving
 
 
-def cache_facts(found: CacheSavings, entries: int | None) -> list[tuple[str, str]]:
+def cache_facts(savings: CacheSavings, entries: int | None) -> list[tuple[str, str]]:
     """Return the (name, value) of each figure that stands in no table; `entries`: the size that was asked for."""
-    reuse, rate_rps, characters = found.reuse, found.rate_rps, found.characters_per_request
+    reuse, rate_rps, characters = savings.reuse, savings.rate_rps, savings.characters_per_request
     facts = [
-        ("requests", f"{found.requests:,} of {reuse.distinct:,} different texts; {found.source.account}"),
+        ("requests", f"{savings.requests:,} of {reuse.distinct:,} different texts; {savings.source.account}"),
         ("repeats", f"{percent(reuse.repeated_share)} of the requests repeat an earlier one"),
     ]
     if rate_rps is not None:
         per_day = "" if characters is None else f", {digits(rate_rps * DAY_S * characters)} characters a day"
         facts.append(("rate", f"{digits(rate_rps)} requests/s{per_day}"))
-    if found.ttl_s is not None:
-        facts.append(("lifetime", f"{duration(found.ttl_s)} from the request that stored an entry"))
+    if savings.ttl_s is not None:
+        facts.append(("lifetime", f"{duration(savings.ttl_s)} from the request that stored an entry"))
     if entries is not None:
-        facts.append((f"{entries:,} entries", describe_saving(found.saving(entries), rate_rps)))
+        facts.append((f"{entries:,} entries", describe_saving(savings.saving(entries), rate_rps)))
     return facts
 
 
@@ -39,37 +39,37 @@ def describe_saving(row: Saving, rate_rps: float | None) -> str:
     return text
 
 
-def cache_table(found: CacheSavings) -> Table:
+def cache_table(savings: CacheSavings) -> Table:
     """Return the table by size."""
     columns = [Column("entries", "entries", 0), Column("hits, %", "hit_share", 1, scale=100.0)]
-    if found.ttl_s is not None:
+    if savings.ttl_s is not None:
         columns.append(Column("hits without a lifetime, %", "hit_share_without_ttl", 1, scale=100.0))
-    if found.rate_rps is not None:
+    if savings.rate_rps is not None:
         columns.append(Column("requests/s left", "misses_rps"))
-    if found.source.characters is not None:
+    if savings.source.characters is not None:
         columns.append(Column("characters saved, %", "characters_saved_share", 1, scale=100.0))
-        if found.rate_rps is not None:
+        if savings.rate_rps is not None:
             columns.append(Column("characters/day left", "characters_left_per_day", 0))
-    return Table("Savings by the size of a least-recently-used cache", columns, found.rows, id="sizes")
+    return Table("Savings by the size of a least-recently-used cache", columns, savings.rows, id="sizes")
 
 
-def savings_panel(found: CacheSavings, entries: int | None) -> Panel:
+def savings_panel(savings: CacheSavings, entries: int | None) -> Panel:
     """Return the figure of hits over sizes."""
 
     def draw() -> Chart:
-        sizes, hover = [row.entries for row in found.rows], "%{y:.1f} % with %{x:,} entries"
+        sizes, hover = [row.entries for row in savings.rows], "%{y:.1f} % with %{x:,} entries"
 
         def line(name: str, key: str, colour: str, dash: str = "solid") -> Mark:
-            shares = numbers(100.0 * np.array([getattr(row, key) for row in found.rows]))
+            shares = numbers(100.0 * np.array([getattr(row, key) for row in savings.rows]))
             return Mark("line", sizes, shares, name, colour, dash=dash, symbol="circle", hover=hover)
 
         marks = [line("of the requests", "hit_share", "accent")]
-        if found.ttl_s is not None:
+        if savings.ttl_s is not None:
             marks.append(line("of the requests, without a lifetime", "hit_share_without_ttl", "policy-1", "dot"))
-        if found.source.characters is not None:
+        if savings.source.characters is not None:
             marks.append(line("of the characters", "characters_saved_share", "policy-2", "dash"))
         if entries is not None:
-            asked = found.saving(entries)
+            asked = savings.saving(entries)
             name, share = f"{entries:,} entries", 100.0 * asked.hit_share
             marks.append(Mark("points", [entries], [share], name, "accent", symbol="diamond", size=9.0, hover=hover))
         return Chart(marks, Axis("entries of the cache", log=True), Axis("answered by the cache, %", from_zero=True))
@@ -77,8 +77,8 @@ def savings_panel(found: CacheSavings, entries: int | None) -> Panel:
     return Panel("savings", "What a cache saves", "Share of hits by the size of the cache", draw, across=True)
 
 
-def render_savings(found: CacheSavings, entries: int | None) -> str:
+def render_savings(savings: CacheSavings, entries: int | None) -> str:
     """Return the page as text."""
-    facts, panels, tables = cache_facts(found, entries), [savings_panel(found, entries)], [cache_table(found)]
-    section = Section(f"{found.requests:,} requests", "cache", facts=facts, panels=panels, tables=tables)
-    return render_page("simnmt corpus cache", found.source.name, [section])
+    facts, panels, tables = cache_facts(savings, entries), [savings_panel(savings, entries)], [cache_table(savings)]
+    section = Section(f"{savings.requests:,} requests", "cache", facts=facts, panels=panels, tables=tables)
+    return render_page("simnmt corpus cache", savings.source.name, [section])

@@ -60,12 +60,12 @@ def test_savings_are_those_of_a_cache_whose_entries_expire(
     time_s = np.cumsum(gap_s) + np.arange(len(texts)) * 1e-6
     time_s -= time_s[0]
     source = RequestedTexts("log", "a log", np.array(texts), np.array(characters, np.float64), time_s)
-    found = cache_savings(source, ttl_s=ttl_s)
-    row = found.saving(entries)
+    savings = cache_savings(source, ttl_s=ttl_s)
+    row = savings.saving(entries)
     hits = np.array(hits_one_by_one(texts, entries, time_s.tolist(), ttl_s))
     assert row.hit_share == pytest.approx(hits.mean(), abs=1e-9)
     assert row.characters_saved_share == pytest.approx(hits @ characters / sum(characters), abs=1e-9)
-    assert found.rate_rps is not None and row.misses_rps == pytest.approx(found.rate_rps * (1 - hits.mean()))
+    assert savings.rate_rps is not None and row.misses_rps == pytest.approx(savings.rate_rps * (1 - hits.mean()))
     assert row.hit_share_without_ttl == pytest.approx(np.mean(hits_one_by_one(texts, entries, time_s.tolist())))
 
 
@@ -74,8 +74,8 @@ def test_hits_under_zipfs_law_are_those_of_ches_approximation(exponent: float, e
     law = ZipfRepeats(zipf=exponent, over=20_000).read(Path())
     time = brentq(lambda span: -np.expm1(-law.shares * span).sum() - entries, 1.0, 1e9)
     expected = float(law.shares @ -np.expm1(-law.shares * time))
-    found = CacheSavings(draw_requested_texts(exponent, 20_000), None, None)
-    assert found.saving(entries).hit_share == pytest.approx(expected, rel=0.01)
+    savings = CacheSavings(draw_requested_texts(exponent, 20_000), None, None)
+    assert savings.saving(entries).hit_share == pytest.approx(expected, rel=0.01)
 
 
 def test_a_rate_sets_the_time_in_which_entries_live() -> None:
