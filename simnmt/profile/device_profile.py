@@ -1,6 +1,6 @@
 """The device profile: costs of one device running one model, with their origin (XP-05).
 
-A profile is a JSON file: a header that says where the numbers come from, and eight cost blocks. Each block states its kind:
+A profile is a JSON file: a header that says where the numbers come from, and nine cost blocks. Each block states its kind:
 measured on the device, inferred from published figures, or synthetic. A wrong file gives one message that names the place and
 the key.
 """
@@ -36,6 +36,7 @@ from simnmt.profile.blocks import (
 from simnmt.profile.cost import DecodingCost, LognormalResidual, Plane, ResidualQuantiles
 from simnmt.profile.decoder_block import DecoderBlock
 from simnmt.profile.origin import Conditions, Device, EndpointBlock, EngineBlock, LengthUnit, Model, Provenance, ValidRange
+from simnmt.profile.slots_block import SlotsBlock
 from simnmt.profile.streaming_block import StiBlock, StiCost
 
 Lengths = NDArray[np.int64] | Floats
@@ -74,6 +75,8 @@ class DeviceProfile(Configuration):
     decoder: Annotated[DecoderBlock | None, Shown("decoder")] = None
     overheads: Annotated[dict[str, Overhead], Shown("overheads")] = Field(default_factory=dict)
     """Costs beside those of the model by name (CNMT-12)."""
+    slots: Annotated[SlotsBlock | None, Shown("slots")] = None
+    """Iterations of an engine with continuous batching; null: the service is none, or was not measured as one."""
     sti: Annotated[StiBlock | None, Shown("sti")] = None
     energy: Annotated[EnergyBlock | None, Shown("energy")] = None
     """Power; null if no counter could be read."""
@@ -158,6 +161,7 @@ class DeviceProfile(Configuration):
         execution, changed = self.execution, dict[str, object]()
         if (unit.src, unit.tgt) != (counted.src, counted.tgt):
             changed = dict.fromkeys(("step", "encoder", "decoder", "sti"))
+            changed["slots"] = None if self.slots is None else self.slots.counted_in(src, tgt)
             kind = "inferred" if execution.kind == "measured" else execution.kind
             execution = execution.model_copy(update={"kind": kind})
         elif self.step is not None or self.decoder is not None or self.sti is not None:

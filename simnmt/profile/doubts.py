@@ -29,8 +29,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-COST_MODELS = ("execution", "step", "encoder", "decoder", "overheads", "energy", "sti", "model_memory")
-"""The eight cost blocks of a profile, which may be measured."""
+COST_MODELS = ("execution", "step", "encoder", "decoder", "slots", "overheads", "energy", "sti", "model_memory")
+"""The nine cost blocks of a profile, which may be measured."""
 LENGTHS = "@de-en-news"
 """Shipped length table over which a sentence alone is compared with the plane."""
 ERRING = {
