@@ -122,10 +122,10 @@ class ChatClient(HttpClient):
         parts, arrivals_s = list[bytes](), list[float]()
         async with self.exchange("POST", "/v1/chat/completions", json=request) as (response, sent_s):
             size = 0
-            async for part in response.content.iter_any():
+            async for received in response.content.iter_any():
                 arrivals_s.append(monotonic())
-                parts.append(part)
-                size += len(part)
+                parts.append(received)
+                size += len(received)
                 if size > MOST_BODY_BYTES:
                     raise ServiceError(502, f"the service's answer has more than {MOST_BODY_BYTES:,} bytes")
             received_s = monotonic()

@@ -139,7 +139,7 @@ class _Connector(aiohttp.TCPConnector):
         """Take the time from a header `Keep-Alive: timeout=5`, less a reserve for the way to the service."""
         if stated := re.search(r"\btimeout=(\d{1,9})", headers.get("Keep-Alive", "")):
             seconds = int(stated[1])
-            self._keepalive_timeout = min(self._keepalive_timeout, max(seconds - 1.0, 0.5 * seconds))
+            self._keepalive_timeout = min(KEPT_S, max(seconds - 1.0, 0.5 * seconds))
 
 
 class HttpClient:
