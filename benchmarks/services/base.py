@@ -78,10 +78,11 @@ def environment(name: str, *packages: str) -> Path:
     return make_once(name, make) / "bin/python"
 
 
-def made_by(python: Path, script: Path, name: str) -> Path:
-    """Return a folder that `script FOLDER` has filled, made again whenever the script has changed."""
-    version = hashlib.sha256(script.read_bytes()).hexdigest()[:12]
-    return make_once(f"{name}-{version}", lambda folder: run_step([python, script, folder], f"writing {name}"))
+def made_by(python: Path, script: str, name: str) -> Path:
+    """Return a folder that `script FOLDER` of this package has filled, made again whenever the script has changed."""
+    sources = [Path(__file__).with_name(file) for file in (script, "pieces.py")]
+    version = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
+    return make_once(f"{name}-{version}", lambda folder: run_step([python, sources[0], folder], f"writing {name}"))
 
 
 def free_port() -> int:
@@ -96,7 +97,7 @@ def running(
     name: str,
     command: Sequence[str | Path],
     url: str,
-    variables: Mapping[str, str] | None = None,
+    variables: Mapping[str, str | None] | None = None,
     cores: Sequence[int] | None = None,
     most_s: float = 120.0,
 ) -> Iterator[str]:
@@ -106,10 +107,11 @@ def running(
         name: names the service, and its log file in the cache.
         command: program and arguments.
         url: where it will listen.
-        variables: added to the environment's variables.
+        variables: set for it in the environment; None removes one.
         cores: the only cores that it may use.
         most_s: seconds within which it must be healthy.
     """
+    changed = {**os.environ, **(variables or {})}
     log = cache_folder() / f"{name}-{url.rpartition(':')[2]}.log"
     allowed = os.sched_getaffinity(0)
     if is_healthy(url):
@@ -120,7 +122,7 @@ def running(
                 os.sched_setaffinity(0, cores)  # the service inherits it
             process = subprocess.Popen(
                 list(map(str, command)), stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True,
-                env={**os.environ, **(variables or {})},
+                env={key: value for key, value in changed.items() if value is not None},
             )  # fmt: skip
         finally:
             os.sched_setaffinity(0, allowed)

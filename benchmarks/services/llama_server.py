@@ -64,7 +64,7 @@ def _build(folder: Path) -> None:
 def model() -> Path:
     """Return the random model, written if the cache does not have it."""
     writer = environment("gguf-0.19.0", "gguf==0.19.0")
-    return made_by(writer, Path(__file__).with_name("random_gguf.py"), "random-llama-36m") / "model.gguf"
+    return made_by(writer, "random_gguf.py", "random-llama-36m") / "model.gguf"
 
 
 @contextmanager

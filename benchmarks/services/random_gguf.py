@@ -1,6 +1,6 @@
 """Write a random Llama of 36 million parameters (Q8_0) into a folder: `python random_gguf.py FOLDER`, with the package `gguf`.
 
-The vocabulary is made here, of syllables and bytes, so that any text has a tokenisation (about three tokens a word). Every
+The vocabulary has bytes and syllables (`pieces.py`), so that any text can be tokenised, with about three tokens a word. Every
 output continues until the caller's limit, in whole characters: a constant component of the state keeps the scores of control
 and byte tokens far below all others.
 """
@@ -8,29 +8,22 @@ and byte tokens far below all others.
 from __future__ import annotations
 
 import sys
-from itertools import product
 from pathlib import Path
 
 import gguf
 import numpy as np
+from pieces import CONTROL, make_pieces
 
 LAYERS, WIDTH, HEADS, FEED_FORWARD, CONTEXT = 8, 512, 8, 1920, 32_768
 VOCABULARY = 4096
-CONTROL = ("<unk>", "<s>", "</s>")
-VOWELS, LETTERS = "aeiou", "abcdefghijklmnopqrstuvwxyz"
 PLAIN = len(CONTROL) + 256
 """Number of the first token that an output may contain."""
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}\n{% endfor %}"
 
 
 def vocabulary() -> list[str]:
-    """Return control tokens, bytes, characters, and letter pairs and syllables, inside a word and at its beginning ("▁")."""
-    characters = ["▁", *map(chr, range(33, 127)), *"äöüßÄÖÜéèàçñ"]
-    pairs = ["".join(pair) for pair in product(LETTERS, LETTERS)]
-    starts = ["▁" + letter for letter in LETTERS + LETTERS.upper()] + ["▁" + pair for pair in pairs]
-    syllables = ["".join(parts) for parts in product(LETTERS, VOWELS, LETTERS)]
-    pieces = [*characters, *pairs, *starts, *syllables]
-    return [*CONTROL, *(f"<0x{byte:02X}>" for byte in range(256)), *dict.fromkeys(pieces)][:VOCABULARY]
+    """Return control tokens, bytes, and the first pieces."""
+    return [*CONTROL, *(f"<0x{byte:02X}>" for byte in range(256)), *make_pieces()][:VOCABULARY]
 
 
 def write(path: Path) -> None:
