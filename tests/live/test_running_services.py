@@ -92,7 +92,7 @@ def test_a_gateway_offloads_to_a_chat(chat_profile: Path) -> None:
 
 def test_the_transfer_of_a_chat_is_the_round_trip_to_it(chat_profile: Path) -> None:
     async def exchanged(url: str) -> tuple[float, float, float]:
-        async with Api("openai").connect(url, read_profile(chat_profile)) as client:
+        async with Api("openai").connect(url, read_profile(chat_profile), "none") as client:
             _, round_trip_s = await client.greet(("de", "en"), "", "")
             exchange = await client.translate(ask(forced=21))
         assert exchange.answer.times is not None
