@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from simnmt.base.errors import describe_error
 from simnmt.base.files import check_model_folder
 from simnmt.base.suggestions import did_you_mean
-from simnmt.nmt.architecture import Architecture
+from simnmt.nmt.architecture import Architecture, LlamaArchitecture
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.pretrained_config import model_path, quiet_transformers, read_pretrained, read_pretrained_architecture
 from simnmt.nmt.source_lines import BLANK
@@ -20,6 +20,8 @@ from simnmt.nmt.subwords import UNKNOWN, until_end
 if TYPE_CHECKING:  # a service's front converts texts without torch
     from simnmt.nmt.models import LoadedModel
 
+PROMPT = "Translate from {source} to {target}.\n{source}: {text}\n{target}:"
+"""The prompt of a decoder-only model that is given none. A prompt may also name neither language."""
 _FOLDER = "copy the folder again, with the files of its tokeniser"
 
 
@@ -82,6 +84,22 @@ class PretrainedTokenizer:
         return token < self.size and token not in self._marks
 
 
+class PromptTokenizer(PretrainedTokenizer):
+    """The tokeniser of a decoder-only model: a text becomes a prompt."""
+
+    def __init__(self, tokenizer: Any, prompt: str) -> None:
+        """`prompt`: with `{text}` where the text goes."""
+        super().__init__(tokenizer, -1 if tokenizer.unk_token_id is None else tokenizer.unk_token_id)
+        self._before, self._after = prompt.split("{text}")
+
+    def encode(self, texts: Iterable[str]) -> list[list[int]]:
+        texts = list(texts)
+        prompts = super().encode(self._before + text.strip() + self._after for text in texts)
+        # Some tokenisers end every text with the end mark, which a prompt does not have.
+        ids = [prompt[: len(prompt) - (prompt[-1] == self.eos)] for prompt in prompts]
+        return [prompt if text.strip() else [] for prompt, text in zip(ids, texts, strict=True)]
+
+
 def is_pretrained(folder: Path) -> bool:
     """Return whether a folder or a Hugging Face id holds a model of Hugging Face, not one that `simnmt nmt train` wrote."""
     path = Path(model_path(str(folder)))
@@ -105,14 +123,30 @@ def load_pretrained(folder: Path, languages: Languages) -> tuple[LoadedModel, Pr
     return loaded, tokenizer
 
 
-def open_tokenizer(folder: Path, architecture: Architecture, languages: Languages) -> PretrainedTokenizer:
+def newline_tokens(folder: Path) -> frozenset[int]:
+    """Return the tokens of a folder's tokeniser that hold a line break; none without a tokeniser."""
+    if not any(folder.glob("*tokenizer*")):
+        return frozenset()
+    tokenizer = _tokenizer_in(folder)
+    # As byte pairs and byte fallbacks write it; a letter may look the same.
+    marks = [number for piece, number in tokenizer.get_vocab().items() if "Ċ" in piece or piece == "<0x0A>" or "\n" in piece]
+    return frozenset(number for number in marks if "\n" in tokenizer.decode([number]))
+
+
+def open_tokenizer(
+    folder: Path, architecture: Architecture, languages: Languages, prompt: str | None = None
+) -> PretrainedTokenizer:
     """Return the tokeniser of a Hugging Face folder or id.
 
-    Raises `NmtError` for a damaged folder, and for languages that are missing, unknown or of no use to the model.
+    `prompt`: of a decoder-only model, with `{text}`, and `{source}` and `{target}` for the languages; None: `PROMPT`. Raises
+    `NmtError` for a damaged folder, for languages that are missing, unknown or of no use to the model, and for such a prompt.
     """
     path = Path(model_path(str(folder))).absolute()
     hf, unk = _tokenizer_in(path), architecture.unk_token
-    if architecture.multilingual:
+    tokenizer: PretrainedTokenizer
+    if isinstance(architecture, LlamaArchitecture):
+        tokenizer = PromptTokenizer(hf, _prompt_between(languages, PROMPT if prompt is None else prompt, path))
+    elif architecture.multilingual:
         codes = _codes(hf)
         example = next((code for code in ("deu_Latn", "de_DE", "de") if code in codes), next(iter(codes), "de"))
         for option, language in (("--src-lang", languages.source), ("--tgt-lang", languages.target)):
@@ -141,6 +175,17 @@ def open_tokenizer(folder: Path, architecture: Architecture, languages: Language
     if not any(piece.strip(BLANK) for token in range(tokenizer.size) for piece in tokenizer.pieces([token])):
         raise NmtError("no usable tokeniser: it has no token but marks", path=path, remedy=_FOLDER)
     return tokenizer
+
+
+def _prompt_between(languages: Languages, prompt: str, path: Path) -> str:
+    for option, name, language in (("--src-lang", "{source}", languages.source), ("--tgt-lang", "{target}", languages.target)):
+        if language is None and name in prompt:
+            what = f"the prompt names {name}, and {option} is not given"
+            raise NmtError(what, path=path, remedy=f"give {option}, such as German, or another --prompt")
+        prompt = prompt.replace(name, language or "")
+    if prompt.count("{text}") != 1:
+        raise NmtError("the prompt does not have {text} once, where the text goes", remedy="write it once into --prompt")
+    return prompt
 
 
 def _tokenizer_in(path: Path) -> Any:
