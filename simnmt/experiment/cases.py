@@ -58,6 +58,11 @@ class Case:
         return self.queues and any(target.loads for target in self.targets)
 
     @property
+    def slows(self) -> bool:
+        """True if executions take longer the more requests there are."""
+        return self.queues and any(target.occupancy_factors for target in self.targets)
+
+    @property
     def streams(self) -> bool:
         """True if a device streams its model, so that the time of a request depends on those before it."""
         return any(target.streaming for target in self.targets)
@@ -304,7 +309,7 @@ class Deciders(NamedTuple):
     @property
     def workers(self) -> int:
         """Workers of each device."""
-        return self.unit.scenario.devices[self.unit.first_device].workers
+        return self.unit.case.targets[0].workers
 
 
 class Group(NamedTuple):

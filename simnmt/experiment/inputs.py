@@ -147,7 +147,7 @@ def _check_mix(plan: RunPlan, document: Document) -> None:
         requests_by_workload(plan)
     except InputError as error:
         raise document.error(("requests",), error.what, remedy=error.remedy, key=True) from None
-    first_uses: dict[str, UsedTarget] = {}
+    first_uses, first_labels = dict[str, UsedTarget](), dict[str, UsedTarget]()
     for use in plan.used_targets:
         device = use.target.device
         first = first_uses.setdefault(device, use)
@@ -155,11 +155,20 @@ def _check_mix(plan: RunPlan, document: Document) -> None:
             place = ("sites", use.site, "devices", device) if use.site else ("devices", device)
             what = f"cannot be shared: it batches or streams otherwise for {use.case.name} than {first.label} for"
             raise document.error(place, f"{what} {first.case.name}", remedy="give both the same batching or sti", key=True)
+        alike = first_labels.setdefault(use.label, use)
+        if _under_load(use.target) != _under_load(alike.target):
+            what = f"its profiles for {alike.case.name} and {use.case.name} state other workers or by_occupancy"
+            remedy = "name one profile for both, or write share_devices: false"
+            raise document.error(("devices", device), f"cannot be shared: {what}", remedy=remedy, key=True)
 
 
 def _decodes(target: Target) -> tuple[Any, Any]:
     """Return what is the same for all workloads of a device: the plan by which it streams, and the batching of each model."""
     return target.streaming and target.streaming.planned, target.decoding and target.decoding.batching
+
+
+def _under_load(target: Target) -> tuple[Any, Any]:
+    return target.workers, target.occupancy_factors
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +369,8 @@ class _Reader:
         doubts = profile_doubts(measured, tuple(used), beam=None if choice is None else choice.settings.beam)
         effects = tuple(dict.fromkeys(doubt.effect for doubt in doubts if doubt.effect))
         decoding, streaming = self.decoding(device, profile), self.streaming(device, profile, table)
-        return Target(device, profile, effects, choice, decoding, streaming, conversion, models, cost)
+        workers = part.workers or (measured.execution.workers if decoding is None and streaming is None else None) or 1
+        return Target(device, profile, effects, choice, decoding, streaming, conversion, models, workers, cost)
 
     def held_model(self, device: str, workload: str, measured: DeviceProfile) -> tuple[str, HeldModel | None]:
         """Return the name of a model and its part of the memory of a box, None if all models are always in memory.

@@ -181,8 +181,7 @@ def _views(unit: Unit, learnt: Learnt, estimation: Estimation) -> tuple[Callable
         if target.decoding is not None:
             views.append(batch_view(target.decoding, servers))
         else:
-            workers = scenario.devices[target.device].workers
-            views.append(partial(BacklogView, servers * workers) if estimation.sees_backlog else None)
+            views.append(partial(BacklogView, servers * target.workers) if estimation.sees_backlog else None)
     return tuple(views)
 
 

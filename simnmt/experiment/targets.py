@@ -110,6 +110,8 @@ class Target:
     models: Mapping[str, HeldModel | None] = field(default_factory=lambda: {"": None})
     """Its model, or the two of a pivot in turn, by the name of the workload or of the profile by which workloads share a model;
     None if the memory of a box is not limited."""
+    workers: int = 1
+    """Requests that each box executes side by side: as the scenario says, else as the profile does."""
     cost: CustomDevice | None = None
     """A user's cost function of requests alone, to which the profile's plane is a fit; None if the plane is charged."""
 
@@ -117,6 +119,12 @@ class Target:
     def loads(self) -> bool:
         """True if requests may wait until a model is loaded."""
         return any(model is not None and not model.stays for model in self.models.values())
+
+    @property
+    def occupancy_factors(self) -> tuple[float, ...]:
+        """Factors on its seconds by requests in a box (`Fifo.occupancy_factors`); empty if it batches or streams."""
+        is_fifo = self.decoding is None and self.streaming is None
+        return self.profile.execution.occupancy_factors if is_fifo else ()
 
     @property
     def streamed(self) -> Streamed | None:
