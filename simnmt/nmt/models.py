@@ -25,7 +25,7 @@ from simnmt.nmt.checkpoint import ARCHITECTURE_FILE, load_weights
 from simnmt.nmt.errors import NmtError, OutOfMemory, within_memory
 from simnmt.nmt.llama_model import LlamaModel
 from simnmt.nmt.pretrained_config import FOLDER_REMEDY, model_path, read_pretrained, read_pretrained_architecture
-from simnmt.nmt.pretrained_tokenizer import newline_tokens
+from simnmt.nmt.pretrained_tokenizer import Languages, PretrainedTokenizer, newline_tokens, open_tokenizer
 from simnmt.nmt.recurrent_model import RecurrentModel
 from simnmt.nmt.transformer_model import TransformerModel
 
@@ -114,6 +114,23 @@ def load_any_model(model: str, *, seed: int = 0) -> Loaded[AnyModel]:
             torch.manual_seed(seed)
             return Loaded(model, LlamaModel(architecture).eval(), architecture, "random")
     return Loaded(model, build_model(architecture, seed=seed).eval(), architecture, "random")
+
+
+def load_pretrained(folder: Path, languages: Languages) -> tuple[LoadedModel, PretrainedTokenizer]:
+    """Load a Hugging Face folder or id with its tokeniser, ready to translate between these languages.
+
+    Raises `NmtError` for a damaged folder, for a decoder-only model, and for languages that are missing, unknown or of no use
+    to the model.
+    """
+    path = Path(model_path(str(folder), weights=True)).absolute()  # a folder may have the name of an architecture, such as gru
+    if isinstance(architecture := read_pretrained_architecture(path), LlamaArchitecture):
+        raise NmtError(_ONLY_SERVED, path=folder, remedy=_SERVE)
+    tokenizer = open_tokenizer(path, architecture, languages)  # before the weights are read
+    loaded = load_model(str(path))
+    assert isinstance(loaded.model, TransformerModel)
+    if tokenizer.language is not None:
+        loaded.model.start_with_language(tokenizer.language, after_start=tokenizer.after_start)
+    return loaded, tokenizer
 
 
 def _load_hf(folder: str | os.PathLike[str]) -> AnyModel:

@@ -6,19 +6,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simnmt.base.errors import describe_error
 from simnmt.base.files import check_model_folder
 from simnmt.base.suggestions import did_you_mean
 from simnmt.nmt.architecture import Architecture, LlamaArchitecture
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.pretrained_config import model_path, quiet_transformers, read_pretrained, read_pretrained_architecture
+from simnmt.nmt.pretrained_config import model_path, quiet_transformers, read_pretrained
 from simnmt.nmt.source_lines import BLANK
 from simnmt.nmt.subwords import UNKNOWN, until_end
-
-if TYPE_CHECKING:  # a service's front converts texts without torch
-    from simnmt.nmt.models import LoadedModel
 
 PROMPT = "Translate from {source} to {target}.\n{source}: {text}\n{target}:"
 """The prompt of a decoder-only model that is given none. A prompt may also name neither language."""
@@ -104,23 +101,6 @@ def is_pretrained(folder: Path) -> bool:
     """Return whether a folder or a Hugging Face id holds a model of Hugging Face, not one that `simnmt nmt train` wrote."""
     path = Path(model_path(str(folder)))
     return (path / "config.json").is_file() and not (path / "architecture.json").is_file()
-
-
-def load_pretrained(folder: Path, languages: Languages) -> tuple[LoadedModel, PretrainedTokenizer]:
-    """Load a Hugging Face folder or id with its tokeniser, ready to translate between these languages.
-
-    Raises `NmtError` for a damaged folder, and for languages that are missing, unknown or of no use to the model.
-    """
-    from simnmt.nmt.models import load_model
-    from simnmt.nmt.transformer_model import TransformerModel
-
-    path = Path(model_path(str(folder), weights=True)).absolute()  # a folder may have the name of an architecture, such as gru
-    tokenizer = open_tokenizer(path, read_pretrained_architecture(path), languages)  # before the weights are read
-    loaded = load_model(str(path))
-    assert isinstance(loaded.model, TransformerModel)
-    if tokenizer.language is not None:
-        loaded.model.start_with_language(tokenizer.language, after_start=tokenizer.after_start)
-    return loaded, tokenizer
 
 
 def newline_tokens(folder: Path) -> frozenset[int]:

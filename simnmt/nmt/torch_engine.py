@@ -21,10 +21,18 @@ from simnmt.nmt.devices import has_bfloat16, torch_device
 from simnmt.nmt.engine import EngineAccount, EngineRequest, ServingEngine, Timing, Work, random_sources
 from simnmt.nmt.errors import NmtError, within_memory
 from simnmt.nmt.llama_model import LlamaModel
-from simnmt.nmt.models import AnyModel, Loaded, ModelT, TranslationModel, is_llama, load_any_model, with_encoder
+from simnmt.nmt.models import (
+    AnyModel,
+    Loaded,
+    ModelT,
+    TranslationModel,
+    is_llama,
+    load_any_model,
+    load_pretrained,
+    with_encoder,
+)
 from simnmt.nmt.output_layer import BannedTokens, FusedOutput, Laps, Limit, Output, PlainOutput
 from simnmt.nmt.pretrained_config import model_path, read_pretrained_architecture
-from simnmt.nmt.pretrained_tokenizer import load_pretrained
 from simnmt.nmt.search import Search
 from simnmt.nmt.sentence_decoder import DecodeRequest
 from simnmt.nmt.slot_decoder import SlotDecoder

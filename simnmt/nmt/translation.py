@@ -17,9 +17,9 @@ from simnmt.batching.configuration import MOST, BatchingConfiguration
 from simnmt.nmt.decoder import Decoder
 from simnmt.nmt.devices import torch_device
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.models import LoadedModel, load_model
+from simnmt.nmt.models import LoadedModel, load_model, load_pretrained
 from simnmt.nmt.output_layer import Output
-from simnmt.nmt.pretrained_tokenizer import Languages, is_pretrained, load_pretrained
+from simnmt.nmt.pretrained_tokenizer import Languages, is_pretrained
 from simnmt.nmt.search import Search
 from simnmt.nmt.sentence_decoder import BatchDecoder, DecodeRequest
 from simnmt.nmt.source_lines import LineCoder, SourceLine, Translation, load_subwords

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from simnmt.base.errors import InputError
 from simnmt.batching.slots import SlotLimits
-from simnmt.live.engine import EngineSettings
+from simnmt.live.engine import EngineSettings, TextCodec, load_model
+from simnmt.live.engine_process import EngineProcess
 from simnmt.live.model_engines import ModelEngines
 from simnmt.live.server import LiveServer
 from simnmt.nmt.errors import NmtError
 from simnmt.service.client import Exchange
 from simnmt.service.messages import ServiceError
-from tests.live.live_services import Services, ask, engine_settings
+from tests.live.live_services import Services, ask
 from tests.nmt.pretrained_folders import llama_folder, text
 
 SLOTS = SlotLimits(slots=2, chunk=16)
@@ -25,10 +28,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return llama_folder(tmp_path_factory.mktemp("llama") / "model")
 
 
+SETTINGS: dict[str, Any] = {"threads": 1, "batching": SLOTS, "src_lang": "Elvish", "tgt_lang": "English", "nice": 0}
+
+
 @pytest.fixture(scope="module")
-def server(services: Services, folder: Path) -> LiveServer:
-    settings = EngineSettings(str(folder), threads=1, batching=SLOTS, max_len=12, src_lang="Elvish", tgt_lang="English", nice=0)
-    return services.server(settings)
+def server(services: Services, folder: Path) -> Iterator[LiveServer]:
+    engine = EngineProcess(EngineSettings(str(folder), max_len=12, **SETTINGS))
+    services.run(engine.ready(), timeout_s=120.0)
+    yield services.server(engine)
+    services.run(engine.close())
 
 
 def answers(services: Services, server: LiveServer, *texts: str, forced: int | None = None) -> list[Exchange]:
@@ -83,10 +91,10 @@ def test_a_prompt_beyond_the_context_is_refused_and_nothing_else_is_lost(service
         ({"src_lang": None}, "--src-lang"),
     ],
 )
-def test_what_slots_do_not_do_is_refused(services: Services, folder: Path, settings: dict[str, object], message: str) -> None:
-    given = {"batching": SLOTS, "src_lang": "Elvish", "tgt_lang": "English", "loader": None, "model": str(folder)}
+def test_what_slots_do_not_do_is_refused(folder: Path, settings: dict[str, object], message: str) -> None:
+    given = EngineSettings(str(folder), **SETTINGS | settings)
     with pytest.raises(NmtError, match=message):
-        services.server(engine_settings(**given | settings))
+        TextCodec(given, (model := load_model(given)).engine), model.new_decoder(given.batching)
 
 
 def test_slots_are_for_one_model_and_one_class(folder: Path) -> None:
