@@ -7,7 +7,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from simnmt.batching.slots import SlotLimits
     from simnmt.experiment.cases import RunPlan
     from simnmt.live.gateway import LiveGateway
+    from simnmt.live.running_services import Api
     from simnmt.live.server import Engine, FrontSettings, LiveServer
 
 app = typer.Typer(help="A live testbed: real servers and gateways, and replays of a workload.", no_args_is_help=True)
@@ -55,6 +56,10 @@ _MODEL = "As for calibrate, or a trained model's folder; of a server one for eac
 AnyModel = Annotated[bool, flag("--any-model", "Allow engines other than those of the profiles.")]
 Source = Annotated[str, option("CODE", "Language that is translated.")]
 Target = Annotated[str, option("CODE", "Language of the translations.")]
+ApiOption = Annotated[
+    list[str] | None,
+    option("DEVICE=API", "What a service speaks: libretranslate, openai or openai:MODEL; repeatable.", "--api"),
+]
 CaFile = Annotated[Path | None, option("FILE", "Certificate of the authority that signed that of an https:// service, PEM.")]
 Workload = Annotated[str | None, option("NAME", "Workload of the scenario. [default: the first]")]
 
@@ -231,6 +236,7 @@ def gateway(
     local_token_file: Annotated[Path | None, option("FILE", f"Token of --local-server; else that of ${LOCAL_TOKEN}.")] = None,
     local_server: Annotated[str | None, option("URL", "Service of this box in place of the gateway's engine.")] = None,
     local_unit: Annotated[str | None, option("UNIT", "Its tokens, as sentencepiece:PATH. [default: the profile's]")] = None,
+    api: ApiOption = None,
     any_model: AnyModel = False,
     as_json: AsJson = False,
 ) -> None:
@@ -272,9 +278,8 @@ def gateway(
     urls = _servers(servers or (), [target.device for target in unit.case.targets[1:]])
     front = replace(front, max_waiting=unit.scenario.devices[unit.first_device].refuses_above)
     front = with_classes(front, unit)
-    settings = GatewaySettings(
-        unit, policy, urls, front, read_token(server_token_file, SERVER_TOKEN), ca_file, offload_timeout, any_model, delays
-    )
+    token, apis = read_token(server_token_file, SERVER_TOKEN), _apis(api or (), urls)
+    settings = GatewaySettings(unit, policy, urls, front, token, ca_file, offload_timeout, any_model, delays, apis)
     with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder:
         engine = local_engine(Path(folder))
         with service.open_log() as log:
@@ -425,11 +430,26 @@ def _servers(given: Sequence[str], devices: Sequence[str]) -> dict[str, str]:
     return servers
 
 
+def _apis(given: Sequence[str], devices: Collection[str]) -> dict[str, Api]:
+    """Return the API of each of `devices` that is given one."""
+    from simnmt.live.running_services import Api
+
+    apis = {device: Api.of(text) for device, equals, text in (one.partition("=") for one in given) if equals}
+    if len(apis) < len(given) or not apis.keys() <= set(devices):
+        raise InputError("--api is of no running service", remedy=f"write {next(iter(devices), 'DEVICE')}=openai")
+    return apis
+
+
 @grouped
 def validate(
     changes: Changes,
     scenario: Annotated[str, argument("SCENARIO|@NAME", "Its first workload, or all its sites, by their own arrivals.")],
     policies: Annotated[str | None, option("LIST", "Policies of the scenario. [default: all that can be deployed]")] = None,
+    services: Annotated[list[str] | None, option("DEVICE=URL", "Device that is a running service.", "--service")] = None,
+    api: ApiOption = None,
+    text: Annotated[
+        Path | None, option("FILE", "Its lines are sent, each for a request of its length. [default: words]")
+    ] = None,
     any_model: AnyModel = False,
     within: Annotated[float | None, share_option("End with status 3 if a structural error of a mean is greater.")] = None,
     out: Annotated[Path | None, option("DIR", "Folder of the results. [default: a new one under reports/]")] = None,
@@ -440,21 +460,34 @@ def validate(
     Example: simnmt validate @live-smoke --requests 60 --replications 2 --any-model
     """
     from simnmt.base.files import write_text
+    from simnmt.live.running_services import Api
     from simnmt.live.validation import LEGEND
     from simnmt.live.validation import validate as run_validation
     from simnmt.report.page_template import Section, render_page
     from simnmt.report.table import Table
     from simnmt.results.run_directory import check_free, reserved
+    from simnmt.workload.text_lines import read_lines
 
     if out is not None:
         check_free(out)
     with prints_of_users():
         names = policies.split(",") if policies else ()
-        validation = run_validation(_read_plan(scenario, changes), policies=names, any_model=any_model, progress=note)
+        plan = _read_plan(scenario, changes)
+        urls = _servers(services or (), list(plan.scenario.devices))
+        apis = {device: Api() for device in urls} | _apis(api or (), urls)
+        validation = run_validation(
+            plan,
+            policies=names,
+            any_model=any_model,
+            services={device: (url, apis[device]) for device, url in urls.items()},
+            lines=[] if text is None else [line for line in map(str.strip, read_lines(text)) if line],
+            progress=note,
+        )
     rows = [row.cells() for row in validation.rows]
     texts = {head: {row[head] for row in rows} for head in rows[0]}
-    single = {"site": len(texts["site"]) == 1} | {head: texts[head] == {"0.0"} for head in texts if "cached" in head}
-    heads = [head for head in texts if not single.get(head)]
+    is_single = {"site": len(texts["site"]) == 1}
+    is_same = {head: texts[head] == ({"0.0"} if "cached" in head else {"-"}) for head in texts if head != "spread %"}
+    heads = [head for head in texts if not (is_same | is_single).get(head)]
     lines = [[row[head] for head in heads] for row in rows]
     table = Table.of_texts("", heads, lines, words=heads.index("live ms"), id="errors")
     sentences = [ranking.sentence for ranking in validation.rankings]
