@@ -76,12 +76,12 @@ def engine_settings(
     if isinstance(batching, CustomBatching):
         what = f"the batcher {batching.extension.label} of device {device} can only be simulated"
         raise InputError(what, remedy="serve live with a batching of kind mini, maxi or top_up")
-    options["batching"] = replace(options.get("batching", batching), max_wait_s=max_wait_s)
+    options.setdefault("batching", batching)
     if engine is None or not engine.architecture:
         if options.get("model") is None:
             what = f"profile {name} of {device} is {target.profile.execution.kind} and holds no engine that could be started"
             raise ProfileError(what, remedy="name a profile that simnmt calibrate measured, or give a model")
-        return EngineSettings(**options)
+        return EngineSettings(**options).with_classes(max_wait_s)
     if options.get("model") is None:
         path = folder / f"{device}.architecture.json"
         path.write_text(json.dumps(engine.architecture), encoding="utf-8")
@@ -101,7 +101,8 @@ def engine_settings(
     if settings.decoder is not None and settings.decoder.restricts:
         what = f"device {device} multiplies a part of the vocabulary, by a bundle that its profile does not hold"
         raise InputError(what, remedy=f"name a decoder of the whole vocabulary in devices.{device}.decoder")
-    return replace(settings, expected_hash=None if any_model else expected_hash(target), **options)
+    expected = None if any_model else expected_hash(target)
+    return replace(settings, expected_hash=expected, **options).with_classes(max_wait_s)
 
 
 def holds_models(plan: RunPlan, device: str) -> bool:

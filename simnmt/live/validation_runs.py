@@ -281,11 +281,11 @@ def engines_of(
         place.mkdir()
         if box.gateway is not None or not holds_models(plan, device):
             settings = given.get(device) or engine_settings(box.target, place, any_model, cpus=cpus)
-            batching = replace(settings.batching, max_wait_s=plan.scenario.max_wait_s)
-            engines.append(EngineProcess(replace(settings, batching=batching, reference_every_s=every_s)))
+            settings = settings.with_classes(plan.scenario.max_wait_s)
+            engines.append(EngineProcess(replace(settings, reference_every_s=every_s)))
         elif device in given:
-            batching = replace(given[device].batching, max_wait_s=plan.scenario.max_wait_s)
-            engines.append(ModelEngines(dict.fromkeys(plan.cases, replace(given[device], batching=batching))))
+            settings = given[device].with_classes(plan.scenario.max_wait_s)
+            engines.append(ModelEngines(dict.fromkeys(plan.cases, settings)))
         else:
             engines.append(model_engines(plan, device, place, {}, any_model, cpus=cpus))
     return engines
