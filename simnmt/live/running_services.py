@@ -21,6 +21,7 @@ from simnmt.profile.device_profile import DeviceProfile
 from simnmt.service.chat import PROMPT, ChatClient
 from simnmt.service.client import HEALTH_S, Exchange, TranslationClient
 from simnmt.service.messages import Answer, ServiceError, Times, TranslateRequest
+from simnmt.workload.length_units import count_words
 
 APIS = ("libretranslate", "openai")
 REFERENCES = 5
@@ -60,6 +61,19 @@ class Api:
         if self.name == "openai":
             return ChatTranslator(url, self.model, profile, counted, streams=streams, **connection)
         return TranslationClient(url, **connection)
+
+
+class CountingTranslator(TranslationClient):
+    """A client that counts the words of answers whose lengths the service does not state."""
+
+    async def translate(self, request: TranslateRequest, timeout_s: float | None = None) -> Exchange:
+        """See `TranslationClient`."""
+        exchange = await super().translate(request, timeout_s)
+        answer = exchange.answer
+        if answer.lengths != (0, 0, 0):
+            return exchange
+        lengths = count_words(request.texts[0]) + 1, count_words(answer.texts[0]) + 1, 0
+        return replace(exchange, answer=replace(answer, lengths=lengths))
 
 
 class ChatTranslator(ChatClient):
@@ -125,8 +139,15 @@ class RunningService:
 
     def connect(self, url: str, **connection: Any) -> TranslationClient | ChatTranslator:
         """Return a client that notes first tokens, as `Api.connect`."""
+        if self.counts_words:
+            return CountingTranslator(url, **connection)
         counted = self._profile.length_unit.end_of_sentence
         return self.api.connect(url, self._profile, counted, streams=True, **connection)
+
+    @property
+    def counts_words(self) -> bool:
+        """Whether lengths of answers are words, which can be counted here if the service does not force them."""
+        return self.api.name == APIS[0] and self._profile.length_unit.tgt == "word"
 
     async def ready(self) -> float:
         """Greet the service; return the seconds of a round trip. Raises `InputError` as `greet`."""
