@@ -55,7 +55,9 @@ from simnmt.live.validation_runs import (
     unit_at,
 )
 from simnmt.scenario.source import open_source
+from simnmt.service.client import TranslationClient
 from simnmt.service.load import run_precisely
+from simnmt.service.messages import TranslateRequest
 
 UNSTEADY = 0.10
 ANSWERED = 0.99
@@ -64,7 +66,7 @@ SIMNMT = (sys.executable, "-c", "from simnmt.cli import main; main()")
 CHAT = "random-llama-36m"
 KNEE_RPS = 1e4
 """Rate at which every engine is saturated, to measure its throughput."""
-LONGEST, SENTENCES = 40, 600
+LONGEST, SENTENCES = 40, 300
 """Words of the longest sentence, and the sentences of the text."""
 
 
@@ -161,7 +163,7 @@ class Measurement:
         )
         self.engines: dict[str, Engine] = engines
         self.text, self.answers = folder / "text.txt", folder / "answers.txt"
-        self.lines = write_texts(self.text, self.answers, copies=name.startswith("libretranslate"))
+        self.lines = write_texts(self.text, self.answers)
         self.urls: dict[str, str] = {}
         self.calibrations: list[Calibration] = []
         self.cells: list[Cell] = []
@@ -204,6 +206,8 @@ class Measurement:
                 # The gateway's own engine is one of the validation's processes.
                 starts = nullcontext("") if self.of_policies and device == "gateway" else engine.serve(cpu)
                 self.urls[device] = stack.enter_context(starts)
+            if self.name.startswith("libretranslate"):
+                await self.write_answers()
             services = {device: (url, Api.of(self.engines[device].api)) for device, url in self.urls.items() if url}
             await self.calibrate(cpu, [])
             first = self.calibrations[0]
@@ -226,6 +230,13 @@ class Measurement:
             finally:
                 for engine in engines:
                     await engine.close()
+
+    async def write_answers(self) -> None:
+        """Let the service answer the text, since nothing forces its lengths."""
+        async with TranslationClient(self.urls["cloud"]) as client:
+            exchanges = [await client.translate(TranslateRequest((line,), False, "de", "en")) for line in self.lines]
+        answers = [exchange.answer.texts[0] for exchange in exchanges]
+        self.answers.write_text("\n".join(answers) + "\n", encoding="utf-8")
 
     def blocks(self) -> list[list[int]]:
         """Return the repeats between two calibrations each."""
@@ -354,8 +365,8 @@ class Measurement:
         return ""
 
 
-def write_texts(text: Path, answers: Path, copies: bool) -> list[str]:
-    """Write sentences of random words and their answers; return the sentences. `copies`: the answers are the sentences."""
+def write_texts(text: Path, answers: Path) -> list[str]:
+    """Write sentences of random words, and others of about their lengths as answers; return the sentences."""
     generator = random.Random(7)
     syllables = [first + vowel + last for first in "bdfgklmnrst" for vowel in "aeiou" for last in ("", "n", "r", "t")]
     vocabulary = ["".join(generator.choices(syllables, k=generator.randint(1, 3))) for _ in range(2_000)]
@@ -365,7 +376,7 @@ def write_texts(text: Path, answers: Path, copies: bool) -> list[str]:
 
     lengths = [round(generator.lognormvariate(2.5, 0.55)) for _ in range(SENTENCES)]
     lines = [sentence(length) for length in lengths]
-    others = lines if copies else [sentence(round(length * generator.uniform(0.8, 1.4))) for length in lengths]
+    others = [sentence(round(length * generator.uniform(0.8, 1.4))) for length in lengths]
     text.write_text("\n".join(lines) + "\n", encoding="utf-8")
     answers.write_text("\n".join(others) + "\n", encoding="utf-8")
     return lines
