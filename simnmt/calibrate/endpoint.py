@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import os
-import re
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -32,8 +29,9 @@ from simnmt.profile.device_profile import SCHEMA_VERSION, DeviceProfile, checked
 from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.execution_fit import cell_samples, fit_execution
 from simnmt.profile.origin import Device, EndpointBlock, LengthUnit, Model, Provenance, ValidRange
-from simnmt.service.client import HttpClient, TranslationClient, bounded_body, check_no_error
-from simnmt.service.messages import ServiceError, TranslateRequest, describe_foreign_body
+from simnmt.service.chat import ChatClient
+from simnmt.service.client import TranslationClient
+from simnmt.service.messages import ServiceError, TranslateRequest
 from simnmt.workload.length_units import unit_and_counter
 from simnmt.workload.text_lines import TextLines
 
@@ -59,83 +57,34 @@ class LibreTranslate(TranslationClient):
         """Raise `InputError` if the service does not translate what is asked, `ServiceError` if it does not answer the echo."""
         await self.check_languages(*self._pair, self._timeout_s)
 
-    async def ask(self, text: str) -> Answer:
+    async def measure(self, text: str) -> Answer:
         """Return the answer to one sentence. Raises `ServiceError`."""
         exchange = await self.translate(TranslateRequest((text,), False, *self._pair, self._token))
         return exchange.received_s - exchange.sent_s, exchange.answer.texts[0], {"thinks": False, "is_cut": False}
 
 
-class Chat(HttpClient):
+class Chat(ChatClient):
     """A service with OpenAI's `/v1/chat/completions`, which is prompted to translate."""
 
     echo_path = "/v1/models"
 
     def __init__(self, url: str, source: str, target: str, model: str | None = None, **connection: Any) -> None:
-        super().__init__(url.rstrip("/").removesuffix("/v1"), **connection)
         if model is None:
             raise CalibrationError("openai needs the name of a model", remedy="give --model NAME, as the service calls it")
-        self._languages, self._model = (source, target), model
-        self._options: dict[str, Any] = {"temperature": 0, "max_tokens": MOST_TOKENS}
+        super().__init__(url, model, **connection)
+        self._languages = source, target
 
     async def check(self) -> None:
         """Raise `CalibrationError` for an unknown model, `ServiceError` if the service does not list its models."""
-        content, _ = await self.get_json("/v1/models", self._timeout_s)
-        try:
-            models = [str(model["id"]) for model in content["data"]]
-        except (TypeError, KeyError):
-            raise ServiceError(502, f"{self.url}/v1/models is no list of models") from None
-        if self._model not in models:
-            raise CalibrationError(f"{self.url} has no model {shorten(self._model)}", remedy=did_you_mean(self._model, models))
+        models = [model["id"] for model in await self.models()]
+        if self.model not in models:
+            raise CalibrationError(f"{self.url} has no model {shorten(self.model)}", remedy=did_you_mean(self.model, models))
 
-    async def ask(self, text: str) -> Answer:
-        """Return the answer to one sentence. Raises `ServiceError`.
-
-        If the service refuses an option, it is asked again, and from then on, without that option; if the longest answer does
-        not fit into its context, with half of that length. An answer may be a stream of events, although none is asked for.
-        """
+    async def measure(self, text: str) -> Answer:
+        """Return the answer to one sentence. Raises `ServiceError`."""
         prompt = PROMPT.format(source=self._languages[0], target=self._languages[1], text=text)
-        request = {"model": self._model, "messages": [{"role": "user", "content": prompt}], **self._options}
-        sent_s = time.monotonic()
-        try:
-            async with self.exchange("POST", "/v1/chat/completions", json=request) as response:
-                body = await bounded_body(response)
-        except ServiceError as error:
-            refused = next((name for name in self._options if name in error.message), None)
-            if error.status not in (400, 422):
-                raise
-            if "context length" in error.message and self._options.get("max_tokens", 0) > 1:
-                self._options["max_tokens"] //= 2
-            elif refused is not None:
-                del self._options[refused]
-            else:
-                raise
-            return await self.ask(text)
-        seconds, is_stream = time.monotonic() - sent_s, body.lstrip().startswith((b"data:", b"event:", b":"))
-        try:
-            choices = [choice for event in self._events(body, is_stream) for choice in event.get("choices", ())]
-            parts = [choice.get("delta") or {} if is_stream else choice["message"] for choice in choices]
-            thoughts, mark, translation = "".join(part.get("content") or "" for part in parts).rpartition("</think>")
-            thinks = bool(thoughts) or any(part.get("reasoning_content") or part.get("reasoning") for part in parts)
-            ends = {choice.get("finish_reason") for choice in choices}
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            choices = []
-        if not choices:
-            what = describe_foreign_body(body) if body.lstrip()[:1] == b"<" else "holds no text"
-            raise ServiceError(502, f"the service's answer {what}")
-        if is_stream and ends == {None} and b"[DONE]" not in body:
-            raise ServiceError(502, f"{self.url} ended a stream in the middle of an answer")
-        return seconds, translation.lstrip() if mark else translation, {"thinks": thinks, "is_cut": "length" in ends}
-
-    def _events(self, body: bytes, is_stream: bool) -> Iterator[Any]:
-        """Yield the objects of an answer: one, or those of a stream. Raises `ServiceError` for an error that it states."""
-        for kind, data in _EVENT.findall(body) if is_stream else [(b"", body)]:
-            event = json.loads(data)
-            check_no_error({"error": event} if kind == b"error" else event, self._token)
-            yield event
-
-
-_EVENT = re.compile(rb"^(?:event: ?(\w+)\r?\n)?data: ?(\{.*)$", re.MULTILINE)
-"""Kind and object of an event of a stream; comments, empty data and `[DONE]`, which hold no object, are none."""
+        answer = await self.ask(prompt, max_tokens=MOST_TOKENS, stream=False)
+        return answer.received_s - answer.sent_s, answer.text, {"thinks": answer.thinks, "is_cut": answer.is_cut}
 
 
 Endpoint = LibreTranslate | Chat
@@ -288,11 +237,11 @@ def _requests(
             echoes = False
         for _ in range(WARM_UP):
             # A text of its own: a service that remembers translations must not know a sentence that counts.
-            await endpoint.ask(" ".join(sentences[:2]))
+            await endpoint.measure(" ".join(sentences[:2]))
 
     async def request(text: str) -> dict[str, float]:
         echo_s = (await endpoint.get_body(endpoint.echo_path, settings.timeout_s))[1] if echoes else np.nan
-        seconds, translation, flags = await endpoint.ask(text)
+        seconds, translation, flags = await endpoint.measure(text)
         if not translation.strip():
             what = f"{settings.url} answered {shorten(text, 40)!r} with an empty translation"
             remedy = "correct --source, --target or --model: a translation's length is part of the measurement"

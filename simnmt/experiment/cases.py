@@ -64,6 +64,11 @@ class Case:
         return self.queues and any(target.loads for target in self.targets)
 
     @property
+    def slows(self) -> bool:
+        """True if executions take longer the more requests there are."""
+        return self.queues and any(target.occupancy_factors for target in self.targets)
+
+    @property
     def streams(self) -> bool:
         """True if a device streams its model, so that the time of a request depends on those before it."""
         return any(target.streaming for target in self.targets)
@@ -167,9 +172,15 @@ def requests_by_workload(plan: RunPlan) -> dict[str, int]:
     return counts
 
 
-def slots_misfits(plan: RunPlan) -> Iterator[tuple[Location, str, str]]:
-    """Yield the keys that do not fit a device with slots, the reason and the remedy."""
+def misfits(plan: RunPlan) -> Iterator[tuple[Location, str, str]]:
+    """Yield the keys that do not fit what the profiles say of slots and of requests together, the reason and the remedy."""
+    first_uses: dict[str, UsedTarget] = {}
     for used in plan.used_targets:
+        first = first_uses.setdefault(used.label, used) if plan.is_mixed else used
+        if used.target.under_load != first.target.under_load:
+            what = f"its profiles for {first.case.name} and {used.case.name} state other workers or by_occupancy"
+            remedy = "name one profile for both, or write share_devices: false"
+            yield ("devices", used.target.device), f"cannot be shared: {what}", remedy
         if used.target.slots is not None and plan.scenario.classes:
             what = f"{used.label} decodes in slots, which serve requests in the order of arrival"
             yield ("classes",), what, "leave classes out"
@@ -327,7 +338,7 @@ class Deciders(NamedTuple):
     @property
     def workers(self) -> int:
         """Workers of each device."""
-        return self.unit.scenario.devices[self.unit.first_device].workers
+        return self.unit.case.targets[0].workers
 
 
 class Group(NamedTuple):

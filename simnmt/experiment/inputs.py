@@ -16,7 +16,7 @@ from simnmt.base import random_streams
 from simnmt.base.errors import InputError
 from simnmt.base.extension import Extended
 from simnmt.base.suggestions import format_list
-from simnmt.experiment.cases import Case, DrawnProfiles, RunPlan, SitePlan, UsedTarget, requests_by_workload, slots_misfits
+from simnmt.experiment.cases import Case, DrawnProfiles, RunPlan, SitePlan, UsedTarget, misfits, requests_by_workload
 from simnmt.experiment.targets import (
     Conversion,
     Decoding,
@@ -89,7 +89,7 @@ def read_inputs(
         plan = RunPlan(scenario, cases, reader.networks(), drawn)
     if plan.is_mixed:
         _check_mix(plan, document or Document(None))
-    for place, what, remedy in slots_misfits(plan):
+    for place, what, remedy in misfits(plan):
         raise (document or Document(None)).error(place, what, remedy=remedy, key=True)
     return plan
 
@@ -370,7 +370,9 @@ class _Reader:
         decoding, streaming = self.decoding(device, profile), self.streaming(device, profile, table)
         with self.naming("devices", device, "profile" if part.slots is None else "slots"):
             slots = slots_of(device, self.scenario, self.workload, profile, table)
-        return Target(device, profile, effects, choice, decoding, streaming, conversion, models, slots, cost)
+        is_fifo = decoding is None and streaming is None and slots is None
+        workers = part.workers or (measured.execution.workers if is_fifo else None) or 1
+        return Target(device, profile, effects, choice, decoding, streaming, conversion, models, workers, slots, cost)
 
     def held_model(self, device: str, workload: str, measured: DeviceProfile) -> tuple[str, HeldModel | None]:
         """Return the name of a model and its part of the memory of a box, None if all models are always in memory.

@@ -198,8 +198,7 @@ def _views(unit: Unit, learnt: Learnt, estimation: Estimation) -> tuple[Callable
         elif target.slots is not None:
             views.append(slots_view(target.slots, servers))
         else:
-            workers = scenario.devices[target.device].workers
-            views.append(partial(BacklogView, servers * workers) if estimation.sees_backlog else None)
+            views.append(partial(BacklogView, servers * target.workers) if estimation.sees_backlog else None)
     return tuple(views)
 
 

@@ -115,6 +115,8 @@ class Target:
     models: Mapping[str, HeldModel | None] = field(default_factory=lambda: {"": None})
     """Its model, or the two of a pivot in turn, by the name of the workload or of the profile by which workloads share a model;
     None if the memory of a box is not limited."""
+    workers: int = 1
+    """Requests that each box executes side by side: as the scenario says, else as the profile does."""
     slots: Slots | None = None
     """How it decodes in slots, without the limit of context if no request of the workload exceeds it; None if it has none."""
     cost: CustomDevice | None = None
@@ -135,6 +137,17 @@ class Target:
     def together(self) -> Decoding | Slots | None:
         """How it decodes requests together; None if it does not."""
         return self.decoding or self.slots
+
+    @property
+    def under_load(self) -> tuple[Any, ...]:
+        """How many requests it executes at once, and how these slow each other down."""
+        return self.workers, self.occupancy_factors
+
+    @property
+    def occupancy_factors(self) -> tuple[float, ...]:
+        """Factors on its seconds by requests in a box (`Fifo.occupancy_factors`); empty if it batches, streams or has slots."""
+        is_fifo = self.together is None and self.streaming is None
+        return self.profile.execution.occupancy_factors if is_fifo else ()
 
     @property
     def streamed(self) -> Streamed | None:

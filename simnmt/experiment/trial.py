@@ -201,9 +201,9 @@ class Placement:
             share = self.rates_rps[case.name] / self.rate_rps
             src_len, tgt_len = case.table.at_quantiles((rows + 0.5) / SATURATION_SAMPLE)
             for target in case.targets:
-                workers = self.plan.scenario.devices[target.device].workers
+                slowest = target.occupancy_factors[-1] if target.occupancy_factors else 1.0
                 alone_s = (
-                    target.mean_alone_s(case.table) / workers
+                    slowest * target.mean_alone_s(case.table) / target.workers
                     if target.together is None
                     else saturated_s(target.together, src_len, tgt_len) / len(src_len)
                 )

@@ -63,7 +63,7 @@ def devices_of(unit: Unit, group: Group) -> list[Device]:
             Device(
                 name,
                 unit.scenario.count_of(name, unit.case.name) if number else max(group.boxes.stop - group.boxes.start, 1),
-                device.workers if number else group.workers or device.workers,
+                (None if number else group.workers) or unit.case.targets[number].workers,
                 most_together(unit.case.targets[number]),
                 device.sti is not None,
                 # Every group has the same columns.
@@ -101,7 +101,11 @@ def _settings(unit: Unit, number: int, cases: Sequence[Case | None]) -> Kind | N
         return next((one for one in slots if one.refuses_long), target.slots)
     models = _models(unit, number, cases)
     if target.decoding is None or not unit.case.batches:
-        special = Fifo(models=models if models.loads else None, max_wait_s=unit.scenario.max_wait_s)
+        special = Fifo(
+            models=models if models.loads else None,
+            max_wait_s=unit.scenario.max_wait_s,
+            occupancy_factors=target.occupancy_factors if unit.case.queues else (),
+        )
         return None if special == Fifo() else special
     if len(models.size_bytes) == 1 and not models.loads:
         return target.decoding
@@ -131,7 +135,7 @@ def _kind(unit: Unit, number: int, cases: Sequence[Case | None], boxes: int, bal
     device = unit.scenario.devices[target.device]
     settings = _settings(unit, number, cases)
     name = device.execution or ("fifo" if settings is None else settings.name)
-    kind = KINDS[name].of_device(boxes, device.workers, balancer, settings)
+    kind = KINDS[name].of_device(boxes, target.workers, balancer, settings)
     if device.refuses_above is None:
         return kind
     return replace(kind, max_waiting=device.refuses_above)  # type: ignore[type-var]  # kinds that refuse are dataclasses
@@ -263,10 +267,11 @@ def judged_share(unit: Unit) -> float | None:
     """Return the share of the requests whose decisions the simulation judges by foresight; None if misroutes stay unknown.
 
     It is 0 if nothing waits and no device streams: the executions alone tell every misroute. In batches later arrivals matter,
-    where models are loaded, waits for memory are not foreseen, and with classes others may overtake.
+    where models are loaded, waits for memory are not foreseen, with classes others may overtake, and later ones slow those that
+    wait where executions take longer beside others.
     """
     scenario, cases = unit.scenario, {id(part.case): part.case for part in unit.parts}.values()
-    if any(case.batches or case.loads for case in cases) or scenario.classes:
+    if any(case.batches or case.loads or case.slows for case in cases) or scenario.classes:
         return None
     if any(case.streams for case in cases):
         return 1.0 if scenario.foresee_misroutes else None

@@ -47,7 +47,7 @@ def target_of(unit: Unit | UsedTarget, device: str) -> Target:
         raise InputError(f"no device is called {device}", remedy=did_you_mean(device, targets))
     if targets[device].streaming is not None:
         raise InputError(f"device {device} streams its model, which can only be simulated")
-    if (workers := unit.scenario.devices[device].workers) > 1:
+    if (workers := targets[device].workers) > 1:
         what = f"device {device} has {workers} workers, but a live service has one engine"
         is_service = targets[device].profile.endpoint is not None
         why = "a gateway sends a service one sentence at a time" if is_service else "give the engine more threads"

@@ -216,8 +216,10 @@ def _not_sent_later(service: ReplaySettings, texts: tuple[str, ...]) -> tuple[st
 
 def _live_devices(unit: Unit) -> list[Device]:
     """Return the devices of a unit as a live replay sees them: a batch is as many workers, and a streamed model is not seen."""
-    devices = unit.scenario.devices.items()
-    workers = {name: part.workers if part.batching is None else part.batching.size for name, part in devices}
+    workers = {
+        target.device: target.workers if target.decoding is None else target.decoding.batching.size
+        for target in unit.case.targets
+    }
     return [Device(name, unit.scenario.count_of(name, unit.case.name), count) for name, count in workers.items()]
 
 

@@ -183,8 +183,9 @@ class DeviceConfiguration(Configuration):
     """Largest share of requests that may lie outside the lengths for which the profile holds."""
     count: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """Boxes of this kind; 1 when left out. Of `end_node` there are as many as the workload has end nodes."""
-    workers: Annotated[int, Field(ge=1, le=10_000)] = 1
-    """Requests that each box executes side by side, each as fast as the profile says."""
+    workers: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """Requests that each box executes side by side, each as fast as the profile says; left out: as many as the profile was
+    measured with, else 1."""
     execution: str | None = None
     """Execution kind of its boxes, by its name in `simnmt.devices.KINDS`; left out: they batch with `batching`, stream their
     model with `sti`, and else execute requests first in, first out."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import ssl
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -30,6 +31,8 @@ HEALTH_S = 5.0
 """Time within which a service must say what it is."""
 MOST_BODY_BYTES = 16_000_000
 """Largest answer that a client reads."""
+KEPT_S = 30.0
+"""Longest time that an idle connection is kept, if the service does not say a shorter one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,46 @@ class DelayedTransport:
         return response
 
 
+class _Sending:
+    """Sends a request, and once more if it was sent on a kept connection that the service had closed.
+
+    Such a service has not read the request: it closes idle connections, and the client learns it only when it writes. The times
+    are those of the last sending.
+    """
+
+    def __init__(self) -> None:
+        self.sent_s = 0.0
+        self.is_reused = False
+        """Whether the connection had been used before."""
+
+    async def __call__(self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        try:
+            return await self._once(request, handler)
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+            begun = isinstance(error, aiohttp.ServerDisconnectedError) and not isinstance(error.message, str)
+            if begun or not self.is_reused:  # begun: `message` is what came of an answer
+                raise
+        return await self._once(request, handler)
+
+    async def _once(self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        self.sent_s, self.is_reused = time.monotonic(), False
+        return await handler(request)
+
+
+async def _note_reuse(session: aiohttp.ClientSession, context: Any, parameters: aiohttp.TraceConnectionReuseconnParams) -> None:
+    context.trace_request_ctx.is_reused = True
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Connections of which idle ones are kept no longer than the service says."""
+
+    def note(self, headers: Mapping[str, str]) -> None:
+        """Take the time from a header `Keep-Alive: timeout=5`, less a reserve for the way to the service."""
+        if stated := re.search(r"\btimeout=(\d{1,9})", headers.get("Keep-Alive", "")):
+            seconds = int(stated[1])
+            self._keepalive_timeout = min(KEPT_S, max(seconds - 1.0, 0.5 * seconds))
+
+
 class HttpClient:
     """A client of one service, over connections that stay open. Use it within `async with`."""
 
@@ -123,13 +166,17 @@ class HttpClient:
         self._token, self._connections, self._timeout_s, self._transport = token, connections, timeout_s, transport
         self.has_token = bool(token)
         self._session: aiohttp.ClientSession | None = None
+        self._connector: _Connector | None = None
 
     async def __aenter__(self) -> Self:
-        connector = aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=30.0, ssl=self._tls or True)
+        self._connector = _Connector(limit=self._connections, keepalive_timeout=KEPT_S, ssl=self._tls or True)
         # Uncompressed: the bytes of an answer are counted, and inflating them would add to the time.
         headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {self._token}"} if self._token else {})
-        ways = () if self._transport is None else (self._transport,)
-        self._session = aiohttp.ClientSession(connector=connector, headers=headers, auto_decompress=False, middlewares=ways)
+        trace = aiohttp.TraceConfig()
+        trace.on_connection_reuseconn.append(_note_reuse)
+        self._session = aiohttp.ClientSession(
+            connector=self._connector, headers=headers, auto_decompress=False, trace_configs=[trace]
+        )
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -139,21 +186,31 @@ class HttpClient:
     @asynccontextmanager
     async def exchange(
         self, method: str, path: str, timeout_s: float | None = None, **content: Any
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request, and yield its answer with status 200.
+    ) -> AsyncIterator[tuple[aiohttp.ClientResponse, float]]:
+        """Send a request, and yield its answer with status 200 and the moment at which the request was sent.
+
+        A request on a kept connection that the service has closed is sent once more, and that moment counts.
 
         Raises `ServiceError`: the service's own status, 502 if it cannot be reached, 504 if it does not answer in time.
         """
-        assert self._session is not None, "use the client within async with"
+        assert self._session is not None and self._connector is not None, "use the client within async with"
+        sending, ways = _Sending(), () if self._transport is None else (self._transport,)
         total_s = timeout_s or self._timeout_s
         timeout = aiohttp.ClientTimeout(total=total_s, connect=min(5.0, total_s))
         try:
             async with self._session.request(
-                method, self.url + path, timeout=timeout, allow_redirects=False, **content
+                method,
+                self.url + path,
+                timeout=timeout,
+                allow_redirects=False,
+                middlewares=(sending, *ways),
+                trace_request_ctx=sending,
+                **content,
             ) as response:
+                self._connector.note(response.headers)
                 if response.status != 200:
                     raise _refusal(response, await bounded_body(response), self._token)
-                yield response
+                yield response, sending.sent_s
         except asyncio.TimeoutError:
             raise ServiceError(504, f"{self.url} did not answer in time") from None
         except (aiohttp.ClientError, OSError) as error:
@@ -162,8 +219,7 @@ class HttpClient:
 
     async def get_body(self, path: str, timeout_s: float) -> tuple[bytes, float]:
         """Return the bytes at a path, and the seconds of the round trip. Raises `ServiceError`."""
-        sent_s = time.monotonic()
-        async with self.exchange("GET", path, timeout_s) as response:
+        async with self.exchange("GET", path, timeout_s) as (response, sent_s):
             return await bounded_body(response), time.monotonic() - sent_s
 
     async def get_json(self, path: str, timeout_s: float) -> tuple[Any, float]:
@@ -180,8 +236,8 @@ class TranslationClient(HttpClient):
 
     async def translate(self, request: TranslateRequest, timeout_s: float | None = None) -> Exchange:
         """Ask for a translation. Raises `ServiceError`."""
-        sent_s = time.monotonic()
-        async with self.exchange("POST", "/translate", timeout_s, data=request.body(), headers=request.headers()) as response:
+        content: dict[str, Any] = {"data": request.body(), "headers": request.headers()}
+        async with self.exchange("POST", "/translate", timeout_s, **content) as (response, sent_s):
             body = await bounded_body(response)
             received_s, headers = time.monotonic(), response.headers
         try:

@@ -303,7 +303,7 @@ def test_an_engine_that_stands_still_keeps_no_front_waiting(
             begin_s = time.monotonic()
             while not server.waiting:
                 await asyncio.sleep(0.01)
-            async with client.exchange("GET", "/health") as response:
+            async with client.exchange("GET", "/health") as (response, _):
                 assert response.status == 200
             answers = await pending
             answered_s = time.monotonic() - begin_s
@@ -357,7 +357,7 @@ def test_web_pages_of_the_allowed_origin_may_ask(services: Services, faulty: Eng
         async with TranslationClient(url) as client:
             allowed = []
             for method, path in (("OPTIONS", "/translate"), ("GET", "/health")):
-                async with client.exchange(method, path, headers={"Origin": "https://a.example"}) as response:
+                async with client.exchange(method, path, headers={"Origin": "https://a.example"}) as (response, _):
                     allowed.append(response.headers["Access-Control-Allow-Origin"])
             return allowed
 
