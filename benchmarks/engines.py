@@ -66,7 +66,7 @@ SIMNMT = (sys.executable, "-c", "from simnmt.cli import main; main()")
 CHAT = "random-llama-36m"
 KNEE_RPS = 1e4
 """Rate at which every engine is saturated, to measure its throughput."""
-LONGEST, SENTENCES = 40, 300
+LONGEST, SENTENCES = 40, 200
 """Words of the longest sentence, and the sentences of the text."""
 
 
@@ -305,7 +305,7 @@ class Measurement:
             kept = [row for row in rows if not row["void"]] or rows
             live, simulated = (np.array([row[key] for row in kept]) for key in ("live", "predicted"))
             predicted[cell.name] = [row["predicted"] for row in kept]
-            structural = np.nanmean([row["structural"] for row in kept], axis=0) if kept[0]["structural"] is not None else None
+            structural = np.mean([row["structural"] for row in kept], axis=0) if kept[0]["structural"] is not None else None
             mean = live.mean(axis=0)
             cells.append(
                 {
