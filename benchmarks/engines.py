@@ -66,6 +66,8 @@ SIMNMT = (sys.executable, "-c", "from simnmt.cli import main; main()")
 CHAT = "random-llama-36m"
 KNEE_RPS = 1e4
 """Rate at which every engine is saturated, to measure its throughput."""
+CHAT_OUTPUT = 2.5
+"""Tokens of a chat's answer per word of a source, as the tokens of a language model are."""
 LONGEST, SENTENCES = 40, 200
 """Words of the longest sentence, and the sentences of the text."""
 
@@ -163,7 +165,7 @@ class Measurement:
         )
         self.engines: dict[str, Engine] = engines
         self.text, self.answers = folder / "text.txt", folder / "answers.txt"
-        self.lines = write_texts(self.text, self.answers)
+        self.lines: dict[str, int] = write_texts(self.text, self.answers, CHAT_OUTPUT if name == "llama" else 1.0)
         self.urls: dict[str, str] = {}
         self.calibrations: list[Calibration] = []
         self.cells: list[Cell] = []
@@ -177,6 +179,9 @@ class Measurement:
             for device, path in calibration.profiles.items()
         }
         units: dict[str, Any] = {"src_unit": "word", "tgt_unit": "word", "filter": "none"}
+        profile = json.loads(calibration.profiles["cloud"].read_text(encoding="utf-8"))
+        round_trip_s = (profile.get("endpoint") or {}).get("round_trip_s") or self.round_trip_s
+        rtt_ms = 10.0 if self.of_policies else max(1e3 * round_trip_s, 0.01)
         lengths = {"source": str(self.text), "target": str(self.answers), **units}
         document = {
             "version": 1,
@@ -191,7 +196,7 @@ class Measurement:
                     "arrivals": {"kind": "poisson", "rate_rps": rate_rps},
                 }
             },
-            "networks": {"lan": {"rtt": {"constant_ms": 10.0 if self.of_policies else max(1e3 * self.round_trip_s, 0.01)}}},
+            "networks": {"lan": {"rtt": {"constant_ms": rtt_ms}}},
             "devices": devices,
             "policies": POLICIES if self.of_policies else {"edge": {}},
         }
@@ -236,6 +241,7 @@ class Measurement:
         async with TranslationClient(self.urls["cloud"]) as client:
             exchanges = [await client.translate(TranslateRequest((line,), False, "de", "en")) for line in self.lines]
         answers = [exchange.answer.texts[0] for exchange in exchanges]
+        self.lines = {line: len(answer.split()) for line, answer in zip(self.lines, answers, strict=True)}
         self.answers.write_text("\n".join(answers) + "\n", encoding="utf-8")
 
     def blocks(self) -> list[list[int]]:
@@ -365,21 +371,24 @@ class Measurement:
         return ""
 
 
-def write_texts(text: Path, answers: Path) -> list[str]:
-    """Write sentences of random words, and others of about their lengths as answers; return the sentences."""
+def write_texts(text: Path, answers: Path, ratio: float) -> dict[str, int]:
+    """Write sentences of random words, and others of about `ratio` times their lengths as answers.
+
+    Returns the sentences, for any length of an answer.
+    """
     generator = random.Random(7)
     syllables = [first + vowel + last for first in "bdfgklmnrst" for vowel in "aeiou" for last in ("", "n", "r", "t")]
     vocabulary = ["".join(generator.choices(syllables, k=generator.randint(1, 3))) for _ in range(2_000)]
 
-    def sentence(length: int) -> str:
-        return " ".join(generator.choices(vocabulary, k=min(max(length, 2), LONGEST)))
+    def sentence(length: float) -> str:
+        return " ".join(generator.choices(vocabulary, k=max(round(length), 2)))
 
-    lengths = [round(generator.lognormvariate(2.5, 0.55)) for _ in range(SENTENCES)]
+    lengths = [min(generator.lognormvariate(2.5, 0.55), LONGEST) for _ in range(SENTENCES)]
     lines = [sentence(length) for length in lengths]
-    others = [sentence(round(length * generator.uniform(0.8, 1.4))) for length in lengths]
+    others = [sentence(ratio * length * generator.uniform(0.8, 1.4)) for length in lengths]
     text.write_text("\n".join(lines) + "\n", encoding="utf-8")
     answers.write_text("\n".join(others) + "\n", encoding="utf-8")
-    return lines
+    return dict.fromkeys(lines, 0)
 
 
 def saturation_rps(plan: RunPlan) -> float:
