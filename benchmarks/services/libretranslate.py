@@ -1,0 +1,68 @@
+"""LibreTranslate with two packages of its own, de-en and en-de, whose model copies its input.
+
+    python -m benchmarks.services.libretranslate [--port 5000] [--threads 4] [--pinned] [OPTION ...]
+
+Prints its URL when it is ready; further options go to LibreTranslate. It starts without a network. `--pinned` gives it one
+core and one thread of CTranslate2; else it runs as shipped. Needs PyPI (or its mirror) the first time.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.services.base import (
+    cache_folder,
+    environment,
+    free_port,
+    made_by,
+    running,
+    serve_until_stopped,
+    service_arguments,
+)
+
+RELEASE = "1.9.6"
+
+
+def python() -> Path:
+    """Return the Python of LibreTranslate's environment, made if the cache does not have it."""
+    return environment(f"libretranslate-{RELEASE}", f"libretranslate=={RELEASE}", "onnx==1.23.2")
+
+
+@contextmanager
+def libretranslate(port: int = 0, threads: int = 4, pinned: bool = False, options: Sequence[str] = ()) -> Iterator[str]:
+    """Run LibreTranslate on loopback and yield its URL.
+
+    Args:
+        port: 0 is any free port.
+        threads: of its web server, hence the requests that it executes at once.
+        pinned: on one core, with one thread of CTranslate2.
+        options: given to LibreTranslate as they are.
+    """
+    url = f"http://127.0.0.1:{port or free_port()}"
+    packages = made_by(python(), "copying_packages.py", "copying-packages")
+    home = cache_folder() / "libretranslate-home"
+    command = [
+        python().with_name("libretranslate"), "--host", "127.0.0.1", "--port", url.rpartition(":")[2], "--threads", threads,
+        *options,
+    ]  # fmt: skip
+    one = "1" if pinned else None
+    variables = {
+        "ARGOS_PACKAGES_DIR": str(packages),
+        **{f"XDG_{kind}_HOME": str(home / kind.lower()) for kind in ("DATA", "CONFIG", "CACHE")},
+        "ARGOS_INTRA_THREADS": one,
+        "OMP_NUM_THREADS": one,
+    }
+    cores = sorted(os.sched_getaffinity(0))[-1:] if pinned else None
+    with running("libretranslate", [str(part) for part in command], url, variables, cores) as ready:
+        yield ready
+
+
+if __name__ == "__main__":
+    parser = service_arguments(str(__doc__), port=5000)
+    parser.add_argument("--threads", type=int, default=4, help="of the web server")
+    arguments, others = parser.parse_known_args()
+    sys.exit(serve_until_stopped(libretranslate(**vars(arguments), options=others)))
