@@ -87,7 +87,8 @@ def place_iterations(requests: Sequence[StreamedRequest], slots: int) -> tuple[l
     """
     moments, places = list[float](), [0] * len(requests)
     alone = [request.tokens_s[0] for request in requests if len(request.tokens_s) == 1]
-    usual_s = (max(alone) - min(alone)) / max(-(-len(alone) // slots) - 1, 1) if len(alone) > 1 else 0.0
+    # An iteration may read one prompt where the usual one reads as many as there are slots.
+    usual_s = (max(alone) - min(alone)) / max(-(-len(alone) // slots) - 1, 1) / slots if len(alone) > 1 else 0.0
     for number in sorted(range(len(requests)), key=lambda one: float(requests[one].tokens_s[0])):
         tokens_s = requests[number].tokens_s
         places[number] = place = _place(moments, tokens_s, usual_s)
