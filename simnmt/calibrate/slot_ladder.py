@@ -24,7 +24,6 @@ from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.box import describe
 from simnmt.calibrate.calibration import Calibrated, kept_journal, refuse_unwritable
 from simnmt.calibrate.endpoint import (
-    PROMPT,
     Chat,
     EndpointSettings,
     ServiceTimes,
@@ -41,7 +40,7 @@ from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.execution_fit import nonnegative_line
 from simnmt.profile.slots_block import SlotsBlock, TokenCount
 from simnmt.profile.slots_fit import StreamedRequest, fit_slots
-from simnmt.service.chat import ChatAnswer
+from simnmt.service.chat import PROMPT, ChatAnswer
 from simnmt.service.messages import ServiceError
 from simnmt.workload.length_units import unit_and_counter
 from simnmt.workload.text_lines import TextLines

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush, heapreplace
 from math import inf
 from typing import Any, ClassVar
@@ -49,6 +49,9 @@ class Fifo:
     """By class of requests, the first served first, how long one waits at most before it goes before the others."""
     max_waiting: int | None = None
     """Requests that may wait at each box, which refuses further ones; None: any number."""
+    occupancy_factors: tuple[float, ...] = ()
+    """By requests in a box from 1 on, waiting and executing, when an execution begins: the factor on its seconds. More requests
+    than there are factors have the last one. Empty: always 1."""
 
     name: ClassVar[str] = "fifo"
     needs_tgt_len: ClassVar[bool] = False
@@ -58,17 +61,18 @@ class Fifo:
     def of_device(cls, boxes: int, workers: int, balancer: Balancer, settings: Kind | None) -> Fifo:
         """Return the boxes of a device; `settings`: with its models and classes."""
         plain = settings if isinstance(settings, cls) else cls()
-        return cls(boxes, workers, balancer, models=plain.models, max_wait_s=plain.max_wait_s)
+        return replace(plain, boxes=boxes, workers=workers, balancer=balancer)
 
     @property
     def keeps_queue(self) -> bool:
-        """True if the start of a request is known only when a worker takes it, since others may overtake it."""
-        return len(self.max_wait_s) > 1
+        """True if begin and end of a request are known only when a worker takes it: others may overtake it or slow it down."""
+        return len(self.max_wait_s) > 1 or bool(self.occupancy_factors)
 
     @property
     def records(self) -> frozenset[str]:
         """Optional columns that its devices fill."""
-        return frozenset() if self.models is None else self.models.records
+        columns = frozenset() if self.models is None else self.models.records
+        return columns | {"execution_s"} if self.occupancy_factors else columns
 
     def device(self, clock: Clock, target: int, requests: Block, trail: Recorder, first_box: int) -> FifoDevice:
         """Return the idle boxes of one run."""
@@ -82,18 +86,23 @@ class FifoBox:
     """
 
     def __init__(
-        self, clock: Clock, workers: int, down: DownTimes = ALWAYS_UP, max_wait_s: Sequence[float] = ONE_CLASS
+        self,
+        clock: Clock,
+        workers: int,
+        down: DownTimes = ALWAYS_UP,
+        max_wait_s: Sequence[float] = ONE_CLASS,
+        occupancy_factors: Sequence[float] = (),
     ) -> None:
-        self._clock, self._down = clock, down
+        self._clock, self._down, self._factors = clock, down, occupancy_factors
         self._idle_since_s = [0.0] * workers
         """By idle worker, when it became idle; a heap."""
         self._ends_s: dict[int, float] = {}
         """By request that is executed now, when that ends."""
         self._waiting = ClassQueue[tuple[simpy.Event, float]](max_wait_s)
-        """The turn of each waiting request, and its seconds of execution."""
+        """The turn of each waiting request, and its seconds of execution in an empty box."""
 
     def execute(self, execution: Execution, service_s: float, rank: int = 0) -> Process:
-        """Wait for a worker, and execute a request of a class."""
+        """Wait for a worker, and execute a request of a class. `service_s`: its seconds in an empty box."""
         clock, request = self._clock, execution.request
         fails_s = clock.now if self._down.is_down(clock.now) else self._down.next_begin(clock.now)
         if fails_s > clock.now and not self._idle_since_s:
@@ -106,6 +115,9 @@ class FifoBox:
             execution.begin(clock.now)
             execution.end(clock.now, is_done=False)
             return
+        if self._factors:
+            occupancy = 1 + len(self._ends_s) + len(self._waiting)
+            service_s *= self._factors[min(occupancy, len(self._factors)) - 1]
         heappop(self._idle_since_s)
         execution.begin(clock.now)
         self._ends_s[request] = end_s = clock.now + service_s
@@ -119,7 +131,7 @@ class FifoBox:
     def free_s(self, rank: int | None = None) -> list[float]:
         """Return when each worker comes free for a request that enters now, as a heap; of an idle one, since when it is.
 
-        `rank`: of its class; None: after all that wait.
+        Requests that wait count with their seconds in an empty box. `rank`: of its class; None: after all that wait.
         """
         free_s = [*self._idle_since_s, *self._ends_s.values()]
         heapify(free_s)
@@ -181,7 +193,10 @@ class FifoDevice(Device):
         if kind.failures is not None:
             self._down = kind.failures
             self._balancer = AvailableBoxes(self._balancer, self._down)
-        self.boxes: Sequence[FifoBox] = [FifoBox(clock, kind.workers, down, kind.max_wait_s) for down in self._down]
+        self.boxes: Sequence[FifoBox] = [
+            FifoBox(clock, kind.workers, down, kind.max_wait_s, kind.occupancy_factors) for down in self._down
+        ]
+        self._charged_s = trail["execution_s"] if kind.occupancy_factors else None
         self._rank, self._keeps_queue = ranks_of(requests, len(kind.max_wait_s)), kind.keeps_queue
         self._clock, self._execution_s = clock, numbers(requests.execution_s[target])
         self.room = None if kind.max_waiting is None else WaitingRoom(kind.boxes, kind.max_waiting)
@@ -196,7 +211,13 @@ class FifoDevice(Device):
             return
         service_s, rank = self._execution_s[execution.request], self._rank_of(execution.request)
         service = self.boxes[execution.box].execute(execution, service_s, rank)
+        if self._charged_s is not None:
+            execution.ended.callbacks.append(lambda ended: self._charge(execution, bool(ended.value)))
         self._clock.process(service if self._loads is None else self._load(execution, service, self._loads))
+
+    def _charge(self, execution: Execution, is_done: bool) -> None:
+        if is_done and self._charged_s is not None:
+            self._charged_s[execution.request] = execution.finish_s - execution.begin_s
 
     def _rank_of(self, request: int) -> int:
         return 0 if self._rank is None else self._rank[request]
@@ -209,9 +230,9 @@ class FifoDevice(Device):
     def wait_s(self, arrivals: Sequence[Arrival]) -> float:
         """Return the wait of the last of `arrivals`, which enter in this order; later failures and refusals are not foreseen.
 
-        With models that are loaded or with classes, the wait as if it entered now: its loads, or the work before it that is
-        ready if that takes longer. No number is exact then: requests that wait for their models are not counted, loads may wait
-        for memory, and requests of other classes may come.
+        With models that are loaded, classes or occupancy factors, the wait as if it entered now: its loads, or the work before
+        it that is ready if that takes longer. No number is exact then: requests that wait for their models are not counted,
+        loads may wait for memory, requests of other classes may come, and those that wait count as in an empty box.
         """
         balancer = self._balancer.copy()
         if self._loads is not None or self._keeps_queue:

@@ -57,7 +57,7 @@ def target_costs(part: Unit) -> list[TargetCosts]:
         token_price = sum(size * fmean(link.price_per_gb for link in hop) for size, hop in path) / 1e9
         token = (sum(size for size, _ in path), token_j, token_price)
         boxes, price = scenario.count_of(name, part.case.name), device.price_per_hour or 0.0
-        costs.append(TargetCosts(name, boxes, device.workers, powers[name], price, token))
+        costs.append(TargetCosts(name, boxes, part.case.targets[number].workers, powers[name], price, token))
     return costs
 
 

@@ -85,7 +85,7 @@ def notes(plan: RunPlan, learnt: Mapping[str, Learnt], rows: Sequence[Row], engi
         "off_pace": f"{OFF_PACE:g}",
         "engines": engines,
         "oracle": next((name for name, policy in scenario.policies.items() if policy.knows_truth), None),
-        "joins": any(case.batches or case.loads for case in cases),
+        "joins": any(case.batches or case.loads or case.slows for case in cases),
     }
     paragraphs = re.split(r"\n\s*\n", _template().render(facts))
     return [" ".join(paragraph.split()) for paragraph in paragraphs if paragraph.strip()]

@@ -6,6 +6,7 @@ quantity of a block is a field here, and no other file of this room changes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
@@ -173,8 +174,24 @@ def _takes_time(plane: Plane) -> Plane:
     return plane
 
 
+class OccupancyPoint(Block):
+    """How much longer executions take that begin beside other requests."""
+
+    occupancy: Annotated[float, Field(ge=1.0, le=10_000.0)]
+    """Requests in the box, waiting and executing, when an execution begins, itself included; the mean of a group of such."""
+    factor: Annotated[float, Field(ge=1e-3, le=1e3)]
+    """On the plane's time."""
+    executions: Count | None = None
+    """Executions from which it follows."""
+
+
+def _check_rising_points(points: tuple[OccupancyPoint, ...]) -> tuple[OccupancyPoint, ...]:
+    _check_rising(tuple(point.occupancy for point in points))
+    return points
+
+
 class Execution(CostBlock):
-    """Time of one request alone on the device."""
+    """Time of one request alone on the device, and of requests that meet there."""
 
     plane: Annotated[Plane, AfterValidator(_takes_time), Shown()]
     residual_relative_sd: Annotated[
@@ -183,8 +200,27 @@ class Execution(CostBlock):
     """Standard deviation of the mean-one lognormal factor on the plane's time."""
     residual_quantiles: ResidualQuantiles | None = None
     """Measured distribution of the factor, of a calibration with gaps; null: lognormal."""
+    workers: Annotated[Annotated[int, Field(ge=1, le=10_000)] | None, Shown("{} at once")] = None
+    """Requests that the service executes at once; null: one, or as a scenario states. A device that batches or streams its
+    model executes by other blocks, and ignores this and the following."""
+    by_occupancy: Annotated[
+        tuple[OccupancyPoint, ...],
+        AfterValidator(_check_rising_points),
+        Shown("{0.factor:.3g} times as long with {0.occupancy:.3g} requests there"),
+    ] = ()
+    """Time under load: linear between the points, constant outside, and 1 for a request alone unless a point says otherwise."""
     fit: Annotated[ExecutionFit, Shown("fit")] = Field(default_factory=ExecutionFit)
     samples: tuple[CellSample, ...] = ()
+
+    @property
+    def occupancy_factors(self) -> tuple[float, ...]:
+        """Factors on the plane's time by whole occupancy from 1 on, the last one for all above; empty if none was measured."""
+        if not self.by_occupancy:
+            return ()
+        points = [(point.occupancy, point.factor) for point in self.by_occupancy]
+        occupancy, factor = zip(*(points if points[0][0] == 1.0 else [(1.0, 1.0), *points]), strict=True)
+        factors: list[float] = np.interp(np.arange(1, math.ceil(occupancy[-1]) + 1), occupancy, factor).tolist()
+        return tuple(factors)
 
 
 class GridBlock(CostBlock):

@@ -338,6 +338,8 @@ class _Run:
                 settings.kind, settings.models = c.MODEL_POOL, self._models(kind.models)
             if kind.keeps_queue:
                 settings.kind, settings.classes = c.QUEUE_POOL, classes_of(kind.max_wait_s, self._memory)
+                settings.factor_count = len(kind.occupancy_factors)
+                settings.factors = self._memory.address(np.array(kind.occupancy_factors))
         elif isinstance(kind, Batched):
             if kind.models is not None:
                 costs = [batch_cost(kind.batching, cost, self._memory) for cost in kind.costs]

@@ -151,6 +151,11 @@ def served_by_class(kind: Any, max_wait_s: tuple[float, ...]) -> Any:
     return replace(kind, max_wait_s=max_wait_s) if isinstance(kind, Fifo) else kind
 
 
+def slowed(kind: Any, factors: tuple[float, ...]) -> Any:
+    """First-in first-out boxes in which executions take longer, or shorter, the more requests there are; others as they are."""
+    return replace(kind, occupancy_factors=factors) if isinstance(kind, Fifo) else kind
+
+
 @st.composite
 def models(draw: Draw, pivots: bool = False) -> Models:
     """As many models as workloads or fewer, with memory for one, some or all of them; loads may take no time.
@@ -312,6 +317,10 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
         for size, workers, spec in zip(groups, local_workers, local_specs, strict=True)
     ]
     local = [served_by_class(kind, waits_s) if draw(st.booleans()) else kind for kind in local]
+    factors = draw(st.sampled_from([(), (), (1.0, 1.5, 2.0), (1.0, 0.5, 0.75, 3.0)]))
+    kinds, local = (
+        [slowed(kind, factors) if draw(st.booleans()) else kind for kind in of_targets] for of_targets in (kinds, local)
+    )
 
     def of_block(columns: list[np.ndarray]) -> Callable[[Block], list[np.ndarray]]:
         return lambda block: [column[block.first : block.first + len(block)] for column in columns]

@@ -205,8 +205,16 @@ static void ends_known(RequestEvent *event, double finish_s) {
 
 /* Let a worker of a box that keeps a queue execute a request from now on. */
 static void begin_execution(World *world, Pool *pool, int64_t box, RequestEvent *event, double now_s) {
-    double finish_s = now_s + event->arrival.execution_s;
-    queue_box_occupy(world->memory, pool->queues + box, finish_s);
+    const PoolSettings *settings = &pool->settings;
+    QueueBox *queue = pool->queues + box;
+    double execution_s = event->arrival.execution_s;
+    if (settings->factor_count) {
+        int64_t others = queue_box_occupancy(queue), last = settings->factor_count - 1;
+        execution_s *= settings->factors[others < last ? others : last];
+        world->settings.execution_s[event->arrival.request] = execution_s;
+    }
+    double finish_s = now_s + execution_s;
+    queue_box_occupy(world->memory, queue, finish_s);
     clock_push(world->memory, &world->clock, (Entry){finish_s, order_of(COMPLETES, ((pool - world->pools) << 32) + box), pool});
     if (pool->models != NULL) ends_known(event, finish_s);
     answer(world, event, now_s, finish_s, box, now_s, 0, 0);

@@ -1,5 +1,5 @@
-/* Boxes whose requests wait in queues by class, so that a request starts when a worker takes it, and not when it enters. See
- * `FifoBox` in devices/fifo.py. */
+/* Boxes whose requests wait in queues by class, or take longer the more are there, so that a request starts when a worker takes it,
+ * and not when it enters. See `FifoBox` in devices/fifo.py. */
 #ifndef SIMNMT_WORLD_QUEUE_BOX_H
 #define SIMNMT_WORLD_QUEUE_BOX_H
 
@@ -39,6 +39,9 @@ static inline int has_idle_worker(const QueueBox *self) { return self->unused ||
 
 /* Return since when the worker is idle that has been so longest. */
 static inline double idle_since(const QueueBox *self) { return self->unused ? 0.0 : self->idle_since_s.items[0]; }
+
+/* Return the requests that are executed or wait. */
+static inline int64_t queue_box_occupancy(const QueueBox *self) { return self->ends_s.count + self->waiting; }
 
 /* Let the worker that has been idle longest work until a moment. */
 static void queue_box_occupy(Memory *memory, QueueBox *self, double until_s) {

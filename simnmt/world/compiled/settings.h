@@ -74,7 +74,9 @@ typedef struct {
     int64_t max_waiting; /* requests that may wait at each box; 0: any number */
     const StreamSettings *stream;
     const ModelSettings *models;
-    Classes classes; /* of boxes that keep a queue */
+    Classes classes; /* of boxes that keep a queue, as the following */
+    int64_t factor_count;
+    const double *factors; /* on the seconds of an execution, by requests in its box when it begins, from 1 on */
 } PoolSettings;
 
 /* What all views of a target's batches have in common. */
