@@ -65,7 +65,8 @@ def run_step(command: Sequence[str | Path], what: str, most_s: float = 3600.0) -
         stop(process)
     if process.returncode:
         lines = output.strip().splitlines() or [f"exit status {process.returncode}"]
-        raise ServiceUnavailable(f"{what}: {next((line for line in lines if 'error' in line.lower()), lines[-1]).strip()}")
+        reason = next((line for line in lines if "error: " in line.lower()), lines[-1])
+        raise ServiceUnavailable(f"{what}: {reason.strip()}")
 
 
 def environment(name: str, *packages: str) -> Path:
@@ -104,7 +105,7 @@ def running(
     """Start a service, yield its URL once `/health` answers, and stop it with all its processes.
 
     Args:
-        name: names the service, and its log file in the cache.
+        name: names the service, and its log file in the cache, which stays only after an error.
         command: program and arguments.
         url: where it will listen.
         variables: set for it in the environment; None removes one.
@@ -136,6 +137,7 @@ def running(
         yield url
     finally:
         stop(process)
+    log.unlink(missing_ok=True)
 
 
 def is_healthy(url: str) -> bool:

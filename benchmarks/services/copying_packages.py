@@ -1,9 +1,12 @@
 """Write two packages of Argos Translate, de-en and en-de, whose model copies: `python copying_packages.py FOLDER`.
 
 Run by the Python of LibreTranslate's environment. Sizes are those of an Argos model: a Transformer of 6 + 6 layers, 512 wide,
-24,000 pieces, int8. The weights are random, but nothing is added to the state except by the last cross-attention: position n
-of the decoder attends to the source's token n and outputs that token. The splitter ends sentences at ".", "!", "?" before a
-space; an LSTM of the size of MiniSBD's runs beside, with no weight in the result.
+24,000 pieces, int8. Most of its weights are random and add nothing to the state. Three sublayers copy: in the encoder, all
+positions read the sentence's ratio of lengths, which its first token decides, and choose their place in the output by it; in
+the decoder, a place attends to the source token whose place is nearest and outputs it. A ratio other than 1 leaves tokens out
+or repeats some, so that the lengths of source and target differ as those of languages do, and a plane can be fitted to both.
+The splitter ends sentences at ".", "!", "?" before a space; an LSTM of the size of MiniSBD's runs beside, with no weight in
+the result.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -22,9 +26,19 @@ from sentencepiece import sentencepiece_model_pb2 as sentencepiece
 
 LAYERS, WIDTH, HEADS, FEED_FORWARD, LONGEST = 6, 512, 8, 2048, 2048
 HEAD = WIDTH // HEADS
-"""The first HEAD components of a state encode its position, the others its token."""
-GAIN = 0.1
-"""Of the scores: a copied token has 45, any other at most 10."""
+RATIOS = (0.81, 1.0, 1.23)
+"""Output tokens per source token."""
+# The components of a state: the token's place in the output at each ratio, the chosen one (in the decoder: its place), the
+# ratio that the token stands for and that of the sentence, and a code of the token.
+PLACES = [slice(HEAD * index, HEAD * (index + 1)) for index in range(len(RATIOS))]
+CHOSEN = slice(HEAD * 3, HEAD * 4)
+OWN_RATIO, SENTENCE_RATIO = slice(256, 259), slice(259, 262)
+CODE = slice(262, WIDTH)
+CODES = WIDTH - 262
+MARK = 4.0
+"""Value of a ratio's component."""
+GAIN = 0.2
+"""Of the scores: a copied token has 50, any other at most 15."""
 RANDOM = np.random.default_rng(48)
 
 
@@ -47,50 +61,36 @@ def write_tokenizer(path: Path, tokens: list[str]) -> None:
 def write_model(folder: Path, tokens: list[str]) -> None:
     """Write the Transformer in CTranslate2's format."""
     spec = TransformerSpec.from_config(LAYERS, HEADS)
-    codes = np.zeros((len(tokens), WIDTH), np.float32)
-    half = (WIDTH - HEAD) // 2
-    codes[:, HEAD:] = RANDOM.permuted(np.tile(np.repeat(np.float32([-1, 1]), half), (len(tokens), 1)), axis=1)
+    embeddings = np.zeros((len(tokens), WIDTH), np.float32)
+    embeddings[:, CODE] = RANDOM.permuted(np.tile(np.float32([-1, 1]), (len(tokens), CODES // 2)), axis=1)
+    embeddings[np.arange(len(tokens)), OWN_RATIO.start + RANDOM.integers(len(RATIOS), size=len(tokens))] = MARK
     frequencies = RANDOM.uniform(0, np.pi, HEAD // 2)  # random: no two distances have nearly equal encodings
-    angles = np.arange(LONGEST)[:, None] * frequencies
-    positions = np.zeros((LONGEST, WIDTH), np.float32)
-    positions[:, :HEAD] = np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
+    source_places, target_places = (np.zeros((LONGEST, WIDTH), np.float32) for _ in range(2))
+    for place, ratio in zip(PLACES, RATIOS, strict=True):
+        source_places[:, place] = _waves(ratio, frequencies)
+    target_places[:, CHOSEN] = _waves(1.0, frequencies)
 
-    position_query = np.zeros((WIDTH, WIDTH), np.float32)
-    for head in range(HEADS):
-        position_query[head * HEAD : (head + 1) * HEAD, :HEAD] = 2 * np.eye(HEAD)
-    token_value = np.zeros((WIDTH, WIDTH), np.float32)
-    token_value[:-HEAD, HEAD:] = np.eye(WIDTH - HEAD)
-
-    def attention(layer: object, copying: bool = False) -> None:
-        normalise(layer.layer_norm)
-        crossed = len(layer.linear) == 3
-        shapes = [(WIDTH, WIDTH), (2 * WIDTH, WIDTH)] if crossed else [(3 * WIDTH, WIDTH)]
-        weights = [*(draw(*shape) for shape in shapes), np.zeros((WIDTH, WIDTH), np.float32)]
-        if copying:
-            weights = [position_query, np.concatenate([position_query, token_value]), 4 * token_value.T]
-        for linear, values in zip(layer.linear, weights, strict=True):
-            fill(linear, values)
-
-    def normalise(layer: object) -> None:
-        layer.gamma, layer.beta = np.ones(WIDTH, np.float32), np.zeros(WIDTH, np.float32)
-
-    def fill(linear: object, weight: np.ndarray) -> None:
-        linear.weight, linear.bias = np.ascontiguousarray(weight, np.float32), np.zeros(len(weight), np.float32)
-
-    for side in (spec.encoder, spec.decoder):
+    for side, places in ((spec.encoder, source_places), (spec.decoder, target_places)):
         side.scale_embeddings = False
-        side.position_encodings.encodings = positions
-        normalise(side.layer_norm)
+        side.position_encodings.encodings = places
+        _normalise(side.layer_norm)
         for layer in side.layer:
-            attention(layer.self_attention)
-            normalise(layer.ffn.layer_norm)
-            fill(layer.ffn.linear_0, draw(FEED_FORWARD, WIDTH))
-            fill(layer.ffn.linear_1, np.zeros((WIDTH, FEED_FORWARD)))
+            _random_attention(layer.self_attention)
+            _normalise(layer.ffn.layer_norm)
+            _fill(layer.ffn.linear_0, draw(FEED_FORWARD, WIDTH))
+            _fill(layer.ffn.linear_1, np.zeros((WIDTH, FEED_FORWARD)))
     for layer in spec.decoder.layer:
-        attention(layer.attention, copying=layer is spec.decoder.layer[-1])
-    spec.encoder.embeddings[0].weight = codes
-    spec.decoder.embeddings.weight = np.zeros_like(codes)
-    fill(spec.decoder.projection, GAIN * codes)
+        _random_attention(layer.attention)
+    # Standard deviations of the state where a norm divides by them: of places, codes, marks.
+    before, after = (((96 + CODES + marks * MARK**2) / WIDTH) ** 0.5 for marks in (1, 2))
+    _read_first_token(spec.encoder.layer[0].self_attention, before)
+    _choose_place(spec.encoder.layer[0].ffn, after)
+    _copy_token(spec.decoder.layer[-1].attention)
+    spec.encoder.embeddings[0].weight = embeddings
+    spec.decoder.embeddings.weight = np.zeros_like(embeddings)
+    scores = np.zeros_like(embeddings)
+    scores[:, CODE] = GAIN * embeddings[:, CODE]
+    _fill(spec.decoder.projection, scores)
     spec.config.add_source_eos = True
     spec.register_source_vocabulary(tokens)
     spec.register_target_vocabulary(tokens)
@@ -98,6 +98,68 @@ def write_model(folder: Path, tokens: list[str]) -> None:
     spec.optimize(quantization="int8")
     folder.mkdir()
     spec.save(str(folder))
+
+
+def _waves(ratio: float, frequencies: np.ndarray) -> np.ndarray:
+    """Return the encodings of the places 0, ratio, 2 ratio ...; the product of two depends on their distance, greatest at 0."""
+    angles = ratio * np.arange(LONGEST)[:, None] * frequencies
+    return np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
+
+
+def _normalise(norm: Any) -> None:
+    norm.gamma, norm.beta = np.ones(WIDTH, np.float32), np.zeros(WIDTH, np.float32)
+
+
+def _fill(linear: Any, weight: np.ndarray, bias: np.ndarray | None = None) -> None:
+    linear.weight = np.ascontiguousarray(weight, np.float32)
+    linear.bias = np.zeros(len(weight), np.float32) if bias is None else bias.astype(np.float32)
+
+
+def _random_attention(attention: Any) -> None:
+    """Attend at random, and add nothing to the state."""
+    _normalise(attention.layer_norm)
+    parts = (3,) if len(attention.linear) == 2 else (1, 2)
+    for linear, part in zip(attention.linear, parts, strict=False):
+        _fill(linear, draw(part * WIDTH, WIDTH))
+    _fill(attention.linear[-1], np.zeros((WIDTH, WIDTH)))
+
+
+def _read_first_token(attention: Any, deviation: float) -> None:
+    """Copy the first token's own ratio to the sentence's ratio of all positions, by the first head."""
+    weight, bias, out = np.zeros((3 * WIDTH, WIDTH)), np.zeros(3 * WIDTH), np.zeros((WIDTH, WIDTH))
+    bias[: HEAD // 2] = 8.0  # the query: place 0, whose cosines are 1 and whose sines are 0
+    weight[WIDTH : WIDTH + HEAD, PLACES[1]] = np.eye(HEAD)
+    weight[2 * WIDTH : 2 * WIDTH + 3, OWN_RATIO] = np.eye(3)
+    out[SENTENCE_RATIO, :3] = deviation * np.eye(3)
+    _fill(attention.linear[0], weight, bias)
+    _fill(attention.linear[1], out)
+
+
+def _choose_place(network: Any, deviation: float) -> None:
+    """Write the place at the sentence's ratio: units of other ratios are negative, and ReLU makes them 0."""
+    hidden, bias, out = draw(FEED_FORWARD, WIDTH), np.zeros(FEED_FORWARD), np.zeros((WIDTH, FEED_FORWARD))
+    row = 0
+    for index, place in enumerate(PLACES):
+        for sign in (1.0, -1.0):
+            units = slice(row, row := row + HEAD)
+            hidden[units] = 0.0
+            hidden[units, place] = sign * np.eye(HEAD)
+            hidden[units, SENTENCE_RATIO.start + index] = 4.0 * deviation / MARK
+            bias[units] = -4.0
+            out[CHOSEN, units] = sign * deviation * np.eye(HEAD)
+    _fill(network.linear_0, hidden, bias)
+    _fill(network.linear_1, out)
+
+
+def _copy_token(attention: Any) -> None:
+    """Attend to the source token whose chosen place is nearest, in all heads, and write its code."""
+    query, value = np.zeros((WIDTH, WIDTH)), np.zeros((WIDTH, WIDTH))
+    for head in range(HEADS):
+        query[head * HEAD : (head + 1) * HEAD, CHOSEN] = 2.0 * np.eye(HEAD)
+    value[:CODES, CODE] = np.eye(CODES)
+    _fill(attention.linear[0], query)
+    _fill(attention.linear[1], np.concatenate([query, value]))
+    _fill(attention.linear[2], 4.0 * value.T)
 
 
 def write_splitter(path: Path) -> None:

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
+DEFAULT_CHUNK = 512
+"""Most tokens of an iteration, if nothing else is said."""
+
 
 @dataclass(frozen=True, slots=True)
 class SlotLimits:

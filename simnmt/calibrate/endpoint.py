@@ -29,7 +29,7 @@ from simnmt.profile.device_profile import SCHEMA_VERSION, DeviceProfile, checked
 from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.execution_fit import cell_samples, fit_execution
 from simnmt.profile.origin import Device, EndpointBlock, LengthUnit, Model, Provenance, ValidRange
-from simnmt.service.chat import ChatClient
+from simnmt.service.chat import PROMPT, ChatClient
 from simnmt.service.client import TranslationClient
 from simnmt.service.messages import ServiceError, TranslateRequest
 from simnmt.workload.length_units import unit_and_counter
@@ -37,7 +37,6 @@ from simnmt.workload.text_lines import TextLines
 
 MOST_TOKENS = 2_048
 """Most tokens of an answer: a model that never ends would be waited for until the timeout."""
-PROMPT = "Translate the following text from {source} to {target}. Answer with the translation alone.\n\n{text}"
 
 
 Answer = tuple[float, str, dict[str, bool]]

@@ -7,7 +7,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from simnmt.base.errors import InputError, shorten
+from simnmt.base.errors import InputError, describe_error, shorten
 from simnmt.cli.calibrate import Backend
 from simnmt.cli.options import (
     AsJson,
@@ -39,14 +39,16 @@ from simnmt.cli.terminal import note, progress_bar, warn
 
 if TYPE_CHECKING:
     from simnmt.batching import Batching
+    from simnmt.batching.slots import SlotLimits
     from simnmt.experiment.cases import RunPlan
     from simnmt.live.gateway import LiveGateway
+    from simnmt.live.running_services import Api
     from simnmt.live.server import Engine, FrontSettings, LiveServer
 
 app = typer.Typer(help="A live testbed: real servers and gateways, and replays of a workload.", no_args_is_help=True)
 
 TOKEN, SERVER_TOKEN, LOCAL_TOKEN = "SIMNMT_TOKEN", "SIMNMT_SERVER_TOKEN", "SIMNMT_LOCAL_TOKEN"
-_BATCHING = re.compile(r"(mini|maxi|top-up):(\d{1,5})")
+_BATCHING, _SLOTS = re.compile(r"(mini|maxi|top-up):(\d{1,5})"), re.compile(r"slots:(\d{1,5})(?::(\d{1,6}))?")
 
 _PAIR = re.compile(r"([A-Za-z_]{2,20}-[A-Za-z_]{2,20})=(.+)")
 _MODEL = "As for calibrate, or a trained model's folder; of a server one for each pair of languages, as de-en=PATH."
@@ -54,6 +56,10 @@ _MODEL = "As for calibrate, or a trained model's folder; of a server one for eac
 AnyModel = Annotated[bool, flag("--any-model", "Allow engines other than those of the profiles.")]
 Source = Annotated[str, option("CODE", "Language that is translated.")]
 Target = Annotated[str, option("CODE", "Language of the translations.")]
+ApiOption = Annotated[
+    list[str] | None,
+    option("DEVICE=API", "What a service speaks: libretranslate, openai or openai:MODEL; repeatable.", "--api"),
+]
 CaFile = Annotated[Path | None, option("FILE", "Certificate of the authority that signed that of an https:// service, PEM.")]
 Workload = Annotated[str | None, option("NAME", "Workload of the scenario. [default: the first]")]
 
@@ -68,7 +74,8 @@ class EngineOptions:
     threads: Annotated[int | None, option("T", "CPU threads. [default: one for each core]", min=1)] = None
     beam: Annotated[int | None, option("B", "Hypotheses kept; 1 is greedy. [default: 1]", min=1, max=1000)] = None
     fused: Annotated[bool | None, flag("--fused", "Fuse bias, softmax and search.")] = None
-    batching: Annotated[str | None, option("KIND:SIZE", "mini:8, maxi:8 or top-up:8. [default: one by one]")] = None
+    batching: Annotated[str | None, option("KIND:SIZE", "mini:8, maxi:8, top-up:8, slots:4. [default: one by one]")] = None
+    prompt: Annotated[Path | None, option("FILE", "Prompt of a decoder-only model, with {text}.")] = None
     longest_wait: Annotated[float | None, time_option("How long the first sentence waits for company. [default: 0s]")] = None
     max_len: Annotated[int | None, option("N", "Most target tokens. [default: twice the source's and 10]", min=1)] = None
     src_lang: Annotated[str | None, option("CODE", "Language of the text as the model writes it: deu_Latn (NLLB).")] = None
@@ -86,6 +93,8 @@ class EngineOptions:
             if len(models) > 1 or _is_of_pair(models[0]):
                 raise InputError("several models, or one of a pair", remedy="give one --model without a pair")
             chosen["model"] = models[0]
+        if self.prompt is not None:
+            chosen["prompt"] = _read_prompt(self.prompt)
         wait_s = chosen.pop("longest_wait", None)
         if self.batching is not None:
             chosen["batching"] = _parse_batching(self.batching, wait_s or 0.0)
@@ -227,6 +236,7 @@ def gateway(
     local_token_file: Annotated[Path | None, option("FILE", f"Token of --local-server; else that of ${LOCAL_TOKEN}.")] = None,
     local_server: Annotated[str | None, option("URL", "Service of this box in place of the gateway's engine.")] = None,
     local_unit: Annotated[str | None, option("UNIT", "Its tokens, as sentencepiece:PATH. [default: the profile's]")] = None,
+    api: ApiOption = None,
     any_model: AnyModel = False,
     as_json: AsJson = False,
 ) -> None:
@@ -268,9 +278,8 @@ def gateway(
     urls = _servers(servers or (), [target.device for target in unit.case.targets[1:]])
     front = replace(front, max_waiting=unit.scenario.devices[unit.first_device].refuses_above)
     front = with_classes(front, unit)
-    settings = GatewaySettings(
-        unit, policy, urls, front, read_token(server_token_file, SERVER_TOKEN), ca_file, offload_timeout, any_model, delays
-    )
+    token, apis = read_token(server_token_file, SERVER_TOKEN), _apis(api or (), urls)
+    settings = GatewaySettings(unit, policy, urls, front, token, ca_file, offload_timeout, any_model, delays, apis)
     with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder:
         engine = local_engine(Path(folder))
         with service.open_log() as log:
@@ -353,15 +362,42 @@ def serve(service: LiveServer | LiveGateway, as_json: bool) -> None:
     print_line(document, f"stopped after {duration_s:.1f} s: {counts}")
 
 
-def _parse_batching(text: str, longest_wait_s: float) -> Batching:
+def _read_prompt(path: Path) -> str:
+    from simnmt.base.files import read_bounded
+
+    try:
+        return read_bounded(path, 100_000).decode("utf-8").rstrip("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"no prompt: {describe_error(error)}", path=path, remedy="name a file of text") from None
+
+
+def _parse_slots(text: str, longest_wait_s: float) -> SlotLimits:
+    from simnmt.batching.slots import DEFAULT_CHUNK, SlotLimits
+
+    match = _SLOTS.fullmatch(text)
+    if match is None or longest_wait_s:
+        what = f"--batching {shorten(text)!r} with --longest-wait" if match else f"--batching {shorten(text)!r} states no slots"
+        remedy = "write it as slots:4, or slots:4:512 with the most tokens of an iteration, and leave --longest-wait out"
+        raise InputError(what, remedy=remedy)
+    slots = int(match[1])
+    chunk = int(match[2] or max(DEFAULT_CHUNK, slots))
+    try:
+        return SlotLimits(slots, chunk)
+    except ValueError as error:
+        raise InputError(f"--batching: {error}", remedy="give 1 slot or more, and no fewer tokens than slots") from None
+
+
+def _parse_batching(text: str, longest_wait_s: float) -> Batching | SlotLimits:
     from pydantic import TypeAdapter
 
     from simnmt.batching.batcher import MAXI
     from simnmt.batching.configuration import MOST, BatchingConfiguration
 
+    if text.startswith("slots"):
+        return _parse_slots(text, longest_wait_s)
     match = _BATCHING.fullmatch(text)
     if match is None or not 1 <= (size := int(match[2])) <= MOST:
-        remedy = "write it as mini:8, maxi:8 or top-up:8"
+        remedy = "write it as mini:8, maxi:8, top-up:8 or slots:8"
         raise InputError(f"--batching {shorten(text)!r} is no kind with a size", remedy=remedy)
     content = {"kind": match[1].replace("-", "_"), "size": size, "longest_wait_ms": 1e3 * longest_wait_s}
     collected = {"collect": max(MAXI, size)} if match[1] == "maxi" else {}
@@ -394,11 +430,26 @@ def _servers(given: Sequence[str], devices: Sequence[str]) -> dict[str, str]:
     return servers
 
 
+def _apis(given: Sequence[str], devices: Collection[str]) -> dict[str, Api]:
+    """Return the API of each of `devices` that is given one."""
+    from simnmt.live.running_services import Api
+
+    apis = {device: Api.of(text) for device, equals, text in (one.partition("=") for one in given) if equals}
+    if len(apis) < len(given) or not apis.keys() <= set(devices):
+        raise InputError("--api is of no running service", remedy=f"write {next(iter(devices), 'DEVICE')}=openai")
+    return apis
+
+
 @grouped
 def validate(
     changes: Changes,
     scenario: Annotated[str, argument("SCENARIO|@NAME", "Its first workload, or all its sites, by their own arrivals.")],
     policies: Annotated[str | None, option("LIST", "Policies of the scenario. [default: all that can be deployed]")] = None,
+    services: Annotated[list[str] | None, option("DEVICE=URL", "Device that is a running service.", "--service")] = None,
+    api: ApiOption = None,
+    text: Annotated[
+        Path | None, option("FILE", "Its lines are sent, each for a request of its length. [default: words]")
+    ] = None,
     any_model: AnyModel = False,
     within: Annotated[float | None, share_option("End with status 3 if a structural error of a mean is greater.")] = None,
     out: Annotated[Path | None, option("DIR", "Folder of the results. [default: a new one under reports/]")] = None,
@@ -409,21 +460,34 @@ def validate(
     Example: simnmt validate @live-smoke --requests 60 --replications 2 --any-model
     """
     from simnmt.base.files import write_text
+    from simnmt.live.running_services import Api
     from simnmt.live.validation import LEGEND
     from simnmt.live.validation import validate as run_validation
     from simnmt.report.page_template import Section, render_page
     from simnmt.report.table import Table
     from simnmt.results.run_directory import check_free, reserved
+    from simnmt.workload.text_lines import read_lines
 
     if out is not None:
         check_free(out)
     with prints_of_users():
         names = policies.split(",") if policies else ()
-        validation = run_validation(_read_plan(scenario, changes), policies=names, any_model=any_model, progress=note)
+        plan = _read_plan(scenario, changes)
+        urls = _servers(services or (), list(plan.scenario.devices))
+        apis = {device: Api() for device in urls} | _apis(api or (), urls)
+        validation = run_validation(
+            plan,
+            policies=names,
+            any_model=any_model,
+            services={device: (url, apis[device]) for device, url in urls.items()},
+            lines=[] if text is None else [line for line in map(str.strip, read_lines(text)) if line],
+            progress=note,
+        )
     rows = [row.cells() for row in validation.rows]
     texts = {head: {row[head] for row in rows} for head in rows[0]}
-    single = {"site": len(texts["site"]) == 1} | {head: texts[head] == {"0.0"} for head in texts if "cached" in head}
-    heads = [head for head in texts if not single.get(head)]
+    is_single = {"site": len(texts["site"]) == 1}
+    is_same = {head: texts[head] == ({"0.0"} if "cached" in head else {"-"}) for head in texts if head != "spread %"}
+    heads = [head for head in texts if not (is_same | is_single).get(head)]
     lines = [[row[head] for head in heads] for row in rows]
     table = Table.of_texts("", heads, lines, words=heads.index("live ms"), id="errors")
     sentences = [ranking.sentence for ranking in validation.rankings]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from math import inf, isnan, nan
+from math import inf, nan
 from typing import ClassVar
 
 import numpy as np
@@ -18,7 +18,6 @@ from simnmt.batching import Batching, Encode
 from simnmt.batching.batcher import ModelBatcher
 from simnmt.devices.device import (
     BATCH_ACTS,
-    FAILS,
     Arrival,
     Balancer,
     ByNode,
@@ -31,7 +30,7 @@ from simnmt.devices.device import (
     numbers,
     ranks_of,
 )
-from simnmt.devices.failures import AvailableBoxes
+from simnmt.devices.failures import AvailableBoxes, BoxFailures
 from simnmt.devices.models import Loads, Models
 from simnmt.network.outages import DownTimes
 from simnmt.profile.cost import DecodingCost
@@ -325,7 +324,7 @@ class BatchDevice(Device):
         if models is not None and models.loads:
             self._loads = Loads(clock, models, requests, trail, kind.boxes, first_box)
         self.room = None if kind.max_waiting is None else WaitingRoom(kind.boxes, kind.max_waiting)
-        self._failures, self._watched = kind.failures, set[int]()
+        self._failures = BoxFailures(clock, kind.failures, lambda box: [one.execution for one in self.boxes[box].fail()])
         if kind.failures is not None:
             self._balancer = AvailableBoxes(self._balancer, kind.failures)
 
@@ -345,35 +344,14 @@ class BatchDevice(Device):
         self._arrive(execution)
 
     def _arrive(self, execution: Execution) -> None:
-        request, now_s = execution.request, self._clock.now
-        fails_s = inf
-        if self._failures is not None:
-            down = self._failures[execution.box]
-            if down.is_down(now_s):
-                self._drop(execution)
-                return
-            fails_s = down.next_begin(now_s)
+        request = execution.request
+        if not self._failures.admits(execution):
+            return
         factor = 1.0 if self._factor is None else self._factor[request]
         model = self._model[request] if self._model else 0
         rank = 0 if self._rank is None else self._rank[request]
         sentence = Sentence(execution, self._src_len[request], self._tgt_len[request], factor, model=model, rank=rank)
         self.boxes[execution.box].arrive(sentence)
-        if execution.box not in self._watched and fails_s < inf:
-            self._watched.add(execution.box)
-            self._clock.process(self._fail(execution.box, fails_s))
-
-    def _fail(self, box: int, fails_s: float) -> Process:
-        """Empty a box when it fails. A failure is on the clock only while its box holds sentences."""
-        yield self._clock.moment(fails_s, FAILS, box)
-        self._watched.discard(box)
-        for sentence in self.boxes[box].fail():
-            self._drop(sentence.execution)
-
-    def _drop(self, execution: Execution) -> None:
-        """Lose a request at a box that is down."""
-        if isnan(execution.begin_s):
-            execution.begin(self._clock.now)
-        execution.end(self._clock.now, is_done=False)
 
     def _leaves(self, sentence: Sentence) -> None:
         execution, now_s = sentence.execution, self._clock.now

@@ -213,7 +213,7 @@ class Device(Protocol):
         """Let a request enter now, or refuse it (`Execution.is_refused`)."""
         ...
 
-    def is_full(self, box: int) -> bool:
+    def refuses(self, box: int, request: int) -> bool:
         """Return whether a box refuses a request that enters now."""
         return self.room is not None and self.room.is_full(box)
 
@@ -243,7 +243,8 @@ class Kind(Protocol):
 
     A kind whose boxes can fail is a dataclass with a field `failures` (when each box is down, or None); one whose boxes
     have several models has a field `models` (`Models`, or None), and one whose boxes can refuse requests a field `max_waiting`
-    (most requests that wait at each box, or None).
+    (most requests that wait at each box, or None) or a property `refuses_long` (whether it refuses
+    long requests).
     """
 
     name: ClassVar[str]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import inf, isnan
 from typing import Annotated
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from simnmt.base.configuration import Configuration
-from simnmt.devices.device import Balancer, Box, ByNode, LeastLoadedOfDrawn, LeastWork
+from simnmt.devices.device import FAILS, Balancer, Box, ByNode, Clock, Execution, LeastLoadedOfDrawn, LeastWork, Process
 from simnmt.network.outages import DownTimes, MeanSeconds, Span, Spans, drawn_spans
 
 
@@ -90,3 +91,36 @@ class AvailableBoxes:
     def copy(self) -> AvailableBoxes:
         """Return a balancer in the same state."""
         return AvailableBoxes(self._balancer.copy(), self._down)
+
+
+class BoxFailures:
+    """Loses the requests in boxes that fail. A failure is on the clock only while its box holds requests."""
+
+    def __init__(self, clock: Clock, down: Sequence[DownTimes] | None, fail: Callable[[int], Iterable[Execution]]) -> None:
+        """`down`: by box; None: always up. `fail`: empties a box, and returns what was in it."""
+        self._clock, self._down, self._fail, self._watched = clock, down, fail, set[int]()
+
+    def admits(self, execution: Execution) -> bool:
+        """Return whether the box of a request is up; lose the request if it is not, or when the box fails."""
+        if self._down is None:
+            return True
+        box, now_s = execution.box, self._clock.now
+        if self._down[box].is_down(now_s):
+            self._lose(execution)
+            return False
+        fails_s = self._down[box].next_begin(now_s)
+        if box not in self._watched and fails_s < inf:
+            self._watched.add(box)
+            self._clock.process(self._watch(box, fails_s))
+        return True
+
+    def _watch(self, box: int, fails_s: float) -> Process:
+        yield self._clock.moment(fails_s, FAILS, box)
+        self._watched.discard(box)
+        for execution in self._fail(box):
+            self._lose(execution)
+
+    def _lose(self, execution: Execution) -> None:
+        if isnan(execution.begin_s):
+            execution.begin(self._clock.now)
+        execution.end(self._clock.now, is_done=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from simnmt.profile.device_profile import DeviceProfile
 from simnmt.results.places import ALL, class_row
 from simnmt.results.requests import Engine
 from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
+from simnmt.scenario.errors import Location
 from simnmt.workload.arrivals import ArrivalProcess
 from simnmt.workload.length_table import LengthTable
 from simnmt.workload.repeats import Repeats
@@ -49,8 +50,13 @@ class Case:
 
     @property
     def batches(self) -> bool:
-        """True if a batch may hold more than one request."""
-        return self.queues and any(target.decoding for target in self.targets)
+        """True if a device may decode more than one request together."""
+        return self.queues and any(target.together for target in self.targets)
+
+    @property
+    def refuses_long(self) -> bool:
+        """True if a device with slots refuses the longest requests of the workload."""
+        return any(target.slots is not None and target.slots.refuses_long for target in self.targets)
 
     @property
     def loads(self) -> bool:
@@ -166,6 +172,24 @@ def requests_by_workload(plan: RunPlan) -> dict[str, int]:
     return counts
 
 
+def misfits(plan: RunPlan) -> Iterator[tuple[Location, str, str]]:
+    """Yield the keys that do not fit what the profiles say of slots and of requests together, the reason and the remedy."""
+    first_uses: dict[str, UsedTarget] = {}
+    for used in plan.used_targets:
+        first = first_uses.setdefault(used.label, used) if plan.is_mixed else used
+        if used.target.under_load != first.target.under_load:
+            what = f"its profiles for {first.case.name} and {used.case.name} state other workers or by_occupancy"
+            remedy = "name one profile for both, or write share_devices: false"
+            yield ("devices", used.target.device), f"cannot be shared: {what}", remedy
+        if used.target.slots is not None and plan.scenario.classes:
+            what = f"{used.label} decodes in slots, which serve requests in the order of arrival"
+            yield ("classes",), what, "leave classes out"
+    for site in plan.sites if plan.scenario.on_refusal != "pass_on" else ():
+        if not site.has_device and any(case.refuses_long for case in site.cases.values()):
+            what = "requests that exceed the context of a slot are executed by the first device, and this site has none"
+            yield ("sites", site.name, "devices"), what, "give it one, or set on_refusal: pass_on"
+
+
 @dataclass(frozen=True, slots=True)
 class Unit:
     """A unit of work: one workload on one network in one replication, or a mix of the workloads of some sites."""
@@ -227,6 +251,11 @@ class Unit:
     def nodes(self) -> int:
         """End nodes of the workload, at each copy of its site."""
         return self.scenario.workloads[self.case.name].end_nodes
+
+    @property
+    def refuses(self) -> bool:
+        """True if devices refuse requests."""
+        return self.scenario.refuses or any(part.case.refuses_long for part in self.parts)
 
     @property
     def site_name(self) -> str:

@@ -37,7 +37,7 @@ def client_columns(unit: Unit, part: Unit, access_s: Array) -> dict[str, Array]:
     end node to its decider and back comes on top. `access_s`: by request, the seconds there and back.
     """
     every, size = [clients_of(one) for one in unit.parts], len(access_s)
-    tries = max(len(clients.pauses_s) for clients in every) if unit.scenario.refuses else 0
+    tries = max(len(clients.pauses_s) for clients in every) if unit.refuses else 0
     columns: dict[str, Array] = {}
     if any(clients.timeout_s < inf for clients in every) and (tries or part.case.arrivals.discipline == "closed"):
         columns["patience_s"] = np.full(size, clients_of(part).timeout_s)
@@ -109,7 +109,7 @@ def client_shares(unit: Unit, trail: Trail, counted: Rows) -> Numbers:
 
     With limits, also the share of the tries that were refused.
     """
-    limited, gives_up = unit.scenario.refuses, any(clients_of(part).timeout_s < inf for part in unit.parts)
+    limited, gives_up = unit.refuses, any(clients_of(part).timeout_s < inf for part in unit.parts)
     outcome, tries = (None if column is None else column[counted] for column in (trail.outcome, trail.tries))
 
     def share(is_possible: bool, ended: int) -> float | None:

@@ -126,9 +126,9 @@ def _fault(plan: RunPlan, known: Metric, policy: str | None, workloads: Iterable
         used = scenario.policies[policy].devices_of(list(scenario.devices)) if known.sample == "first_token" else ()
         for target in case.targets:
             # Only a device that decodes step by step knows the end of the first step.
-            stepwise = target.streamed is not None or (case.batches and target.decoding is not None)
+            stepwise = target.streamed is not None or (case.batches and target.together is not None)
             if target.device in used and not stepwise:
                 what = f"{known.name} of {policy} is not known: {target.device} executes requests of {case.name} one by one"
-                remedy = "let it batch in an open or closed loop, or leave out the policy or the metric"
+                remedy = "let it batch, or give it slots, in an open or closed loop, or leave out the policy or the metric"
                 return InputError(what, remedy=remedy)
     return None

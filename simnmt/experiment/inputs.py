@@ -16,8 +16,17 @@ from simnmt.base import random_streams
 from simnmt.base.errors import InputError
 from simnmt.base.extension import Extended
 from simnmt.base.suggestions import format_list
-from simnmt.experiment.cases import Case, DrawnProfiles, RunPlan, SitePlan, UsedTarget, requests_by_workload
-from simnmt.experiment.targets import Conversion, Decoding, HeldModel, StreamedDevice, Target, outside_share, streamed_device
+from simnmt.experiment.cases import Case, DrawnProfiles, RunPlan, SitePlan, UsedTarget, misfits, requests_by_workload
+from simnmt.experiment.targets import (
+    Conversion,
+    Decoding,
+    HeldModel,
+    StreamedDevice,
+    Target,
+    outside_share,
+    slots_of,
+    streamed_device,
+)
 from simnmt.network.configuration import Network, NetworkConfiguration, load_network
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.calibration_error import CalibrationDraws, lacking_samples
@@ -80,6 +89,8 @@ def read_inputs(
         plan = RunPlan(scenario, cases, reader.networks(), drawn)
     if plan.is_mixed:
         _check_mix(plan, document or Document(None))
+    for place, what, remedy in misfits(plan):
+        raise (document or Document(None)).error(place, what, remedy=remedy, key=True)
     return plan
 
 
@@ -147,28 +158,14 @@ def _check_mix(plan: RunPlan, document: Document) -> None:
         requests_by_workload(plan)
     except InputError as error:
         raise document.error(("requests",), error.what, remedy=error.remedy, key=True) from None
-    first_uses, first_labels = dict[str, UsedTarget](), dict[str, UsedTarget]()
+    first_uses: dict[str, UsedTarget] = {}
     for use in plan.used_targets:
         device = use.target.device
         first = first_uses.setdefault(device, use)
-        if _decodes(use.target) != _decodes(first.target):
+        if use.target.shared != first.target.shared:
             place = ("sites", use.site, "devices", device) if use.site else ("devices", device)
             what = f"cannot be shared: it batches or streams otherwise for {use.case.name} than {first.label} for"
             raise document.error(place, f"{what} {first.case.name}", remedy="give both the same batching or sti", key=True)
-        alike = first_labels.setdefault(use.label, use)
-        if _under_load(use.target) != _under_load(alike.target):
-            what = f"its profiles for {alike.case.name} and {use.case.name} state other workers or by_occupancy"
-            remedy = "name one profile for both, or write share_devices: false"
-            raise document.error(("devices", device), f"cannot be shared: {what}", remedy=remedy, key=True)
-
-
-def _decodes(target: Target) -> tuple[Any, Any]:
-    """Return what is the same for all workloads of a device: the plan by which it streams, and the batching of each model."""
-    return target.streaming and target.streaming.planned, target.decoding and target.decoding.batching
-
-
-def _under_load(target: Target) -> tuple[Any, Any]:
-    return target.workers, target.occupancy_factors
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +319,8 @@ class _Reader:
         exact: dict[str, str] = {}
         for target in case.targets:
             measured = self.measured(target.device)
-            reason = "its model is streamed" if target.streaming else measured and lacking_samples(measured)
+            special = "its model is streamed" if target.streaming else "its iterations have no samples" if target.slots else ""
+            reason = special or (measured and lacking_samples(measured))
             if reason or measured is None:
                 exact[target.device] = reason or "its costs are a function"
                 columns.append([target] * uncertainty.profiles)
@@ -359,6 +357,7 @@ class _Reader:
         profile, choice = self.charged_profile(device, measured, conversion, table)
         used = ["execution"] if part.sti is None else ["sti"]
         used += ["step", "encoder", "overheads"] if part.batching is not None else []
+        used += ["slots"] if measured.slots is not None else []
         used += ["decoder"] if part.decoder is not None else []
         used += ["energy"] if measured.energy is not None else []
         names = self.scenario.models_of(device, self.workload)
@@ -369,8 +368,11 @@ class _Reader:
         doubts = profile_doubts(measured, tuple(used), beam=None if choice is None else choice.settings.beam)
         effects = tuple(dict.fromkeys(doubt.effect for doubt in doubts if doubt.effect))
         decoding, streaming = self.decoding(device, profile), self.streaming(device, profile, table)
-        workers = part.workers or (measured.execution.workers if decoding is None and streaming is None else None) or 1
-        return Target(device, profile, effects, choice, decoding, streaming, conversion, models, workers, cost)
+        with self.naming("devices", device, "profile" if part.slots is None else "slots"):
+            slots = slots_of(device, self.scenario, self.workload, profile, table)
+        is_fifo = decoding is None and streaming is None and slots is None
+        workers = part.workers or (measured.execution.workers if is_fifo else None) or 1
+        return Target(device, profile, effects, choice, decoding, streaming, conversion, models, workers, slots, cost)
 
     def held_model(self, device: str, workload: str, measured: DeviceProfile) -> tuple[str, HeldModel | None]:
         """Return the name of a model and its part of the memory of a box, None if all models are always in memory.

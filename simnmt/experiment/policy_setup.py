@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from simnmt.base import random_streams
 from simnmt.base.arrays import Floats
+from simnmt.devices import Slots
 from simnmt.experiment.cases import Unit
 from simnmt.experiment.draws import Drawn, DrawnPart, Learnt
 from simnmt.experiment.routes import Line
@@ -125,7 +126,12 @@ def _simulated_estimate(
 def _expected(unit: Unit, planes: Sequence[TimesAlone], src_len: NDArray[np.int64], tgt_len: Floats) -> list[Floats]:
     """Return a policy's expectation of each request by target, in the unit of the target's view (`ExpectedFor`)."""
     columns = zip(unit.case.targets, planes, strict=True)
-    return [plane.seconds(src_len, tgt_len) if target.decoding is None else tgt_len for target, plane in columns]
+    return [
+        target.slots.output.per_token * tgt_len + target.slots.output.fixed
+        if target.slots is not None
+        else (plane.seconds(src_len, tgt_len) if target.decoding is None else tgt_len)
+        for target, plane in columns
+    ]
 
 
 def _set_up_custom(
@@ -172,6 +178,15 @@ def _views(unit: Unit, learnt: Learnt, estimation: Estimation) -> tuple[Callable
         # The tables of costs are made once, here, and shared by all deciders.
         return BatchView(step_s, batching.size, batching.threshold, servers, joining_s).blank
 
+    def slots_view(slots: Slots, servers: int) -> Callable[[], BatchView]:
+        """Return the factory of a view of slots: a free one is taken at once, and reading a prompt delays all."""
+        (prompt,), (output,) = slots.tokens(np.array([src_len]), np.array([steps]))
+        context_s = slots.cost.s_per_context_token * float(prompt + output / 2)
+        read_s = slots.cost.s_per_prompt_token * slots.limits.tokens_read(int(prompt))
+        most = slots.limits.slots
+        step_s = [seconds + active * context_s for active, seconds in enumerate(slots.cost.step_s)]
+        return BatchView(step_s.__getitem__, most, most - 1, servers, lambda requests: requests * read_s).blank
+
     views: list[Callable[[], BacklogView | BatchView] | None] = []
     for target in unit.case.targets:
         servers = scenario.count_of(target.device, workload)
@@ -180,6 +195,8 @@ def _views(unit: Unit, learnt: Learnt, estimation: Estimation) -> tuple[Callable
             servers //= gcd(servers, scenario.count_of(next(iter(scenario.devices)), workload))
         if target.decoding is not None:
             views.append(batch_view(target.decoding, servers))
+        elif target.slots is not None:
+            views.append(slots_view(target.slots, servers))
         else:
             views.append(partial(BacklogView, servers * target.workers) if estimation.sees_backlog else None)
     return tuple(views)

@@ -10,14 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import inf
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.arrays import Floats
-from simnmt.devices import Batched, Streamed
+from simnmt.devices import Batched, Slots, Streamed
+from simnmt.devices.slots import SlotsConfiguration
 from simnmt.devices.stream import PlanChange
 from simnmt.devices.streaming_configuration import StreamingConfiguration
+from simnmt.profile.blocks import ProfileError
 from simnmt.profile.custom import CustomDevice
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.origin import LengthUnit
@@ -25,11 +28,13 @@ from simnmt.profile.profile_variant import DecoderChoice
 from simnmt.profile.streaming_block import StiCost
 from simnmt.results.device_accounts import PlannedChange, PlannedDevice, PlannedState, state_name
 from simnmt.results.requests import Engine
+from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.streaming.plan.engagement import COLD, Engagement, Lifecycle, engagement
 from simnmt.streaming.plan.streaming_plan import bytes_held
+from simnmt.workload.arrivals import BackToBack
 from simnmt.workload.length_table import LengthTable
 from simnmt.workload.length_units import Fertility
-from simnmt.world.engine import decode_all
+from simnmt.world.engine import serve_all
 
 Tokens = NDArray[np.int64]
 ExpectedTokens = Tokens | Floats
@@ -112,6 +117,8 @@ class Target:
     None if the memory of a box is not limited."""
     workers: int = 1
     """Requests that each box executes side by side: as the scenario says, else as the profile does."""
+    slots: Slots | None = None
+    """How it decodes in slots, without the limit of context if no request of the workload exceeds it; None if it has none."""
     cost: CustomDevice | None = None
     """A user's cost function of requests alone, to which the profile's plane is a fit; None if the plane is charged."""
 
@@ -121,9 +128,25 @@ class Target:
         return any(model is not None and not model.stays for model in self.models.values())
 
     @property
+    def shared(self) -> tuple[Any, ...]:
+        """What is the same for all workloads of a device: its plan of streaming, batching, and slots but for their context."""
+        plan, batching = self.streaming and self.streaming.planned, self.decoding and self.decoding.batching
+        return plan, batching, self.slots and self.slots.without_context()
+
+    @property
+    def together(self) -> Decoding | Slots | None:
+        """How it decodes requests together; None if it does not."""
+        return self.decoding or self.slots
+
+    @property
+    def under_load(self) -> tuple[Any, ...]:
+        """How many requests it executes at once, and how these slow each other down."""
+        return self.workers, self.occupancy_factors
+
+    @property
     def occupancy_factors(self) -> tuple[float, ...]:
-        """Factors on its seconds by requests in a box (`Fifo.occupancy_factors`); empty if it batches or streams."""
-        is_fifo = self.decoding is None and self.streaming is None
+        """Factors on its seconds by requests in a box (`Fifo.occupancy_factors`); empty if it batches, streams or has slots."""
+        is_fifo = self.together is None and self.streaming is None
         return self.profile.execution.occupancy_factors if is_fifo else ()
 
     @property
@@ -133,15 +156,19 @@ class Target:
 
     @property
     def kind(self) -> str:
-        """How the numbers are known by which it executes; those of the block `sti` if its model is streamed."""
+        """How the numbers are known by which it executes; those of the block `sti` or `slots` if it streams or has slots."""
+        if self.slots is not None and self.profile.slots is not None:
+            return self.profile.slots.kind
         return self.profile.execution.kind if self.streaming is None else self.streaming.planned.kind
 
     def in_memory_s(self, src_len: Tokens, tgt_len: ExpectedTokens, noise: Floats) -> Floats:
         """Return the seconds of requests alone, with nothing to be read from a disk (`DeviceProfile.execution_s`).
 
-        A streamed model takes the computing time of its plan, since the profile's plane is that of the whole model. `noise`:
-        standard normal numbers, from which the residual follows.
+        A streamed model takes the computing time of its plan, since the profile's plane is that of the whole model, and slots
+        that of their iterations. `noise`: standard normal numbers, from which the residual follows.
         """
+        if self.slots is not None:
+            return self.slots.solo_s(src_len, tgt_len)
         if self.cost is not None:
             return self.cost.seconds(src_len, tgt_len)
         if self.streamed is None:
@@ -165,11 +192,20 @@ class Target:
             alone_s = self.streamed.compute.in_memory_s(src_len, tgt_len) + self.streamed.beyond_s(src_len)[-1]
         elif self.decoding is not None:
             alone_s = self.decoding.cost.solo_s(src_len, tgt_len)
+        elif self.slots is not None:
+            alone_s = self.slots.solo_s(src_len, tgt_len)
         elif self.cost is not None:
             alone_s = self.cost.seconds(src_len, tgt_len)
         else:
             alone_s = self.profile.plane.seconds(src_len, tgt_len)
         return float(np.average(alone_s, weights=table.count))
+
+
+def most_together(target: Target) -> int | None:
+    """Return the most sentences that a box decodes together; None if it decodes one by one."""
+    if target.slots is not None:
+        return target.slots.limits.slots
+    return None if target.decoding is None else target.decoding.batching.size
 
 
 def streamed_device(
@@ -295,6 +331,36 @@ def _states(engaged: Engagement, src_len: int, tgt_len: int, cold_read_bytes: in
     return tuple(planned_states)
 
 
+def slots_of(
+    device: str, scenario: ScenarioConfiguration, workload: str, profile: DeviceProfile, table: LengthTable
+) -> Slots | None:
+    """Return how a device decodes in slots; None if its profile has no block `slots`. Raises `ProfileError`.
+
+    A limit of context that no pair of lengths exceeds is left out.
+    """
+    part, block = scenario.devices[device], profile.slots
+    if block is None:
+        if part.slots is not None:
+            what = f"profile {profile.name} has no costs of slots (block slots)"
+            raise ProfileError(what, remedy=f"name a profile that has them, or leave devices.{device}.slots out")
+        return None
+    if (other := part.beside_slots) is not None:
+        what = f"profile {profile.name} is of an engine with slots, which {other} does not fit"
+        raise ProfileError(what, remedy=f"leave devices.{device}.{other} out, or name another profile")
+    try:
+        limits = (part.slots or SlotsConfiguration()).limits(block)
+    except ValueError as error:
+        raise ProfileError(f"profile {profile.name}: {error}", remedy=f"correct devices.{device}.slots") from None
+    slots = Slots(limits, block.cost, block.prompt, block.output)
+    prompt, output = slots.tokens(table.src_len, table.tgt_len)
+    if limits.context is None or int((prompt + output).max()) <= limits.context:
+        return slots.without_context()
+    if isinstance(scenario.workloads[workload].arrivals, BackToBack):
+        what = f"requests exceed the context of {limits.context} tokens, and back to back none is refused"
+        raise ProfileError(what, remedy=f"give workloads.{workload}.arrivals, or shorter lengths")
+    return slots
+
+
 SATURATION_SAMPLE = 2_000
 """Most sentences that are decoded to measure a saturated server, unless batches are large."""
 LEAST_BATCHES = 4
@@ -302,9 +368,9 @@ LEAST_BATCHES = 4
 
 
 def saturated_s(
-    decoding: Decoding, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64], engine: Engine | None = None
+    decoding: Decoding | Slots, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64], engine: Engine | None = None
 ) -> float:
-    """Return the seconds that one server needs for these sentences in the long run, with batches as full as possible.
+    """Return the seconds that one server needs for these sentences in the long run, with batches or slots as full as possible.
 
     Of many sentences an even sample is decoded, few sentences are repeated, in either case to fill whole batches or
     collections, and the time is scaled by the target tokens. The sample is decoded once and twice over; the difference counts,
@@ -313,13 +379,17 @@ def saturated_s(
     count = len(tgt_len)
     if count == 0:
         return 0.0
-    together = decoding.batching.collected or decoding.batching.size
-    most, least = max(SATURATION_SAMPLE, 16 * decoding.batching.size), max(count, LEAST_BATCHES * decoding.batching.size)
+    if isinstance(decoding, Slots):
+        kind: Decoding | Slots = decoding.without_context()
+        size = together = decoding.limits.slots
+    else:
+        kind = replace(decoding, batching=replace(decoding.batching, longest_wait_s=0.0))
+        size, together = decoding.batching.size, decoding.batching.collected or decoding.batching.size
+    most, least = max(SATURATION_SAMPLE, 16 * size), max(count, LEAST_BATCHES * size)
     wanted = -(-min(most, least) // together) * together
     rows = np.arange(wanted) % count if count < wanted else (np.arange(wanted) * (count / wanted)).astype(np.int64)
     source, target = np.asarray(src_len)[rows], np.asarray(tgt_len)[rows]
     once_s, twice_s = (
-        decode_all(decoding.batching, decoding.cost, np.tile(source, times), np.tile(target, times), engine=engine).total_s
-        for times in (1, 2)
+        serve_all(kind, np.tile(source, times), np.tile(target, times), engine=engine).total_s for times in (1, 2)
     )
     return max(twice_s - once_s, 0.0) * int(np.sum(tgt_len + 1)) / int(np.sum(target + 1))

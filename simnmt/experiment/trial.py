@@ -193,7 +193,7 @@ class Placement:
     def box_saturation_rps(self) -> dict[str, float]:
         """How many requests per second, as its workloads mix them, one box of each device can serve in the long run.
 
-        Of a device that batches, by its step costs with full batches; of own devices, those of the first site.
+        Of a device that batches or has slots, by its step costs when these are full; of own devices, those of the first site.
         """
         rows = np.random.default_rng(0).permutation(SATURATION_SAMPLE)  # not sorted: batches hold sentences of all lengths
         box_s = dict.fromkeys(self.plan.scenario.devices, 0.0)
@@ -204,8 +204,8 @@ class Placement:
                 slowest = target.occupancy_factors[-1] if target.occupancy_factors else 1.0
                 alone_s = (
                     slowest * target.mean_alone_s(case.table) / target.workers
-                    if target.decoding is None
-                    else saturated_s(target.decoding, src_len, tgt_len) / len(src_len)
+                    if target.together is None
+                    else saturated_s(target.together, src_len, tgt_len) / len(src_len)
                 )
                 box_s[target.device] += share * alone_s
         return {name: 1.0 / request_s for name, request_s in box_s.items()}

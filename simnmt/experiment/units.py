@@ -37,7 +37,7 @@ from simnmt.experiment.draws import Drawn, Learnt, draw, learn_parts
 from simnmt.experiment.group_numbers import documents_of, overdue_share
 from simnmt.experiment.policy_setup import UnitSetup, truths_by_source
 from simnmt.experiment.routes import estimate_age_s
-from simnmt.experiment.targets import saturated_s
+from simnmt.experiment.targets import most_together, saturated_s
 from simnmt.network.outages import DownTimes
 from simnmt.results.columns import Array, executed_on
 from simnmt.results.device_accounts import FaultAccount, Log, StreamAccount
@@ -64,7 +64,7 @@ def devices_of(unit: Unit, group: Group) -> list[Device]:
                 name,
                 unit.scenario.count_of(name, unit.case.name) if number else max(group.boxes.stop - group.boxes.start, 1),
                 (None if number else group.workers) or unit.case.targets[number].workers,
-                None if device.batching is None else device.batching.size,
+                most_together(unit.case.targets[number]),
                 device.sti is not None,
                 # Every group has the same columns.
                 any(part.scenario.devices[name].loads_models for part in unit.parts),
@@ -96,6 +96,9 @@ def _settings(unit: Unit, number: int, cases: Sequence[Case | None]) -> Kind | N
     target = unit.case.targets[number]
     if target.streamed is not None:
         return target.streamed
+    if target.slots is not None and unit.case.queues:
+        slots = [one for case in cases if case is not None and (one := case.targets[number].slots) is not None]
+        return next((one for one in slots if one.refuses_long), target.slots)
     models = _models(unit, number, cases)
     if target.decoding is None or not unit.case.batches:
         special = Fifo(
@@ -343,7 +346,7 @@ class UnitWorld:
             columns = Columns(columns.keys, cache(columns.__getitem__))
         log = RequestLog(columns, slice(cut, unit.scenario.requests)).answered
         batches = [
-            None if account is None or target.decoding is None else BatchedWork(account, self._saturated_s(log, number))
+            None if account is None or target.together is None else BatchedWork(account, self._saturated_s(log, number))
             for number, (account, target) in enumerate(zip(trail.batches, unit.case.targets, strict=False))
         ]
         judged = unit.calibrated is None and judged_share(unit) is not None
@@ -380,7 +383,7 @@ class UnitWorld:
             alike.setdefault((part.case.targets[number].profile.name, id(part.scenario.devices[device])), []).append(at)
         there, seconds = executed_on(log) == number, np.zeros(len(parts))
         for of_kind in alike.values():
-            decoding = parts[of_kind[0]].case.targets[number].decoding
+            decoding = parts[of_kind[0]].case.targets[number].together
             rows = np.flatnonzero(there if len(alike) == 1 else there & np.isin(log["part"], of_kind))
             if decoding is None or not rows.size:
                 continue

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from simnmt.profile.blocks import ProfileError
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.results.places import ALL
 from simnmt.results.run_directory import SUMMARY
+from simnmt.workload.length_units import Count, unit_and_counter
 from simnmt.workload.repeats import first_requests
 from simnmt.world.inputs import Clients
 
@@ -74,12 +76,12 @@ def engine_settings(
     if isinstance(batching, CustomBatching):
         what = f"the batcher {batching.extension.label} of device {device} can only be simulated"
         raise InputError(what, remedy="serve live with a batching of kind mini, maxi or top_up")
-    options["batching"] = replace(options.get("batching", batching), max_wait_s=max_wait_s)
+    options.setdefault("batching", batching)
     if engine is None or not engine.architecture:
         if options.get("model") is None:
             what = f"profile {name} of {device} is {target.profile.execution.kind} and holds no engine that could be started"
             raise ProfileError(what, remedy="name a profile that simnmt calibrate measured, or give a model")
-        return EngineSettings(**options)
+        return EngineSettings(**options).with_classes(max_wait_s)
     if options.get("model") is None:
         path = folder / f"{device}.architecture.json"
         path.write_text(json.dumps(engine.architecture), encoding="utf-8")
@@ -99,7 +101,8 @@ def engine_settings(
     if settings.decoder is not None and settings.decoder.restricts:
         what = f"device {device} multiplies a part of the vocabulary, by a bundle that its profile does not hold"
         raise InputError(what, remedy=f"name a decoder of the whole vocabulary in devices.{device}.decoder")
-    return replace(settings, expected_hash=None if any_model else expected_hash(target), **options)
+    expected = None if any_model else expected_hash(target)
+    return replace(settings, expected_hash=expected, **options).with_classes(max_wait_s)
 
 
 def holds_models(plan: RunPlan, device: str) -> bool:
@@ -188,8 +191,8 @@ class ReplayedRequests:
     """The document that it is a sentence of, which is sent as one list; None if no workload has documents."""
 
 
-def replayed_requests(unit: Unit) -> ReplayedRequests:
-    """Draw the requests of a unit, of all its sites together, with texts of random words."""
+def replayed_requests(unit: Unit, lines: Sequence[str] = ()) -> ReplayedRequests:
+    """Draw the requests of a unit, of all its sites together, with texts of random words, or lines of the nearest length."""
     drawn = draw(unit, learn_parts(unit))
     src_len, tgt_len, node, offsets_s = drawn.truth.src_len, drawn.truth.tgt_len, drawn.truth.node, drawn.issued_s
     assert tgt_len is not None and node is not None
@@ -202,6 +205,10 @@ def replayed_requests(unit: Unit) -> ReplayedRequests:
     words = [f"w{number}" for number in random.integers(0, 10_000, int((src_len - 1).sum())).tolist()]
     ends = np.cumsum(src_len - 1).tolist()
     texts = [" ".join(words[begin:end]) for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+    if lines:
+        _, count = unit_and_counter(unit.case.table.src_unit)
+        texts, counted = _nearest(lines, count, (src_len - 1).tolist())
+        src_len = counted + 1
     if drawn.truth.sentence is not None:
         texts = [texts[first] for first in first_requests(drawn.truth.sentence).tolist()]
     pauses_s = tuple(column - drawn.truth.transfer_s[0] for column in drawn.retries_s)
@@ -209,3 +216,14 @@ def replayed_requests(unit: Unit) -> ReplayedRequests:
     patience_s = None if np.isinf(timeouts_s).all() else timeouts_s[gateway]
     columns = offsets_s, src_len, tgt_len, texts, node, drawn.clients, gateway, pauses_s, patience_s
     return ReplayedRequests(*columns, document=drawn.truth.document, sentence=drawn.truth.sentence)
+
+
+def _nearest(lines: Sequence[str], count: Count, wanted: Sequence[int]) -> tuple[list[str], NDArray[np.int64]]:
+    """Return for each wanted length a line of the nearest length, lines of one length in turn, and the lengths."""
+    by_length = dict[int, list[str]]()
+    for line in lines:
+        by_length.setdefault(count(line), []).append(line)
+    nearest = {length: min(by_length, key=lambda one: abs(one - length)) for length in set(wanted)}
+    turns = {length: cycle(of_length) for length, of_length in by_length.items()}
+    counted = [nearest[length] for length in wanted]
+    return [next(turns[length]) for length in counted], np.array(counted, np.int64)

@@ -16,20 +16,21 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from simnmt.base.errors import InputError, SimnmtError
-from simnmt.batching import Batching, Encode
-from simnmt.nmt.architecture import ARCHITECTURES, Architecture, architecture_of
+from simnmt.batching import Batching, Encode, Join
+from simnmt.batching.slots import SlotLimits
+from simnmt.nmt.architecture import ARCHITECTURES, Architecture, LlamaArchitecture, architecture_of
 from simnmt.nmt.engine import Work, load_engine
 from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.nmt.pretrained_config import model_path, read_pretrained_architecture
 from simnmt.nmt.pretrained_tokenizer import Languages, is_pretrained, open_tokenizer
-from simnmt.nmt.sentence_decoder import DecodeRequest, Hypothesis, SentenceDecoder
+from simnmt.nmt.sentence_decoder import Admit, DecodeRequest, Hypothesis, SentenceDecoder
 from simnmt.nmt.source_lines import LONGEST_SOURCE, LineCoder, SourceLine, load_subwords
 from simnmt.nmt.subwords import SOURCE_TOKENIZER, Tokeniser
 from simnmt.profile.decoder_settings import DecoderSettings
@@ -52,7 +53,7 @@ REST = 40.0
 class ServedModel:
     """A loaded model as the loop drives it."""
 
-    new_decoder: Callable[[Batching], SentenceDecoder]
+    new_decoder: Callable[[Batching | SlotLimits], SentenceDecoder]
     """Returns an empty decoder that batches so. Raises `NmtError` for a batching that it cannot do."""
     engine: EngineBlock
     run_reference: Callable[[], float]
@@ -72,7 +73,10 @@ class EngineSettings:
     fused: bool = False
     decoder: DecoderSettings | None = None
     """How sharp decodes; None for other backends."""
-    batching: Batching = ONE_BY_ONE
+    batching: Batching | SlotLimits = ONE_BY_ONE
+    """`SlotLimits` are for a decoder-only model."""
+    prompt: str | None = None
+    """Of a decoder-only model of Hugging Face, see `open_tokenizer`; None: `PROMPT`."""
     max_len: int | None = None
     """Most target tokens; None: twice the source's and 10."""
     src_lang: str | None = None
@@ -88,6 +92,14 @@ class EngineSettings:
     """Time between two reference executions, which record the box's own speed while the engine is idle."""
     loader: Callable[[EngineSettings], ServedModel] | None = None
     """Loads the model in the process, which imports the function by its name; None: `load_model`."""
+
+    def with_classes(self, max_wait_s: tuple[float, ...]) -> EngineSettings:
+        """Return the settings for a scenario's classes of requests, whose longest waits are given. Raises `InputError`."""
+        if not isinstance(self.batching, SlotLimits):
+            return replace(self, batching=replace(self.batching, max_wait_s=max_wait_s))
+        if len(max_wait_s) > 1:
+            raise InputError("classes of requests with slots, which serve in the order of arrival", remedy="leave one out")
+        return self
 
 
 def check_engine(place: str, running: str, expected: str | None) -> None:
@@ -113,6 +125,8 @@ class Result:
     """Account of a gateway's decision."""
     model_load: bool = False
     """Whether it asked for the load of its model."""
+    first_token_s: float | None = None
+    """From arrival until its first token, where the decoder keeps that."""
 
 
 def load_model(settings: EngineSettings) -> ServedModel:
@@ -123,7 +137,7 @@ def load_model(settings: EngineSettings) -> ServedModel:
     names = ("backend", "device", "threads", "compute_type", "fused", "decoder")
     engine = load_engine(settings.model, **{name: getattr(settings, name) for name in names}, languages=languages)
 
-    def new_decoder(batching: Batching) -> SentenceDecoder:
+    def new_decoder(batching: Batching | SlotLimits) -> SentenceDecoder:
         return engine.sentence_decoder(batching, settings.beam)
 
     def run_reference() -> float:
@@ -204,13 +218,19 @@ class TextCodec:
         self.has_subwords = True
         """False if the model has random weights, and translations mean nothing."""
         if _is_of_hugging_face(settings.model):
-            source = target = tokenizer = open_tokenizer(folder, architecture, Languages(settings.src_lang, settings.tgt_lang))
+            languages = Languages(settings.src_lang, settings.tgt_lang)
+            source = target = tokenizer = open_tokenizer(folder, architecture, languages, settings.prompt)
             most -= tokenizer.after_start
         elif (folder / SOURCE_TOKENIZER).is_file():
             source, target = load_subwords(folder)
         else:
             source = target = WordNumbers(architecture)
             self.has_subwords = False
+        self._continues = isinstance(architecture, LlamaArchitecture)
+        if self._continues:
+            most -= 1  # a token of the output
+        elif settings.prompt is not None:
+            raise NmtError("a prompt is for a decoder-only model", remedy="leave --prompt out")
         self._coder = LineCoder(source, target, architecture.unk_token, most, settings.max_len)
 
     def line(self, text: str) -> SourceLine:
@@ -225,8 +245,12 @@ class TextCodec:
         return line
 
     def text(self, line: SourceLine, output: Hypothesis) -> str:
-        """Return the text of an output."""
-        return self._coder.translation(line, output).text
+        """Return the text of an output; of a decoder-only model, with as many lines as the source has."""
+        text = self._coder.translation(line, output).text
+        if not self._continues:
+            return text
+        lines = [part.strip() for part in text.strip().splitlines()]
+        return "\n".join((lines + [""] * line.lines)[: line.lines])
 
 
 def send(connection: Connection, *message: Any) -> None:
@@ -276,6 +300,7 @@ class _Sentence:
     is_begin_wanted: bool
     begin_s: float = 0.0
     largest_batch: int = 0
+    first_token_s: float | None = None
 
 
 @dataclass(slots=True)
@@ -301,7 +326,7 @@ class _Loop:
         threading.Thread(target=self._read, daemon=True).start()
         idle, next_reference_s = True, time.monotonic() + self.reference_every_s
         while True:
-            due_s = min(self.decoder.batcher.due_s, next_reference_s)
+            due_s = min(self.decoder.due_s, next_reference_s)
             self._receive(max(min(due_s - time.monotonic(), 1.0), 0.0) if idle else 0.0)
             if not self.is_open:
                 return
@@ -333,7 +358,7 @@ class _Loop:
             line, forced_len, arrival_s, is_begin_wanted, rank = content
             self.sentences[key] = _Sentence(line, arrival_s, is_begin_wanted)
             most = None if forced_len is not None else line.most
-            decoder.arrive(key, DecodeRequest(line.ids, forced_len=forced_len, max_len=most), arrival_s, rank)
+            decoder.arrive(key, DecodeRequest(line.ids, forced_len, most, line.lines), arrival_s, rank)
         else:  # withdraw
             decoder.withdraw(key)
             self.sentences.pop(key, None)  # what has begun goes on, and nobody waits for it
@@ -348,12 +373,17 @@ class _Loop:
         except SimnmtError as error:
             self._drop_lost(error)
             return False
-        if isinstance(move, Encode):
+        if isinstance(move, Encode | Admit):
             for key in move.requests:
                 self._begin(key, now_s)
-        elif move is not None:
+        if isinstance(move, Join | Admit):
             joining = move.requests
             self.active.update(joining)
+        if decoder.first_tokens:
+            first_token_s = time.monotonic()
+            for key in decoder.first_tokens:
+                if (sentence := self.sentences.get(key)) is not None:
+                    sentence.first_token_s = first_token_s - sentence.arrival_s
         # A decoder of whole batches joins, decodes and finishes in one move.
         together = len(joining) if not decoder.active and joining else len(self.active)
         for key in self.active:
@@ -377,8 +407,9 @@ class _Loop:
             text, steps = self.codec.text(sentence.line, hypothesis), hypothesis.steps or len(hypothesis.tokens)
             end_s = time.monotonic()  # with the text: the next sentence waits for that too
             queue_s, lengths = max(begin_s - sentence.arrival_s, 0.0), (len(sentence.line.ids), steps, sentence.largest_batch)
-            left = decoder.active, decoder.batcher.waiting
-            send(self.connection, "done", key, Result(text, queue_s, end_s - begin_s, left, lengths))
+            left = decoder.active, decoder.queued
+            result = Result(text, queue_s, end_s - begin_s, left, lengths, first_token_s=sentence.first_token_s)
+            send(self.connection, "done", key, result)
 
     def _drop_lost(self, error: SimnmtError) -> None:
         """Answer the sentences that an error has removed from the decoder."""

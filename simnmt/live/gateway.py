@@ -23,6 +23,7 @@ from simnmt.live.decider import Decision, LiveDecider, deployable_policy
 from simnmt.live.deployment import expected_hash
 from simnmt.live.engine import Result, check_engine
 from simnmt.live.redis_cache import RedisCache
+from simnmt.live.running_services import Api, ChatTranslator
 from simnmt.live.server import Engine, FrontSettings, LiveService, Trip, served_hash
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.policies.custom import PolicyError
@@ -53,6 +54,8 @@ class GatewaySettings:
     """Whether the servers may run another model than the profile says."""
     delays: bool = False
     """Whether the gateway sleeps the delays of the scenario's network before and after each request to a server."""
+    apis: Mapping[str, Api] = field(default_factory=dict)
+    """What servers speak, by device; LibreTranslate's API where nothing is said."""
 
 
 def with_classes(front: FrontSettings, unit: Unit) -> FrontSettings:
@@ -65,7 +68,7 @@ def with_classes(front: FrontSettings, unit: Unit) -> FrontSettings:
 class _Server:
     number: int
     target: Target
-    client: TranslationClient
+    client: TranslationClient | ChatTranslator
     hash: str = ""
     why: str = ""
 
@@ -156,7 +159,8 @@ class LiveGateway(LiveService):
             if settings.delays:
                 options["transport"] = DelayedTransport(routes_of(unit).hops[:number])
                 self.transports.append(options["transport"])
-            client = TranslationClient(settings.servers[target.device], **options)
+            api = settings.apis.get(target.device, Api())
+            client = api.connect(settings.servers[target.device], target.profile, **options)
             await self._stack.enter_async_context(client)
             server = _Server(number, target, client)
             initial_s[number] = await server.shake_hands(settings)

@@ -23,6 +23,7 @@ from simnmt.base.errors import InputError
 from simnmt.batching import Batching, Encode
 from simnmt.batching.batcher import ModelBatcher
 from simnmt.batching.model_memory import ModelCopy, ModelMemory
+from simnmt.batching.slots import SlotLimits
 from simnmt.live.engine import EngineSettings, Result, TextCodec
 from simnmt.live.engine_process import EngineProcess
 from simnmt.nmt.engine import BACKENDS
@@ -110,6 +111,9 @@ class ModelEngines:
             memory_bytes: for all models together; None: all stay loaded.
             size_bytes: of models as a scenario states them; of the others, what their processes take.
         """
+        batching = next(iter(models.values())).batching
+        if isinstance(batching, SlotLimits):
+            raise InputError("slots are for a server of one model", remedy="give another --batching, or one --model")
         self.models, self._memory_bytes = models, memory_bytes
         self._context = multiprocessing.get_context("forkserver")
         self.on_reference: Callable[[float, float], None] = lambda at_s, execution_s: None
@@ -126,7 +130,7 @@ class ModelEngines:
         """By copy that is not loaded yet, the future that its sentences await."""
         self._load_task: asyncio.Task[None] | None = None
         """The load under way, or the last one."""
-        self._turns = Turns(next(iter(models.values())).batching, models)
+        self._batching, self._turns = batching, Turns(batching, models)
         self._closing, self.waiting = False, 0
 
     async def ready(self) -> Mapping[str, str]:
@@ -166,7 +170,7 @@ class ModelEngines:
 
     def _new_process(self, model: str) -> EngineProcess:
         settings = self.models[model]
-        batching = replace(settings.batching, longest_wait_s=0.0)  # sentences wait for company in `Turns`
+        batching = replace(self._batching, longest_wait_s=0.0)  # sentences wait for company in `Turns`
         process = EngineProcess(replace(settings, batching=batching), self._context)
         process.on_error = lambda text: self.on_error(f"{model}: {text}")
         process.on_reference = lambda at_s, execution_s: self.on_reference(at_s, execution_s)

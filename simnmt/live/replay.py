@@ -31,6 +31,7 @@ from simnmt.experiment.run import cell_of
 from simnmt.experiment.units import UnitResult
 from simnmt.live.decider import live_unit
 from simnmt.live.deployment import ReplayedRequests, expected_hash, replayed_requests
+from simnmt.live.running_services import ChatTranslator
 from simnmt.live.server import outcome_of, served_hash
 from simnmt.network.series import RttSeries
 from simnmt.results.live_log import LIVE_OUTCOMES
@@ -67,15 +68,17 @@ class ReplaySettings:
     timeout_s: float = 60.0
     connections: int = 500
     """Most requests under way; further ones wait at the load generator, and their latency counts on."""
+    connect: Callable[..., TranslationClient | ChatTranslator] = TranslationClient
+    """Makes a client of the service, given its address and how it is connected to."""
 
     def __post_init__(self) -> None:
         if "@" in self.url.partition("://")[2].partition("/")[0]:
             raise InputError("--gateway holds a name or a password", remedy="give the token by --token-file")
 
-    def client(self) -> TranslationClient:
+    def client(self) -> TranslationClient | ChatTranslator:
         """Return a client of the service. Raises `InputError` for an unusable address."""
         connection: dict[str, Any] = {"connections": self.connections, "timeout_s": self.timeout_s}
-        return TranslationClient(self.url, token=self.token, ca_file=self.ca_file, **connection)
+        return self.connect(self.url, token=self.token, ca_file=self.ca_file, **connection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +196,9 @@ async def send(
     )
     timeout_s = services[0].timeout_s
     async with AsyncExitStack() as stack:
-        connected = [await stack.enter_async_context(service.client()) for service in services]
+        connected: list[TranslationClient | ChatTranslator] = [
+            await stack.enter_async_context(service.client()) for service in services
+        ]
         for number, (service, client) in enumerate(zip(services, connected, strict=True)):
             rows = np.flatnonzero(gateway == number)[:WARM_UP].tolist()
             others = [replace(asked[row], texts=_not_sent_later(service, asked[row].texts), number="") for row in rows]

@@ -392,7 +392,7 @@ class LiveService(ABC):
 
 def _headers(result: Result, total_s: float) -> dict[str, str]:
     """Return the headers about a text that was at the service for `total_s` seconds."""
-    times = Times(result.queue_s, result.execution_s, total_s)
+    times = Times(result.queue_s, result.execution_s, total_s, result.first_token_s)
     headers = {messages.TIMING: times.header(), messages.LENGTHS: ",".join(map(str, result.lengths))}
     if result.report:
         headers[messages.REPORT] = ",".join(map(str, result.report))

@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations, product
+from math import isnan, nan
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,8 +28,10 @@ from simnmt.devices import Kind
 from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.units import kinds, run_unit
 from simnmt.live.engine import EngineSettings
+from simnmt.live.running_services import Api
 from simnmt.live.validation_runs import (
     FIGURES,
+    SHARES,
     LiveRun,
     Progress,
     boxes_of,
@@ -42,7 +45,7 @@ from simnmt.live.validation_runs import (
 from simnmt.policies.estimates import TransferEstimate
 from simnmt.results.places import ALL
 from simnmt.results.requests import Block, Requests
-from simnmt.results.summary import known
+from simnmt.results.summary import Numbers
 from simnmt.service.load import run_precisely
 from simnmt.world.deciders import Beliefs
 from simnmt.world.engine import simulate
@@ -89,8 +92,8 @@ class Comparison:
     def document(self) -> dict[str, Any]:
         """Return the comparison as JSON, with the errors of both simulations."""
 
-        def named(figures: Floats) -> dict[str, float]:
-            return dict(zip(FIGURES, figures.tolist(), strict=True))
+        def named(figures: Floats) -> dict[str, float | None]:
+            return {name: None if isnan(value) else value for name, value in zip(FIGURES, figures.tolist(), strict=True)}
 
         columns = {name: named(getattr(self, name)) for name in ("live", "structural", "predicted")}
         spread = None if np.isnan(self.spread[0]) else named(self.spread)
@@ -98,11 +101,18 @@ class Comparison:
 
     def cells(self) -> dict[str, str]:
         """Return the texts of its row by the heads of their columns (`LEGEND`)."""
-        spread = "-" if np.isnan(self.spread[0]) else f"{100 * self.spread[0]:.1f}"
+
+        def percent(value: float, sign: str = "") -> str:
+            return "-" if isnan(value) else f"{100 * value:{sign}.1f}"
+
         cells = {"network": self.network, "policy": self.policy + ("*" if self.void else ""), "site": self.site}
-        cells |= {"live ms": f"{1e3 * self.live[0]:.1f}", "spread %": spread}
+        cells |= {"live ms": f"{1e3 * self.live[0]:.1f}", "spread %": percent(self.spread[0])}
         for kind, errors in self.errors.items():
-            cells |= {f"{kind} {name} %": f"{100 * errors[at]:+.1f}" for at, name in enumerate(("mean", "p50", "p95"))}
+            cells |= {f"{kind} {name} %": percent(errors[at], "+") for at, name in enumerate(("mean", "p50", "p95"))}
+        cells["first token ms"] = "-" if isnan(self.live[5]) else f"{1e3 * self.live[5]:.1f}"
+        cells["first token spread %"] = percent(self.spread[5])
+        for at, name in ((5, "mean"), (6, "p95")):
+            cells[f"predicted first token {name} %"] = percent(self.errors["predicted"][at], "+")
         cells["offloaded % live"] = f"{100 * self.live[3]:.1f}"
         cells["offloaded % predicted"] = f"{100 * self.predicted[3]:.1f}"
         return cells | {f"cached % {name}": f"{100 * getattr(self, name)[4]:.1f}" for name in ("live", "predicted")}
@@ -151,7 +161,8 @@ class Validation:
     @property
     def worst_structural_error(self) -> float:
         """Greatest absolute structural error of a mean that is not void; 0 if every row is void."""
-        return max((abs(float(row.errors["structural"][0])) for row in self.rows if not row.void), default=0.0)
+        errors = [abs(float(row.errors["structural"][0])) for row in self.rows if not row.void]
+        return max((error for error in errors if not isnan(error)), default=0.0)
 
     def document(self) -> dict[str, Any]:
         """Return the result as JSON."""
@@ -164,6 +175,8 @@ def validate(
     policies: Sequence[str] = (),
     any_model: bool = False,
     engines: Mapping[str, EngineSettings] | None = None,
+    services: Mapping[str, tuple[str, Api]] | None = None,
+    lines: Sequence[str] = (),
     progress: Progress = lambda text: None,
 ) -> Validation:
     """Replay the first workload of a scenario, or all its sites, on this box, simulate the same requests, and compare.
@@ -173,6 +186,8 @@ def validate(
         policies: names of policies; empty: all that can be deployed.
         any_model: accept engines other than those of the profiles.
         engines: by device, in place of those that the profiles name.
+        services: address and API of the devices that are running services.
+        lines: texts to send, by their lengths; empty: random words.
         progress: called with a line before each run.
 
     Raises `InputError` for a scenario that cannot run live on one box, or that answers no request when it is simulated, and
@@ -180,7 +195,7 @@ def validate(
     """
     scenario = plan.scenario
     names = list(policies) or [name for name, settings in scenario.policies.items() if not settings.knows_truth]
-    check(plan, names)
+    check(plan, names, services or {})
     others_cpus = [BusyWatch.over_span()]
     predicted: dict[tuple[str, str, str, int], Floats] = {}
     for replication, network in product(range(scenario.replications), plan.networks):
@@ -189,12 +204,10 @@ def validate(
         first = next(iter(simulated.numbers)).workload  # others are of one workload at all sites
         for place, numbers in simulated.numbers.items():
             if place.workload == first:
-                columns = ("mean_latency_s", "p50_latency_s", "p95_latency_s", "offloaded_share")
-                figures = [*(known(numbers[column]) for column in columns), numbers["hit_share"] or 0.0]
-                predicted[network, place.policy, place.site, replication] = np.array(figures)
+                predicted[network, place.policy, place.site, replication] = predicted_figures(numbers)
     with TemporaryDirectory(prefix="simnmt-", ignore_cleanup_errors=True) as folder:
-        started = engines_of(plan, Path(folder), engines or {}, any_model)
-        runs = run_precisely(replayed_runs(plan, names, started, Path(folder), progress))
+        started = engines_of(plan, Path(folder), engines or {}, any_model, services or {})
+        runs = run_precisely(replayed_runs(plan, names, started, Path(folder), progress, lines))
     others_cpus.append(BusyWatch.over_span())
     references_s = [np.concatenate(seconds) for seconds in zip(*(run.references_s for run in runs), strict=True)]
     usual_s = [float(np.median(seconds)) if seconds.size else np.nan for seconds in references_s]
@@ -206,6 +219,14 @@ def validate(
     return Validation(scenario.name, scenario.replications, scenario.requests, rows, rankings, greatest)
 
 
+def predicted_figures(numbers: Numbers) -> Floats:
+    """Return the `FIGURES` of a simulated run, whose metrics say whether the p95 of the first token is known."""
+    columns = ("mean_latency_s", "p50_latency_s", "p95_latency_s", "offloaded_share", "hit_share")
+    firsts = (numbers.get(column) for column in ("mean_first_token_s", "p95_first_token_s"))
+    figures = [*(numbers[column] or 0.0 for column in columns), *(nan if first is None else first for first in firsts)]
+    return np.array(figures, np.float64)
+
+
 def _compared(
     cell: tuple[str, str], why_void: Mapping[LiveRun, str], predicted: Mapping[tuple[str, str, str, int], Floats]
 ) -> list[Comparison]:
@@ -214,14 +235,22 @@ def _compared(
     voids = [why_void[run] for run in runs]
     kept = [run for run in runs if not why_void[run]] or runs
     steady = [run for run, why in why_void.items() if not why]
-    simulated = [structural_columns(run, [other for other in steady if other is not run]) for run in kept]
+    simulated = [
+        structural_columns(run, [other for other in steady if other is not run]) if run.states_executions else None
+        for run in kept
+    ]
     parts = runs[0].unit.parts
     sites = {ALL: None} | ({part.site_name: number for number, part in enumerate(parts)} if len(parts) > 1 else {})
     rows = []
     for site, gateway in sites.items():
-        live = np.array([run.figures(run.log.latency_s, run.log.hit, gateway) for run in kept])
-        structural = [run.figures(*columns, gateway) for run, columns in zip(kept, simulated, strict=True)]
-        spread = np.ptp(live, axis=0) / [*live.mean(axis=0)[:3], 1.0, 1.0] if len(live) > 1 else np.full(5, np.nan)
+        live = np.array([run.figures(*run.live_columns, gateway=gateway) for run in kept])
+        structural = [
+            np.full(len(FIGURES), nan) if columns is None else run.figures(*columns, gateway=gateway)
+            for run, columns in zip(kept, simulated, strict=True)
+        ]
+        scale = live.mean(axis=0)
+        scale[SHARES] = 1.0
+        spread = np.ptp(live, axis=0) / scale if len(live) > 1 else np.full(len(FIGURES), nan)
         rows.append(
             Comparison(
                 *cell,

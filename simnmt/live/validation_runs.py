@@ -1,16 +1,17 @@
 """The live runs of a validation: the gateways of a scenario's sites before shared servers, all on this box.
 
-Load generator, gateways and servers run in this process, each engine in one of its own; delays of the network are slept.
+Load generator, gateways and servers run in this process, each engine in one of its own; delays of the network are slept. A
+device may be a service that runs already: behind the gateways, or alone, and then the load generator asks it directly.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from itertools import product
-from math import inf
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +38,17 @@ from simnmt.live.engine_process import EngineProcess
 from simnmt.live.gateway import GatewaySettings, LiveGateway, with_classes
 from simnmt.live.model_engines import ModelEngines
 from simnmt.live.replay import ReplaySettings, send
+from simnmt.live.running_services import REFERENCES, Api, RunningService
 from simnmt.live.server import FrontSettings, LiveServer
 from simnmt.results.live_log import RequestRecord, read_live_log
 from simnmt.service.client import DelayedTransport
 from simnmt.service.load import LoadLog
 
 Progress = Callable[[str], None]
-FIGURES = ("mean_s", "p50_s", "p95_s", "offloaded_share", "hit_share")
-"""Names of the figures of one run, or of their means over runs; shape (5,)."""
+FIGURES = ("mean_s", "p50_s", "p95_s", "offloaded_share", "hit_share", "first_token_mean_s", "first_token_p95_s")
+"""Names of the figures of one run, or of their means over runs; shape (7,), NaN where one is not known."""
+SHARES = slice(3, 5)
+"""The figures that are shares."""
 REFERENCE_EVERY_S = 1.0
 """Time between the reference executions of an idle engine."""
 IDLE_S = 0.02
@@ -55,7 +59,9 @@ USUAL_S = 3e-4
 
 def errors_of(simulated: Floats, live: Floats) -> Floats:
     """Return the errors of `FIGURES`: relative, and the differences of the shares."""
-    return np.append(simulated[:3] / live[:3] - 1.0, simulated[3:] - live[3:])
+    errors = simulated / np.where(live == 0.0, nan, live) - 1.0
+    errors[SHARES] = (simulated - live)[SHARES]
+    return errors
 
 
 def gateways_of(unit: Unit) -> tuple[Unit, ...]:
@@ -102,7 +108,9 @@ class LiveRun:
     turnaround_s: tuple[float, ...]
     """Usual time at each box from the end of an execution to the begin of the next one that waits."""
     references_s: tuple[Floats, ...]
-    """Seconds of the reference executions of each box."""
+    """Seconds of the reference executions of each box, of a running service those of the reference requests."""
+    states_executions: bool = True
+    """Whether the boxes state executions that a simulation can charge: no foreign service does, and none with slots."""
 
     @property
     def valid(self) -> NDArray[np.bool_]:
@@ -120,17 +128,26 @@ class LiveRun:
         """Number of the box of each request's target, in the order of `boxes_of`."""
         return np.where(self.target == 0, self.requests.gateway, self.target + len(gateways_of(self.unit)) - 1)
 
-    def figures(self, latency_s: Floats, hit: NDArray[Any], gateway: int | None = None) -> Floats:
+    @property
+    def live_columns(self) -> tuple[Floats, NDArray[np.int64], Floats]:
+        """The live latencies, answers of caches, and latencies of the first tokens."""
+        return self.log.latency_s, self.log.hit, self.log.first_s - self.log.due_s
+
+    def figures(
+        self, latency_s: Floats, hit: NDArray[Any], first_s: Floats | None = None, *, gateway: int | None = None
+    ) -> Floats:
         """Return the figures of the valid requests with such latencies and answers of caches, of one gateway or of all.
 
-        Raises `SimnmtError` if no request is valid.
+        `first_s`: latencies of the first tokens. Raises `SimnmtError` if no request is valid.
         """
         rows = self.valid if gateway is None else self.valid & (self.requests.gateway == gateway)
         if not rows.any():
             raise SimnmtError(f"a live run of {self.policy} answered no request as decided: {self.log.fault}")
         latency_s = latency_s[rows]
         shares = (self.log.target[rows] > 0).mean(), (hit[rows] > 0).mean()
-        return np.array([latency_s.mean(), *np.quantile(latency_s, (0.5, 0.95)), *shares])
+        first_s = np.full(1, nan) if first_s is None else first_s[rows]
+        firsts = first_s.mean(), np.quantile(first_s, 0.95)
+        return np.array([latency_s.mean(), *np.quantile(latency_s, (0.5, 0.95)), *shares, *firsts])
 
     def link_s(self) -> tuple[Floats, Floats]:
         """Return the seconds that the network prescribes for each request on its way to its target and back."""
@@ -195,8 +212,11 @@ def _refuse(is_wrong: bool, what: str, remedy: str) -> None:
         raise InputError(what, remedy=remedy)
 
 
-def check(plan: RunPlan, policies: Sequence[str]) -> None:
-    """Raise `InputError` for a scenario that cannot run live on one box, and for policies that cannot be deployed."""
+def check(plan: RunPlan, policies: Sequence[str], services: Collection[str]) -> None:
+    """Raise `InputError` for a scenario that cannot run live on one box, and for policies that cannot be deployed.
+
+    `services`: devices that are running services. The network to a single one is the real one.
+    """
     for name, site in ((site.name, site) for site in plan.sites):
         _refuse(not site.has_device, f"site {name} has no gateway", f"give sites.{name}.devices")
         what = f"site {name} has several workloads, and a live gateway serves one"
@@ -211,37 +231,61 @@ def check(plan: RunPlan, policies: Sequence[str]) -> None:
             deployable_policy(gateway, policy)
         what = f"workload {case.name} has no arrivals of its own, which a validation replays"
         _refuse(case.arrivals.discipline != "open", what, "give it such as arrivals: {kind: poisson, rate_rps: 5}")
+        targets = case.targets
+        is_direct, devices = targets[0].device in services, [target.device for target in targets]
+        unknown = [name for name in services if name not in devices]
+        _refuse(bool(unknown), f"no device {', '.join(unknown)}", f"name a device of {', '.join(devices)}")
+        what = f"device {devices[0]} is a service with other devices behind it"
+        _refuse(
+            is_direct and len(devices) > 1, what, "let the gateway have an engine, or write a scenario of the service alone"
+        )
+        has_documents = gateway.scenario.workloads[case.name].documents is not None
+        _refuse(is_direct and has_documents, "documents are sent to gateways", "leave documents out")
         has_access, what = routes_of(gateway).access is not None, "requests reach the first device over a link"
+        has_access = has_access and not is_direct
         _refuse(has_access, what, "validate a scenario that begins at its gateway")
         what = "which models are in memory depends on earlier runs, so a validation keeps all of them there"
         _refuse(case.loads, what, "leave memory_gb out, or give evict: never")
-        for device in (target_of(gateway, target.device).device for target in case.targets):
+        for device in devices:
+            if device not in services:
+                target_of(gateway, device)
             boxes = gateway.scenario.count_of(device, case.name)
             _refuse(boxes > 1, f"{device} is several boxes, and this is one", f"set devices.{device}.count=1")
 
 
 def engines_of(
-    plan: RunPlan, folder: Path, given: Mapping[str, EngineSettings], any_model: bool
-) -> list[EngineProcess | ModelEngines]:
+    plan: RunPlan,
+    folder: Path,
+    given: Mapping[str, EngineSettings],
+    any_model: bool,
+    services: Mapping[str, tuple[str, Api]],
+) -> list[EngineProcess | ModelEngines | RunningService]:
     """Return the engines of all boxes, each box on a processor of its own if there are enough.
 
-    Engines that share a processor run no reference executions, which would slow the others down.
+    `services`: address and API of the devices that are running services. Engines that share a processor run no reference
+    executions, which would slow the others down.
     """
     allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    boxes, engines = boxes_of(unit_at(plan, next(iter(plan.networks)), 0)), list[EngineProcess | ModelEngines]()
+    unit = unit_at(plan, next(iter(plan.networks)), 0)
+    boxes, engines = boxes_of(unit), list[EngineProcess | ModelEngines | RunningService]()
     every_s = REFERENCE_EVERY_S if not allowed or len(boxes) <= len(allowed) else inf
     for number, box in enumerate(boxes):
         device = box.target.device
         cpus = (allowed[number % len(allowed)],) if allowed else ()
+        if device in services:
+            url, api = services[device]
+            pair = unit.case.name.split("-") if unit.case.name.count("-") == 1 else ("de", "en")
+            engines.append(RunningService(url, api, box.target.profile, (pair[0], pair[1])))
+            continue
         place = folder / f"engine {number}"
         place.mkdir()
         if box.gateway is not None or not holds_models(plan, device):
             settings = given.get(device) or engine_settings(box.target, place, any_model, cpus=cpus)
-            batching = replace(settings.batching, max_wait_s=plan.scenario.max_wait_s)
-            engines.append(EngineProcess(replace(settings, batching=batching, reference_every_s=every_s)))
+            settings = settings.with_classes(plan.scenario.max_wait_s)
+            engines.append(EngineProcess(replace(settings, reference_every_s=every_s)))
         elif device in given:
-            batching = replace(given[device].batching, max_wait_s=plan.scenario.max_wait_s)
-            engines.append(ModelEngines(dict.fromkeys(plan.cases, replace(given[device], batching=batching))))
+            settings = given[device].with_classes(plan.scenario.max_wait_s)
+            engines.append(ModelEngines(dict.fromkeys(plan.cases, settings)))
         else:
             engines.append(model_engines(plan, device, place, {}, any_model, cpus=cpus))
     return engines
@@ -250,11 +294,12 @@ def engines_of(
 async def replayed_runs(
     plan: RunPlan,
     policies: Sequence[str],
-    engines: Sequence[EngineProcess | ModelEngines],
+    engines: Sequence[EngineProcess | ModelEngines | RunningService],
     folder: Path,
     progress: Progress,
+    lines: Sequence[str] = (),
 ) -> list[LiveRun]:
-    """Replay every policy on every network once a replication, in another order each time."""
+    """Replay every policy on every network once a replication, in another order each time. `lines`: texts to send."""
     runs = list[LiveRun]()
     try:
         progress("loading the engines")
@@ -268,22 +313,26 @@ async def replayed_runs(
                 place = folder / str(len(runs))
                 place.mkdir()
                 unit = unit_at(plan, network, replication)
-                runs.append(await _live_run(unit, policy, engines, place, progress))
+                runs.append(await live_run(unit, policy, engines, place, progress, lines))
     finally:
         for engine in engines:
             await engine.close()
     return runs
 
 
-async def _live_run(
+async def live_run(
     unit: Unit,
     policy: str,
-    engines: Sequence[EngineProcess | ModelEngines],
+    engines: Sequence[EngineProcess | ModelEngines | RunningService],
     folder: Path,
     progress: Progress,
+    lines: Sequence[str] = (),
 ) -> LiveRun:
-    requests, gateways, boxes = replayed_requests(unit), gateways_of(unit), boxes_of(unit)
+    """Replay a unit under a policy, with reference requests to running services before and after."""
+    requests, gateways, boxes = replayed_requests(unit, lines), gateways_of(unit), boxes_of(unit)
     has_models = any(isinstance(engine, ModelEngines) for engine in engines)
+    services = [engine if isinstance(engine, RunningService) else None for engine in engines]
+    asked_s: list[list[Floats]] = [[await reference_requests(service, unit, lines)] if service else [] for service in services]
     # Only models are told apart by languages.
     names = [gateway.case.name if has_models else "de-en" for gateway in gateways]
     pairs = [(source, target) for source, target in (name.split("-") for name in names)]
@@ -302,24 +351,45 @@ async def _live_run(
             await service.start()
             return service.http.url
 
-        urls: dict[str, str] = {}
+        urls, apis = dict[str, str](), dict[str, Api]()
         for box, engine, of_box in zip(boxes, engines, options, strict=True):
-            if box.gateway is None:
+            if isinstance(engine, RunningService):
+                urls[box.target.device], apis[box.target.device] = engine.url, engine.api
+            elif box.gateway is None:
                 most = unit.scenario.devices[box.target.device].refuses_above
                 urls[box.target.device] = await url_of(LiveServer(engine, replace(behind, max_waiting=most), **of_box))
         replays, transports = list[ReplaySettings](), list[DelayedTransport]()
         for of_site, pair, engine, of_box in zip(gateways, pairs, engines, options, strict=False):
+            if isinstance(engine, RunningService):
+                direct = ReplaySettings(engine.url, "", None, *engine.pair, timeout_s=180.0, connections=1_000)
+                replays.append(replace(direct, connect=engine.connect))
+                continue
             assert isinstance(engine, EngineProcess)
             most = of_site.scenario.devices[of_site.first_device].refuses_above
             at_site = with_classes(replace(front, pairs=[pair], max_waiting=most), of_site)
-            settings = GatewaySettings(of_site, policy, urls, at_site, any_model=True, offload_s=60.0, delays=True)
+            settings = GatewaySettings(of_site, policy, urls, at_site, any_model=True, offload_s=60.0, delays=True, apis=apis)
             gateway = LiveGateway(settings, engine, **of_box)
             replays.append(ReplaySettings(await url_of(gateway), "", None, *pair, timeout_s=180.0, connections=1_000))
             transports += gateway.transports
         load = await send(requests, replays, transports=transports)
+    for seconds, service in zip(asked_s, services, strict=True):
+        if service is not None:
+            seconds.append(await reference_requests(service, unit, lines))
     logs = [read_live_log(path) for path in paths]
-    references_s = tuple(np.array([one.execution_s for one in log.references]) for log in logs)
+    references_s = tuple(
+        np.concatenate(seconds) if seconds else np.array([one.execution_s for one in log.references])
+        for seconds, log in zip(asked_s, logs, strict=True)
+    )
     devices = ["server" if box.gateway is None else box.target.device for box in boxes]
     gaps_s = [_engine_gaps_s(log.requests, device) for log, device in zip(logs, devices, strict=True)]
     handover_s, turnaround_s = zip(*gaps_s, strict=True)
-    return LiveRun(unit, policy, requests, load, handover_s, turnaround_s, references_s)
+    has_slots = any(box.target.profile.slots is not None for box in boxes)
+    is_stated = bool(np.isfinite(load.execution_s[load.answered]).all()) and not has_slots
+    return LiveRun(unit, policy, requests, load, handover_s, turnaround_s, references_s, is_stated)
+
+
+async def reference_requests(service: RunningService, unit: Unit, lines: Sequence[str]) -> Floats:
+    """Return the seconds of requests of usual length to a service, one after another, the same for all runs of a scenario."""
+    requests = replayed_requests(replace(unit, replication=0), lines)
+    usual = np.argsort(np.abs(requests.src_len - np.median(requests.src_len)), kind="stable")[:REFERENCES]
+    return await service.references_s([requests.texts[row] for row in usual], int(np.median(requests.tgt_len)))

@@ -224,7 +224,43 @@ class TransformerArchitecture(_Model):
         return self.vocab
 
 
-Architecture = RecurrentArchitecture | AttentionalArchitecture | TransformerArchitecture
+class LlamaArchitecture(_Model):
+    """A decoder-only Transformer as `transformers` builds Llama: it reads a prompt and continues it.
+
+    Root mean square norms, rotary positions, gated layers, and keys and values shared by groups of heads.
+    """
+
+    kind: Literal["llama"]
+    layers: _Layers
+    d_model: Size
+    heads: Annotated[int, Field(ge=1, le=1024)]
+    kv_heads: Annotated[int, Field(ge=1, le=1024)]
+    """Heads of keys and values, each shared by `heads / kv_heads` heads."""
+    head_width: Size
+    ffn: Size
+    vocab: Size
+    max_positions: Size = 2048
+    """Most tokens of a prompt and its continuation together."""
+    tied: bool = True
+    """Whether the output layer has the weights of the embeddings."""
+
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> Self:
+        self._fit(self.vocab)
+        if self.heads % self.kv_heads or self.head_width % 2:
+            raise ValueError(f"heads: {self.heads} are no multiple of kv_heads, or head_width {self.head_width} is odd")
+        return self
+
+    @property
+    def src_vocab(self) -> int:
+        return self.vocab
+
+    @property
+    def tgt_vocab(self) -> int:
+        return self.vocab
+
+
+Architecture = RecurrentArchitecture | AttentionalArchitecture | TransformerArchitecture | LlamaArchitecture
 
 
 def _sharp(*stack: tuple[str, int, int], vocab: int = 80_000, hidden: int = 1024, **other: Any) -> AttentionalArchitecture:
@@ -276,11 +312,25 @@ ARCHITECTURES: dict[str, Architecture] = {
         start_token=65_000,
     ),
     "gru-512": _recurrent("gru", 1, 512, 85_000),
+    "llama": LlamaArchitecture(
+        kind="llama",
+        layers=8,
+        d_model=512,
+        heads=8,
+        kv_heads=4,
+        head_width=64,
+        ffn=1408,
+        vocab=32_000,
+        unk_token=0,
+        start_token=1,
+        eos_token=2,
+        pad_token=2,
+    ),
     **SHARP_MODELS,
 }
 """By name: the models of C-NMT (CNMT-13), which does not specify vocabularies, `marian` with the sizes of opus-mt-en-zh;
-`gru-512`, with hidden size and vocabularies of the paper on top-up batching (FNI-13), which does not specify the embedding; and
-`sharp` and `sharp-s1` to `sharp-s7`, see `SHARP_MODELS`."""
+`gru-512`, with hidden size and vocabularies of the paper on top-up batching (FNI-13), which does not specify the embedding;
+`llama`, a decoder-only model of 40 million parameters; and `sharp` and `sharp-s1` to `sharp-s7`, see `SHARP_MODELS`."""
 
 _MOST_BYTES = 1 << 18
 """Most bytes of an architecture's file, which usually has a few hundred; the YAML parser takes seconds for this many."""
@@ -307,6 +357,7 @@ def architecture_of(content: Any, path: str | os.PathLike[str] | None = None) ->
     kind = content.get("kind") if isinstance(content, dict) else None
     kinds: dict[str, type[Architecture]] = {**dict.fromkeys(FAMILIES, TransformerArchitecture)}
     kinds |= {"attentional": AttentionalArchitecture, "bilstm": RecurrentArchitecture, "gru": RecurrentArchitecture}
+    kinds["llama"] = LlamaArchitecture
     if not isinstance(kind, str) or kind not in kinds:
         raise NmtError(f"kind: one of {', '.join(sorted(kinds))}", path=path, remedy="say which")
     try:

@@ -23,6 +23,8 @@ from simnmt.nmt.step_model import check_lengths
 from simnmt.nmt.transformer_model import TransformerModel
 
 _TYPES = ("float32", "int8", "int16", "bfloat16", "float16")
+_EFFECTIVE_TYPES = ("int8_float32", "int8_bfloat16", "int8_float16")
+"""Names that CTranslate2 gives to int8 by the type of the rest; profiles hold them, so they load as well."""
 
 
 class CTranslate2Engine:
@@ -71,7 +73,7 @@ class CTranslate2Engine:
         if kind == "cuda" and not ctranslate2.get_cuda_device_count():
             raise NmtError(f"CTranslate2 sees no {device} here", remedy="use cpu, or install a driver with CUDA")
         offered = ctranslate2.get_supported_compute_types(kind)
-        return [name for name in _TYPES if name in offered]
+        return [name for name in (*_TYPES, *_EFFECTIVE_TYPES) if name in offered]
 
     @classmethod
     def load(cls, request: EngineRequest) -> CTranslate2Engine:
@@ -83,41 +85,47 @@ class CTranslate2Engine:
         check_lengths(self._architecture.max_positions, work.src_len, work.tgt_len)
         sources = random_sources(work, self._architecture, self._seed)
         begin_s = time.perf_counter()
-        self.translate(sources, beam=work.beam, forced_len=work.tgt_len)
+        self.translate(sources, beam=work.beam, forced_lens=[work.tgt_len] * len(sources))
         return Timing(time.perf_counter() - begin_s, None, None)
 
     def sentence_decoder(self, batching: Batching, beam: int) -> WholeBatchDecoder:
         def decode(requests: Sequence[DecodeRequest]) -> list[Hypothesis]:
-            forced_len = requests[0].forced_len
-            if any(request.forced_len != forced_len for request in requests):
-                remedy = "decode one sentence at a time, or with torch"
-                raise NmtError("CTranslate2 forces one length for a whole batch", remedy=remedy)
+            forced = [request.forced_len for request in requests if request.forced_len is not None]
+            if len({request.forced_len for request in requests}) > 1 and (beam > 1 or len(forced) < len(requests)):
+                what = "CTranslate2 forces different lengths only in a greedy batch in which every length is forced"
+                raise NmtError(what, remedy="decode with beam 1, or one sentence at a time, or with torch")
             most = max(request.max_len or MOST_TARGET_TOKENS for request in requests)
             sources = [request.source for request in requests]
-            outputs = self.translate(sources, beam=beam, forced_len=forced_len, max_len=most)
+            outputs = self.translate(sources, beam=beam, forced_lens=forced or None, max_len=most)
             return [
-                Hypothesis(tuple(tokens[: request.max_len]), None, len(tokens) + (forced_len is None))
+                Hypothesis(tuple(tokens[: request.max_len]), None, len(tokens) + (not forced))
                 for tokens, request in zip(outputs, requests, strict=True)
             ]
 
         return WholeBatchDecoder(decode, batching)
 
     def translate(
-        self, sources: Sequence[Sequence[int]], *, beam: int, forced_len: int | None = None, max_len: int = 200
+        self, sources: Sequence[Sequence[int]], *, beam: int, forced_lens: Sequence[int] | None = None, max_len: int = 200
     ) -> list[list[int]]:
-        """Return the best hypothesis of each source, of exactly `forced_len` or up to `max_len` tokens, all in one batch."""
+        """Return the best hypothesis of each source, of exactly its forced length or up to `max_len` tokens, all in one batch.
+
+        Different lengths can only be forced with beam 1.
+        """
         translator = self._translator
         if translator is None:
             raise NmtError("this engine is closed", remedy="load it again")
+        lens = forced_lens or [max_len]
+        stops = (lambda step: step.step + 1 >= lens[step.batch_id]) if len({*lens}) > 1 else None
         results = within_memory(
             self.account.device,
             lambda: translator.translate_batch(
                 [[str(token) for token in source] for source in sources],
                 beam_size=beam,
-                min_decoding_length=0 if forced_len is None else forced_len,
-                max_decoding_length=max_len if forced_len is None else forced_len,
+                min_decoding_length=0 if forced_lens is None else max(lens),
+                max_decoding_length=max(lens),
                 max_input_length=0,
                 suppress_sequences=self._suppressed,
+                callback=stops,
             ),
         )
         return [[int(token) for token in result.hypotheses[0]] for result in results]

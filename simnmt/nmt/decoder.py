@@ -21,7 +21,7 @@ from simnmt.batching import Batching, Encode, Join
 from simnmt.nmt.errors import NmtError, OutOfMemory, within_memory
 from simnmt.nmt.output_layer import Limit, Output, Projected
 from simnmt.nmt.search import BeamSearch, GreedySearch, Search, SlotSearch
-from simnmt.nmt.sentence_decoder import MOST_TARGET_TOKENS, DecodeRequest, Finished, Hypothesis, SentenceDecoder
+from simnmt.nmt.sentence_decoder import MOST_TARGET_TOKENS, BatchDecoder, DecodeRequest, Finished, Hypothesis
 from simnmt.nmt.step_model import Memory, Slots, StepModel, check_lengths, pad
 from simnmt.nmt.vocabulary.restricted_vocabulary import SubsetAccount
 
@@ -41,7 +41,7 @@ class EncodedSentence:
     request: DecodeRequest
 
 
-class Decoder(SentenceDecoder):
+class Decoder(BatchDecoder):
     """A decoder of sentences together, which removes each when it is done.
 
     A sentence is encoded, joins, takes part in steps, and is returned by the step that ends it. `act` does what the batcher

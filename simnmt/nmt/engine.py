@@ -14,8 +14,9 @@ from simnmt.nmt.errors import NmtError
 
 if TYPE_CHECKING:  # `supported_types` must work without numpy
     from simnmt.batching import Batching
+    from simnmt.batching.slots import SlotLimits
     from simnmt.kernels.packed_products import Clipping
-    from simnmt.nmt.models import LoadedModel
+    from simnmt.nmt.models import Loaded
     from simnmt.nmt.pretrained_tokenizer import Languages
     from simnmt.nmt.sentence_decoder import SentenceDecoder
     from simnmt.profile.decoder_settings import DecoderSettings
@@ -108,7 +109,7 @@ class EngineAccount:
     """Clipping of the sharp decoder's weights to 16 bits; None for other backends."""
 
     @classmethod
-    def of(cls, loaded: LoadedModel, **run: Any) -> EngineAccount:
+    def of(cls, loaded: Loaded[Any], **run: Any) -> EngineAccount:
         """Return the account of a loaded model; `run`: the fields that the model does not determine."""
         architecture = loaded.architecture
         return cls(loaded.name, architecture.model_dump(mode="json"), loaded.weights, architecture.tgt_vocab, **run)
@@ -145,7 +146,7 @@ class ServingEngine(Engine, Protocol):
     def supported_types(device: str) -> list[str]:
         """Return the compute types supported on a device, the default first. Raises `NmtError` for a missing device."""
 
-    def sentence_decoder(self, batching: Batching, beam: int) -> SentenceDecoder:
+    def sentence_decoder(self, batching: Batching | SlotLimits, beam: int) -> SentenceDecoder:
         """Return a decoder of single sentences that arrive over time. Raises `NmtError` for a batching it cannot do."""
 
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from simnmt.base.errors import describe_error
 from simnmt.base.files import check_model_folder
-from simnmt.nmt.architecture import CONFIG_KEYS, FAMILIES, TransformerArchitecture, architecture_of
+from simnmt.nmt.architecture import CONFIG_KEYS, FAMILIES, LlamaArchitecture, TransformerArchitecture, architecture_of
 from simnmt.nmt.errors import NmtError, need
 
 _ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
@@ -54,11 +54,11 @@ def _downloaded(model: str, weights: bool) -> Path:
     return folder
 
 
-_FAMILY_NAMES = ", ".join(family.model_type for family in FAMILIES.values())
+_FAMILY_NAMES = ", ".join([*(family.model_type for family in FAMILIES.values()), "llama"])
 FOLDER_REMEDY = f"name a folder of {_FAMILY_NAMES} as transformers saves it, with config.json and weights"
 
 
-def read_pretrained_architecture(folder: str | os.PathLike[str]) -> TransformerArchitecture:
+def read_pretrained_architecture(folder: str | os.PathLike[str]) -> TransformerArchitecture | LlamaArchitecture:
     """Return the architecture of a Hugging Face folder. Raises `NmtError`, and `InputError` for a pointer of Git LFS."""
     check_model_folder(Path(folder))
     need("transformers")
@@ -69,6 +69,8 @@ def read_pretrained_architecture(folder: str | os.PathLike[str]) -> TransformerA
     if getattr(config, "auto_map", None):
         what = "config.json names Python code to be run (auto_map), which is never done"
         raise NmtError(what, path=folder, remedy="give a model that transformers itself implements")
+    if config.model_type == "llama":
+        return _llama_architecture(config, folder)
     kind = next((kind for kind, family in FAMILIES.items() if family.model_type == config.model_type), None)
     if kind is None:
         what = f"holds a model of type {config.model_type} where one of {_FAMILY_NAMES} is read"
@@ -87,6 +89,35 @@ def read_pretrained_architecture(folder: str | os.PathLike[str]) -> TransformerA
         content["start_token"] = getattr(config, FAMILIES[kind].usual_start)
     content |= {"kind": kind, "unk_token": FAMILIES[kind].unk_token}
     return cast(TransformerArchitecture, architecture_of(content, folder))
+
+
+_LLAMA_KEYS = {
+    "layers": "num_hidden_layers",
+    "d_model": "hidden_size",
+    "heads": "num_attention_heads",
+    "kv_heads": "num_key_value_heads",
+    "head_width": "head_dim",
+    "ffn": "intermediate_size",
+    "vocab": "vocab_size",
+    "max_positions": "max_position_embeddings",
+    "tied": "tie_word_embeddings",
+}
+_ROTARY_TYPES = ("default", "linear", "llama3")
+"""Those whose angles do not depend on the length of the text."""
+
+
+def _llama_architecture(config: Any, folder: str | os.PathLike[str]) -> LlamaArchitecture:
+    if (rotary := config.rope_parameters["rope_type"]) not in _ROTARY_TYPES or config.hidden_act != "silu":
+        what = f"rotary positions of type {rotary} with {config.hidden_act}; read are {', '.join(_ROTARY_TYPES)} with silu"
+        raise NmtError(what, path=folder, remedy="give another model")
+    ends = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
+    if None in ends or not ends:
+        raise NmtError("config.json has no eos_token_id, which ends a translation", path=folder, remedy="add it")
+    marks = {"eos_token": ends[0], "pad_token": config.pad_token_id, "start_token": config.bos_token_id}
+    marks = {name: ends[0] if token is None else token for name, token in marks.items()}
+    content = {field: getattr(config, key) for field, key in _LLAMA_KEYS.items()} | marks
+    content |= {"kind": "llama", "unk_token": marks["start_token"]}  # a tokeniser of bytes has no unknown words
+    return cast(LlamaArchitecture, architecture_of(content, folder))
 
 
 def read_pretrained(auto: str, folder: str | os.PathLike[str], **options: Any) -> Any:

@@ -6,20 +6,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simnmt.base.errors import describe_error
 from simnmt.base.files import check_model_folder
 from simnmt.base.suggestions import did_you_mean
-from simnmt.nmt.architecture import Architecture
+from simnmt.nmt.architecture import Architecture, LlamaArchitecture
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.pretrained_config import model_path, quiet_transformers, read_pretrained, read_pretrained_architecture
+from simnmt.nmt.pretrained_config import model_path, quiet_transformers, read_pretrained
 from simnmt.nmt.source_lines import BLANK
 from simnmt.nmt.subwords import UNKNOWN, until_end
 
-if TYPE_CHECKING:  # a service's front converts texts without torch
-    from simnmt.nmt.models import LoadedModel
-
+PROMPT = "Translate from {source} to {target}.\n{source}: {text}\n{target}:"
+"""The prompt of a decoder-only model that is given none. A prompt may also name neither language."""
 _FOLDER = "copy the folder again, with the files of its tokeniser"
 
 
@@ -82,37 +81,52 @@ class PretrainedTokenizer:
         return token < self.size and token not in self._marks
 
 
+class PromptTokenizer(PretrainedTokenizer):
+    """The tokeniser of a decoder-only model: a text becomes a prompt."""
+
+    def __init__(self, tokenizer: Any, prompt: str) -> None:
+        """`prompt`: with `{text}` where the text goes."""
+        super().__init__(tokenizer, -1 if tokenizer.unk_token_id is None else tokenizer.unk_token_id)
+        self._before, self._after = prompt.split("{text}")
+
+    def encode(self, texts: Iterable[str]) -> list[list[int]]:
+        texts = list(texts)
+        prompts = super().encode(self._before + text.strip() + self._after for text in texts)
+        # Some tokenisers end every text with the end mark, which a prompt does not have.
+        ids = [prompt[: len(prompt) - (prompt[-1] == self.eos)] for prompt in prompts]
+        return [prompt if text.strip() else [] for prompt, text in zip(ids, texts, strict=True)]
+
+
 def is_pretrained(folder: Path) -> bool:
     """Return whether a folder or a Hugging Face id holds a model of Hugging Face, not one that `simnmt nmt train` wrote."""
     path = Path(model_path(str(folder)))
     return (path / "config.json").is_file() and not (path / "architecture.json").is_file()
 
 
-def load_pretrained(folder: Path, languages: Languages) -> tuple[LoadedModel, PretrainedTokenizer]:
-    """Load a Hugging Face folder or id with its tokeniser, ready to translate between these languages.
-
-    Raises `NmtError` for a damaged folder, and for languages that are missing, unknown or of no use to the model.
-    """
-    from simnmt.nmt.models import load_model
-    from simnmt.nmt.transformer_model import TransformerModel
-
-    path = Path(model_path(str(folder), weights=True)).absolute()  # a folder may have the name of an architecture, such as gru
-    tokenizer = open_tokenizer(path, read_pretrained_architecture(path), languages)  # before the weights are read
-    loaded = load_model(str(path))
-    assert isinstance(loaded.model, TransformerModel)
-    if tokenizer.language is not None:
-        loaded.model.start_with_language(tokenizer.language, after_start=tokenizer.after_start)
-    return loaded, tokenizer
+def newline_tokens(folder: Path) -> frozenset[int]:
+    """Return the tokens of a folder's tokeniser that hold a line break; none without a tokeniser."""
+    if not any(folder.glob("*tokenizer*")):
+        return frozenset()
+    tokenizer = _tokenizer_in(folder)
+    # As byte pairs and byte fallbacks write it; a letter may look the same.
+    marks = [number for piece, number in tokenizer.get_vocab().items() if "Ċ" in piece or piece == "<0x0A>" or "\n" in piece]
+    return frozenset(number for number in marks if "\n" in tokenizer.decode([number]))
 
 
-def open_tokenizer(folder: Path, architecture: Architecture, languages: Languages) -> PretrainedTokenizer:
+def open_tokenizer(
+    folder: Path, architecture: Architecture, languages: Languages, prompt: str | None = None
+) -> PretrainedTokenizer:
     """Return the tokeniser of a Hugging Face folder or id.
 
-    Raises `NmtError` for a damaged folder, and for languages that are missing, unknown or of no use to the model.
+    `prompt`: of a decoder-only model, with `{text}`, and `{source}` and `{target}` for the languages; None: `PROMPT`. Raises
+    `NmtError` for a damaged folder, for languages that are missing, unknown or of no use to the model, and for such a prompt.
     """
     path = Path(model_path(str(folder))).absolute()
     hf, unk = _tokenizer_in(path), architecture.unk_token
-    if architecture.multilingual:
+    tokenizer: PretrainedTokenizer
+    if isinstance(architecture, LlamaArchitecture):
+        tokenizer = PromptTokenizer(hf, _prompt_between(languages, PROMPT if prompt is None else prompt, path))
+    elif architecture.multilingual:
         codes = _codes(hf)
         example = next((code for code in ("deu_Latn", "de_DE", "de") if code in codes), next(iter(codes), "de"))
         for option, language in (("--src-lang", languages.source), ("--tgt-lang", languages.target)):
@@ -141,6 +155,17 @@ def open_tokenizer(folder: Path, architecture: Architecture, languages: Language
     if not any(piece.strip(BLANK) for token in range(tokenizer.size) for piece in tokenizer.pieces([token])):
         raise NmtError("no usable tokeniser: it has no token but marks", path=path, remedy=_FOLDER)
     return tokenizer
+
+
+def _prompt_between(languages: Languages, prompt: str, path: Path) -> str:
+    for option, name, language in (("--src-lang", "{source}", languages.source), ("--tgt-lang", "{target}", languages.target)):
+        if language is None and name in prompt:
+            what = f"the prompt names {name}, and {option} is not given"
+            raise NmtError(what, path=path, remedy=f"give {option}, such as German, or another --prompt")
+        prompt = prompt.replace(name, language or "")
+    if prompt.count("{text}") != 1:
+        raise NmtError("the prompt does not have {text} once, where the text goes", remedy="write it once into --prompt")
+    return prompt
 
 
 def _tokenizer_in(path: Path) -> Any:

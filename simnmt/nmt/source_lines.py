@@ -56,6 +56,8 @@ class SourceLine:
     """Tokens, the end mark last, cut to what the model takes; none for an empty line."""
     cut: bool
     most: int
+    lines: int = 1
+    """Lines of the text, all of which a decoder-only model translates with one prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,8 @@ class LineCoder:
         for text, whole in zip(texts, self.source.encode(texts), strict=True):
             cut = len(whole) > most
             ids = [*whole[: most - 1], self.source.eos] if cut else whole if len(whole) > 1 else []
-            lines.append(SourceLine(text, ids, cut, target_limit(len(ids), self.max_len, self.positions)))
+            limit, count = target_limit(len(ids), self.max_len, self.positions), text.strip().count("\n") + 1
+            lines.append(SourceLine(text, ids, cut, limit, count))
         return lines
 
     def translation(self, line: SourceLine, hypothesis: Hypothesis) -> Translation:

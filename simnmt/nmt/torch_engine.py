@@ -6,23 +6,36 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
 from simnmt.base.compile import cpu_name
 from simnmt.batching import Batching, mini
+from simnmt.batching.slots import DEFAULT_CHUNK, SlotLimits
 from simnmt.nmt.decoder import Decoder
 from simnmt.nmt.devices import has_bfloat16, torch_device
-from simnmt.nmt.engine import EngineAccount, EngineRequest, Timing, Work, random_sources
+from simnmt.nmt.engine import EngineAccount, EngineRequest, ServingEngine, Timing, Work, random_sources
 from simnmt.nmt.errors import NmtError, within_memory
-from simnmt.nmt.models import LoadedModel, TranslationModel, load_model
+from simnmt.nmt.llama_model import LlamaModel
+from simnmt.nmt.models import (
+    AnyModel,
+    Loaded,
+    ModelT,
+    TranslationModel,
+    is_llama,
+    load_any_model,
+    load_pretrained,
+    with_encoder,
+)
 from simnmt.nmt.output_layer import BannedTokens, FusedOutput, Laps, Limit, Output, PlainOutput
-from simnmt.nmt.pretrained_tokenizer import load_pretrained
+from simnmt.nmt.pretrained_config import model_path, read_pretrained_architecture
 from simnmt.nmt.search import Search
 from simnmt.nmt.sentence_decoder import DecodeRequest
+from simnmt.nmt.slot_decoder import SlotDecoder
 from simnmt.nmt.step_model import StepModel, check_lengths, has_half_weights
 
 HALF_WEIGHTS = "float16_weights"
@@ -36,10 +49,11 @@ Clock = Callable[[], float]
 Timer = Callable[[], dict[str, float]]
 """Runs an experiment once and returns its seconds by name; callers repeat it in rounds."""
 _Result = TypeVar("_Result")
+_Model = TypeVar("_Model", bound=AnyModel)
 
 
-class TorchEngine:
-    """An engine that runs forced lengths through a `Decoder`, and marks the end of the encoder and each step of the model.
+class ModelEngine(Generic[ModelT]):
+    """A model in torch with its account.
 
     `threads` is torch's setting for the whole process, made again before each run, so that several engines of one process keep
     their own. Torch's inter-operator threads are left alone: torch fixes their number at the first parallel work, and nothing
@@ -48,9 +62,9 @@ class TorchEngine:
 
     takes: ClassVar[frozenset[str]] = frozenset(("fused", "languages"))
 
-    def __init__(self, loaded: LoadedModel, threads: int | None, request: EngineRequest) -> None:
+    def __init__(self, loaded: Loaded[ModelT], threads: int | None, request: EngineRequest) -> None:
         device, compute_type = torch_device(request.device), request.compute_type or "float32"
-        self._model: TranslationModel | None = in_type(loaded.model, device, compute_type)
+        self._model: ModelT | None = in_type(loaded.model, device, compute_type)
         self._architecture, self._device, self._threads, self._seed = loaded.architecture, device, threads, request.seed
         self._output = Output(request.fused)
         versions = {"torch": str(torch.__version__)}
@@ -70,17 +84,20 @@ class TorchEngine:
         )
 
     @classmethod
-    def load(cls, request: EngineRequest) -> TorchEngine:
+    def load(cls, request: EngineRequest) -> ServingEngine:
+        """Return the engine of a request: a `SlotEngine` of a decoder-only model, else a `TorchEngine`."""
         threads = request.threads or torch.get_num_threads() if request.device == "cpu" else None
         if threads is not None:
             torch.set_num_threads(threads)  # reading weights is parallel too
 
-        def load() -> TorchEngine:
-            if request.languages is None:
-                loaded = load_model(request.model, seed=request.seed)
-            else:
+        def load() -> ServingEngine:
+            if request.languages is not None and read_pretrained_architecture(model_path(request.model)).kind != "llama":
                 loaded, _ = load_pretrained(Path(request.model), request.languages)
-            return cls(loaded, threads, request)
+                return TorchEngine(loaded, threads, request)
+            any_loaded = load_any_model(request.model, seed=request.seed)
+            if is_llama(any_loaded):
+                return SlotEngine(any_loaded, threads, request)
+            return TorchEngine(with_encoder(any_loaded), threads, request)
 
         return within_memory(request.device, load)
 
@@ -91,6 +108,33 @@ class TorchEngine:
             # Older GPUs emulate bfloat16, which torch's `is_bf16_supported` counts as support.
             return ["float32", "float16", *(["bfloat16"] if torch.cuda.get_device_capability(where) >= (8, 0) else [])]
         return ["float32", *(["bfloat16"] if has_bfloat16() else []), *([HALF_WEIGHTS] if has_half_weights() else [])]
+
+    def close(self) -> None:
+        self._model = None
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def _measure(self, do: Callable[[ModelT], _Result]) -> _Result:
+        """Return the result of a measurement of the model with the engine's threads. Raises `NmtError` once closed."""
+        model = self._model
+        if model is None:
+            raise NmtError("this engine is closed", remedy="load it again")
+        if self._threads is not None and torch.get_num_threads() != self._threads:
+            torch.set_num_threads(self._threads)
+        with torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext():
+            return within_memory(self.account.device, lambda: do(model))
+
+    def _now_s(self) -> float:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        return time.perf_counter()
+
+    def _sources(self, work: Work) -> list[list[int]]:
+        return random_sources(work, self._architecture, self._seed)
+
+
+class TorchEngine(ModelEngine[TranslationModel]):
+    """An engine that runs forced lengths through a `Decoder`, and marks the end of the encoder and each step of the model."""
 
     def run(self, work: Work) -> Timing:
         def timed(model: TranslationModel) -> Timing:
@@ -107,7 +151,9 @@ class TorchEngine:
 
         return self._measure(timed)
 
-    def sentence_decoder(self, batching: Batching, beam: int) -> Decoder:
+    def sentence_decoder(self, batching: Batching | SlotLimits, beam: int) -> Decoder:
+        if isinstance(batching, SlotLimits):
+            raise NmtError("slots are for decoder-only models", remedy="give mini, maxi or top-up")
         return self._measure(lambda model: Decoder(model, batching, Search(beam), self._output))
 
     def joining_timer(self, joining: int, others: int, *, src_len: int, beam: int) -> Timer:
@@ -188,11 +234,6 @@ class TorchEngine:
         timer = self._measure(lambda model: stage_timer(model, batch, beam, src_len=src_len, clock=self._now_s))
         return lambda: self._measure(lambda _: timer())
 
-    def close(self) -> None:
-        self._model = None
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()
-
     def _timed_decoder(self, size: int, beam: int) -> tuple[Decoder, Callable[[], float]]:
         """Return a decoder, and a function that takes a step of it and returns the seconds of the model's part of the step."""
         end_s = 0.0
@@ -210,28 +251,46 @@ class TorchEngine:
 
         return decoder, step_s
 
-    def _measure(self, do: Callable[[TranslationModel], _Result]) -> _Result:
-        """Return the result of a measurement of the model with the engine's threads. Raises `NmtError` once closed."""
-        model = self._model
-        if model is None:
-            raise NmtError("this engine is closed", remedy="load it again")
-        if self._threads is not None and torch.get_num_threads() != self._threads:
-            torch.set_num_threads(self._threads)
-        with torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext():
-            return within_memory(self.account.device, lambda: do(model))
 
-    def _now_s(self) -> float:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-        return time.perf_counter()
+class SlotEngine(ModelEngine[LlamaModel]):
+    """An engine of a decoder-only model, whose prompts are read and continued in slots."""
 
-    def _sources(self, work: Work) -> list[list[int]]:
-        return random_sources(work, self._architecture, self._seed)
+    def __init__(self, loaded: Loaded[LlamaModel], threads: int | None, request: EngineRequest) -> None:
+        if request.fused:
+            raise NmtError("no fused output layer of a decoder-only model", remedy="leave fused out")
+        super().__init__(loaded, threads, request)
+
+    def run(self, work: Work) -> Timing:
+        """See `Engine`; `encode_s` is the time of reading the prompts, which gives the first tokens."""
+        decoder = self.sentence_decoder(SlotLimits(work.batch, work.batch * work.src_len), work.beam)
+        for key, source in enumerate(self._sources(work)):
+            decoder.arrive(key, DecodeRequest(source, work.tgt_len))
+
+        def timed(_: LlamaModel) -> Timing:
+            moments_s = [self._now_s()]
+            while decoder.busy:
+                decoder.act()
+                moments_s.append(self._now_s())
+            begin_s, admitted_s, read_s, *ends_s = moments_s
+            steps_s = tuple(end_s - before_s for before_s, end_s in pairwise([read_s, *ends_s]))
+            return Timing(moments_s[-1] - begin_s, read_s - admitted_s, steps_s)
+
+        return self._measure(timed)
+
+    def sentence_decoder(self, batching: Batching | SlotLimits, beam: int) -> SlotDecoder:
+        if isinstance(batching, Batching):
+            if batching.size > 1:
+                raise NmtError("a decoder-only model is batched in slots", remedy="give --batching slots:N")
+            batching = SlotLimits(1, DEFAULT_CHUNK)
+        limits = batching
+        if beam > 1:
+            raise NmtError(f"a beam of {beam}, where a decoder-only model decodes greedily", remedy="leave the beam out")
+        return self._measure(lambda model: SlotDecoder(model, limits))
 
 
-def in_type(model: TranslationModel, device: torch.device, compute_type: str) -> TranslationModel:
+def in_type(model: _Model, device: torch.device, compute_type: str) -> _Model:
     """Return the model moved to a device, with weights of a compute type that is supported there."""
-    model = model.to(device=device, dtype=_TYPES[compute_type])
+    model.to(device=device, dtype=_TYPES[compute_type])
     if compute_type == HALF_WEIGHTS:
         model.halve()
     return model

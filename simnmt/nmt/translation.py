@@ -17,11 +17,11 @@ from simnmt.batching.configuration import MOST, BatchingConfiguration
 from simnmt.nmt.decoder import Decoder
 from simnmt.nmt.devices import torch_device
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.models import LoadedModel, load_model
+from simnmt.nmt.models import LoadedModel, load_model, load_pretrained
 from simnmt.nmt.output_layer import Output
-from simnmt.nmt.pretrained_tokenizer import Languages, is_pretrained, load_pretrained
+from simnmt.nmt.pretrained_tokenizer import Languages, is_pretrained
 from simnmt.nmt.search import Search
-from simnmt.nmt.sentence_decoder import DecodeRequest, SentenceDecoder
+from simnmt.nmt.sentence_decoder import BatchDecoder, DecodeRequest
 from simnmt.nmt.source_lines import LineCoder, SourceLine, Translation, load_subwords
 from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.subwords import UNKNOWN, Subwords, Tokeniser
@@ -53,7 +53,7 @@ def parse_batching(kind: str = "maxi", size: int = 64, *, threshold: str | None 
     return batching
 
 
-def translate_lines(lines: Iterable[str], coder: LineCoder, decoder: SentenceDecoder) -> Iterator[Translation]:
+def translate_lines(lines: Iterable[str], coder: LineCoder, decoder: BatchDecoder) -> Iterator[Translation]:
     """Yield a translation per line, in order; read a batch, or a collection, whenever the batcher has too few lines.
 
     `decoder`: an empty one. Raises `OutOfMemory` for a batch that does not fit.

@@ -25,6 +25,7 @@ from simnmt.batching.custom import custom_batching
 from simnmt.batching.model_memory import Evict
 from simnmt.devices import KINDS as EXECUTION_KINDS
 from simnmt.devices.failures import FailureConfiguration
+from simnmt.devices.slots import SlotsConfiguration
 from simnmt.devices.streaming_configuration import StreamingConfiguration
 from simnmt.devices.translation_cache import CacheConfiguration
 from simnmt.network.configuration import NetworkConfiguration
@@ -191,6 +192,9 @@ class DeviceConfiguration(Configuration):
     batching: Annotated[BatchingConfiguration, Extensible(custom_batching, "simnmt.batchers")] | None = None
     """How each box forms batches and decodes them, step by step, at the profile's step costs; left out: it executes one request
     after another, or `workers` of them side by side."""
+    slots: SlotsConfiguration | None = None
+    """Limits of its engine with slots in place of those of the profile's block `slots`, such as `{slots: 8, context: 2048}`. A
+    device whose profile has the block decodes in slots by itself. Left out: the profile's."""
     decoder: DecoderSettings | None = None
     """How its decoder is written: one of the variants that the profile was measured with; options that are
     not named have their plain value, `candidates` and `vocabulary` the profile's. Left out: as the profile was calibrated."""
@@ -231,6 +235,12 @@ class DeviceConfiguration(Configuration):
         return None if self.on_full == "wait" else self.max_waiting
 
     @property
+    def beside_slots(self) -> str | None:
+        """The first key that does not fit a device that decodes in slots; None without one."""
+        keys = ("batching", "decoder", "execution", "models", "sti", "workers")
+        return next((key for key in keys if getattr(self, key) not in (None, 1)), None)
+
+    @property
     def loads_models(self) -> bool:
         """Whether requests may wait until their model is loaded."""
         return self.memory_gb is not None and self.evict != "never"
@@ -238,7 +248,7 @@ class DeviceConfiguration(Configuration):
     @field_validator("execution")
     @classmethod
     def _is_a_known_kind(cls, name: str | None) -> str | None:
-        by_key = {"batch": "batching", "stream": "sti", "models": "models"}
+        by_key = {"batch": "batching", "stream": "sti", "models": "models", "slots": "slots"}
         if name in by_key:
             raise ValueError(f"give {by_key[name]} in place of the execution kind {name}")
         if name is not None and name not in EXECUTION_KINDS:

@@ -32,6 +32,7 @@ _EXCLUSIVE = {
         "streams its model and decodes one sentence at a time",
     ),
     "batching": (("workers",), "batches and has one worker; more boxes are its count"),
+    "slots": (("batching", "decoder", "execution", "models", "sti", "workers"), "decodes in slots"),
     "memory_gb": (("execution", "failures"), "loads models into its memory"),
     "execution": (("batching", "max_waiting", "sti"), "has the execution kind that it states"),
 }
@@ -224,9 +225,11 @@ def _clocks(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
     if scenario.late_answers is not None and len(scenario.devices) == 1:
         yield ("late_answers",), "the only device sends no request"
     behind = dict([*scenario.devices.items()][1:])
-    if scenario.on_refusal is not None and not any(device.refuses_above for device in behind.values()):
+    refusing = (device.refuses_above or (device.slots and device.slots.context) for device in behind.values())
+    if scenario.on_refusal is not None and not any(refusing):
         waiting = next((name for name, device in behind.items() if device.max_waiting and device.on_full == "wait"), None)
-        remedy = "give one max_waiting" if waiting is None else f"leave devices.{waiting}.on_full: wait out, or on_refusal"
+        give = "give one max_waiting, or slots a context"
+        remedy = give if waiting is None else f"leave devices.{waiting}.on_full: wait out, or on_refusal"
         yield ("on_refusal",), f"no device to which requests are sent refuses any ({remedy})"
     for name, network in scenario.networks.items():
         paced = [workload for workload in scenario.workloads if scenario.clock_of(workload, name) == "pace"]

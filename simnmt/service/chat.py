@@ -18,6 +18,7 @@ from simnmt.base.arrays import Floats
 from simnmt.service.client import MOST_BODY_BYTES, HttpClient, check_no_error
 from simnmt.service.messages import ServiceError, describe_foreign_body
 
+PROMPT = "Translate the following text from {source} to {target}. Answer with the translation alone.\n\n{text}"
 _EVENT = re.compile(rb"^(?:event: ?(\w+)\r?\n)?data: ?(\{.*)$", re.MULTILINE)
 """Kind and object of an event of a stream; comments, empty data and `[DONE]`, which hold no object, are none."""
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from math import isnan
+from math import isnan, nan
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,8 @@ class Exchange:
     sent_s: float
     received_s: float
     headers: Mapping[str, str]
+    first_s: float = nan
+    """Arrival of the first token; NaN if the service sends all of them together."""
 
     @property
     def transfer_s(self) -> float:

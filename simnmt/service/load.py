@@ -18,13 +18,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from itertools import accumulate
 from math import inf, nan
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.arrays import Floats
-from simnmt.service.client import Exchange, TranslationClient
+from simnmt.service.client import Exchange
 from simnmt.service.messages import ServiceError, TranslateRequest, number_of
 
 Answer = TypeVar("Answer")
@@ -34,6 +34,14 @@ TOO_MANY = 429
 """Status of a service that is full: the client may try again."""
 SOON_S = 0.05
 """Time before the first request of an open loop."""
+
+
+class Translator(Protocol):
+    """A client of a service, such as a `TranslationClient`."""
+
+    async def translate(self, request: TranslateRequest, timeout_s: float | None = None) -> Exchange:
+        """Ask for a translation. Raises `ServiceError`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +78,8 @@ class LoadLog:
     """When the request was to be sent: by the schedule, or at the end of its client's thinking."""
     sent_s: Floats
     received_s: Floats
+    first_s: Floats
+    """Arrival of the first token, of a service that sends them one by one."""
     status: NDArray[np.int64]
     """HTTP status; 502 without a connection, 504 without an answer in time."""
     client: NDArray[np.int64]
@@ -122,6 +132,7 @@ class LoadLog:
         """Note the answer to a text."""
         answer = exchange.answer
         self.received_s[request], self.status[request] = exchange.received_s, 200
+        self.first_s[request] = exchange.first_s
         if self.tries[request] == 1:
             self.sent_s[request] = exchange.sent_s
         if (times := answer.times) is not None:
@@ -140,7 +151,7 @@ class LoadLog:
 
 async def send_load(
     load: Load,
-    services: Sequence[TranslationClient],
+    services: Sequence[Translator],
     *,
     timeout_s: float = 60.0,
     ended: Callable[[], None] = lambda: None,

@@ -26,7 +26,7 @@ _MOST_S = 1e6
 _SURROGATE = re.compile("[\ud800-\udfff]")
 """Half of a pair, which JSON may hold and UTF-8 may not."""
 TIMING = "Server-Timing"
-"""Header of an answer: milliseconds of waiting and execution, and of the whole stay at the server."""
+"""Header of an answer: milliseconds of waiting and execution, of the whole stay at the server, and to the first token."""
 FORCED_LENGTH = "Simnmt-Target-Tokens"
 """Header of a request: the exact number of target tokens of each text, separated by commas, for validation."""
 DEADLINE = "Simnmt-Deadline-Ms"
@@ -196,11 +196,13 @@ class Times:
     execution_s: float
     total_s: float
     """From the arrival of the whole request to the sending of the answer."""
+    first_token_s: float | None = None
+    """From the engine's receipt of the request to its first token; None if the engine does not state it."""
 
     def header(self) -> str:
         """Return the value of `Server-Timing`, to a microsecond."""
-        queue_ms, execution_ms, total_ms = 1e3 * self.queue_s, 1e3 * self.execution_s, 1e3 * self.total_s
-        return f"queue;dur={queue_ms:.3f}, execution;dur={execution_ms:.3f}, total;dur={total_ms:.3f}"
+        seconds = {"queue": self.queue_s, "execution": self.execution_s, "total": self.total_s, "first": self.first_token_s}
+        return ", ".join(f"{name};dur={1e3 * value:.3f}" for name, value in seconds.items() if value is not None)
 
 
 def parse_times(value: str | None) -> Times | None:
@@ -208,7 +210,7 @@ def parse_times(value: str | None) -> Times | None:
     durations = {name: float(number) / 1e3 for name, number in _DURATION.findall(value or "")}
     if not {"queue", "execution", "total"} <= durations.keys() or max(durations.values()) >= _MOST_S:
         return None
-    return Times(durations["queue"], durations["execution"], durations["total"])
+    return Times(durations["queue"], durations["execution"], durations["total"], durations.get("first"))
 
 
 _DURATION = re.compile(r"([a-z]+);dur=(\d{1,12}(?:\.\d{1,9})?)(?![^\s,;])")

@@ -12,7 +12,7 @@ from simnmt.base.arrays import Floats
 from simnmt.base.compile import compile_remedy
 from simnmt.base.errors import InputError
 from simnmt.batching import Batching
-from simnmt.devices import Batched
+from simnmt.devices import Batched, Kind
 from simnmt.policies.decision import Fixed
 from simnmt.policies.estimates import TransferEstimate
 from simnmt.profile.cost import DecodingCost
@@ -46,7 +46,7 @@ def simulate(world: World, policy: PolicySetup, judged_share: float = 0.0, engin
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """The times of sentences at one box that batches; columns in the order given, shape (sentences,), seconds."""
+    """The times of sentences at one box that decodes them together; columns in the order given, shape (sentences,), seconds."""
 
     begin_s: Floats
     """When the encoding of each sentence began."""
@@ -74,14 +74,28 @@ def decode_all(
 
     Lengths in tokens; `tgt_len`: steps of each sentence, 0 or more. `engine` and errors as in `simulate`.
     """
+    if arrival_s is None:
+        batching = replace(batching, longest_wait_s=0.0)
+    return serve_all(Batched(batching, cost), src_len, tgt_len, arrival_s, engine=engine)
+
+
+def serve_all(
+    kind: Kind,
+    src_len: ArrayLike,
+    tgt_len: ArrayLike,
+    arrival_s: ArrayLike | None = None,
+    *,
+    engine: Engine | None = None,
+) -> Decoded:
+    """Let one box of a kind that batches or has slots decode sentences; arguments as in `decode_all`."""
     sources, nothing = np.asarray(src_len, np.int64), np.zeros(np.size(src_len))
     if arrival_s is None:
-        batching, arrival_s = replace(batching, longest_wait_s=0.0), nothing
+        arrival_s = nothing
     arrivals = np.asarray(arrival_s, np.float64)
     requests = Requests(sources, (nothing,), arrival_s=arrivals, tgt_len=np.asarray(tgt_len, np.int64))
     beliefs = Beliefs(lambda decider, target: TransferEstimate(0.0))
     policy = PolicySetup(lambda block: Fixed(0), (beliefs,))
-    trail = simulate(World(requests, (), (Batched(batching, cost),)), policy, engine=engine)
+    trail = simulate(World(requests, (), (kind,)), policy, engine=engine)
     begin_s = arrivals + trail.queue_s
     account = trail.batches[0]
     assert account is not None

@@ -75,8 +75,9 @@ class World:
 
     @property
     def refuses(self) -> bool:
-        """True if boxes refuse requests when they are full."""
-        return any(getattr(kind, "max_waiting", None) is not None for kind in (*self.local, *self.kinds))
+        """True if boxes refuse requests when they are full, or long requests."""
+        kinds = (*self.local, *self.kinds)
+        return any(getattr(kind, "max_waiting", None) is not None or getattr(kind, "refuses_long", False) for kind in kinds)
 
 
 DecideFor = Callable[[Block], Decide]

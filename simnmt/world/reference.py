@@ -306,7 +306,7 @@ class Simulation:
     def execute_here(self, request: int, decider: Decider) -> Try:
         """Let the decider's own device execute a request, unless it is full."""
         device = self.devices[0][decider.group]
-        if self._refuses and device.is_full(decider.number):
+        if self._refuses and device.refuses(decider.number, request):
             return True
         sent_as = self.announce(request, decider, 0)
         execution = Execution(self.clock, request, decider.number)

@@ -86,7 +86,7 @@ def test_a_wrong_request_is_refused_before_anything_is_measured(simnmt: Command,
 def test_the_result_is_printed_written_and_judged(
     simnmt: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, within: str, status: int
 ) -> None:
-    live, structural, predicted = (np.array([mean, mean, mean, 0.5, 0.0]) for mean in (1.0, 1.02, 1.4))
+    live, structural, predicted = (np.array([mean, mean, mean, 0.5, 0.0, np.nan, np.nan]) for mean in (1.0, 1.02, 1.4))
     row = validation.Comparison("lan", "cnmt", "all", live, live, structural, predicted, (1.0,), (), False)
     made = validation.Validation("mine <1>", 1, 10, [row], [validation.Ranking("lan", ("cnmt",), ("cnmt",), ())], 1e9)
     monkeypatch.setattr(validation, "validate", lambda plan, **options: made)

@@ -52,7 +52,7 @@ def test_inspect_says_what_a_profile_knows(profiles: Path, simnmt: Command) -> N
     assert facts["overheads leave"] == "not measured, counts as 0 s; the engine never refills a batch"
     assert facts["energy"] == "measured; from rapl; 12.5 W idle; 40 W active"
     assert facts["model memory"] == "measured; 300,000,000 bytes resident; loaded in 0.5 s"
-    assert facts["not measured"] == "decoder, sti"
+    assert facts["not measured"] == "decoder, slots, sti"
 
 
 def test_json_holds_the_held_out_error_of_every_cost_model(

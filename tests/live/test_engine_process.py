@@ -164,7 +164,6 @@ def test_an_engine_gives_the_texts_of_nmt_translate(folders: Path, name: str, ba
     lines = [codec.line(text) for text in LINES]
     for number, line in enumerate(lines):
         decoder.arrive(number, DecodeRequest(line.ids, max_len=line.most))
-    decoder.batcher.close()
     while decoder.busy:
         texts.update({number: codec.text(lines[number], output) for number, output in decoder.act()[1]})
     assert codec.has_subwords

@@ -144,3 +144,22 @@ LANGUAGES: dict[str, tuple[str, str]] = {
     "mbart50": ("de_DE", "en_XX"),
     "mbart": ("de_DE", "en_XX"),
 }
+
+
+def llama_folder(folder: Path, **marks: Any) -> Path:
+    """A decoder-only folder: byte pairs in tokenizer.json, which begin each text with a mark; `marks`: of its config.json."""
+    from tokenizers import decoders, processors
+    from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+    learnt = Tokenizer(tokenizer_models.BPE())
+    learnt.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    learnt.decoder = decoders.ByteLevel()
+    alphabet, specials = pre_tokenizers.ByteLevel.alphabet(), ["<|begin|>", "<|end|>"]
+    learnt.train_from_iterator(
+        text("de"), trainers.BpeTrainer(vocab_size=400, special_tokens=specials, initial_alphabet=alphabet)
+    )
+    learnt.post_processor = processors.TemplateProcessing(single="<|begin|> $A", special_tokens=[("<|begin|>", 0)])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=learnt, bos_token="<|begin|>", eos_token="<|end|>")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    sizes |= {"intermediate_size": 32, "max_position_embeddings": 256, "bos_token_id": 0, "eos_token_id": 1}
+    return save(folder, LlamaForCausalLM, tokenizer, len(tokenizer), **sizes | marks)

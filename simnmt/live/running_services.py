@@ -1,0 +1,142 @@
+"""Services that run already, also those of others, in place of a device: the API that they speak, and their reference requests.
+
+A gateway asks each server through the methods of a `TranslationClient`; `ChatTranslator` gives them to OpenAI's API.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from simnmt.base.arrays import Floats
+from simnmt.base.configuration import end_tokens
+from simnmt.base.errors import InputError
+from simnmt.base.suggestions import did_you_mean, format_list
+from simnmt.profile.device_profile import DeviceProfile
+from simnmt.service.chat import PROMPT, ChatClient
+from simnmt.service.client import HEALTH_S, Exchange, TranslationClient
+from simnmt.service.messages import Answer, ServiceError, Times, TranslateRequest
+
+APIS = ("libretranslate", "openai")
+REFERENCES = 5
+"""Reference requests to a service before each run, and after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """What a service speaks. Raises `InputError` for an unknown API."""
+
+    name: str = APIS[0]
+    model: str = ""
+    """Of OpenAI's API, the model that is asked; empty: the only one that the service lists."""
+
+    def __post_init__(self) -> None:
+        if self.name not in APIS:
+            raise InputError(f"no API {self.name}", remedy=f"one of {', '.join(APIS)}, or openai:MODEL")
+
+    @classmethod
+    def of(cls, text: str) -> Api:
+        """Return the API of a text such as `openai` or `openai:MODEL`."""
+        name, _, model = text.partition(":")
+        return cls(name, model)
+
+    def connect(
+        self, url: str, profile: DeviceProfile, *, streams: bool = False, **connection: Any
+    ) -> TranslationClient | ChatTranslator:
+        """Return a client. `profile`: says how many tokens a target length is; `streams`: ask for the tokens one by one."""
+        if self.name == "openai":
+            return ChatTranslator(url, self.model, profile, streams=streams, **connection)
+        return TranslationClient(url, **connection)
+
+
+class ChatTranslator(ChatClient):
+    """A service with OpenAI's API under the methods of a `TranslationClient`."""
+
+    def __init__(self, url: str, model: str, profile: DeviceProfile, *, streams: bool, **connection: Any) -> None:
+        super().__init__(url, model, **connection)
+        self._streams, self._round_trip_s = streams, 0.0
+        self._output = None if profile.slots is None else profile.slots.output
+        self._ends = 1 - end_tokens(profile.length_unit.end_of_sentence)[1]
+
+    async def greet(self, pair: tuple[str, str], token_option: str, remedy: str) -> tuple[Mapping[str, Any], float]:
+        """Return no facts, and the seconds of a round trip. Raises `InputError` without an answer or the model."""
+        try:
+            names = [str(model["id"]) for model in await self.models()]
+            _, self._round_trip_s = await self.get_body("/v1/models", HEALTH_S)
+        except ServiceError as error:
+            raise InputError(f"{self.url}: {error.message}", remedy=error.remedy or remedy) from None
+        if not self.model and len(names) == 1:
+            self.model = names[0]
+        if self.model not in names:
+            what = f"no model {self.model}" if self.model else "several models, or none"
+            listed = did_you_mean(self.model, names) or f"name one of {format_list(names) or 'nothing'}"
+            raise InputError(f"{self.url} has {what}", remedy=listed)
+        return {}, self._round_trip_s
+
+    def _tokens(self, steps: int) -> int:
+        """Return the tokens of an answer for a forced number of decode steps, which counts an end mark."""
+        return steps if self._output is None else int(self._output.tokens(np.array([max(steps - self._ends, 0)]))[0])
+
+    async def translate(self, request: TranslateRequest, timeout_s: float | None = None) -> Exchange:
+        """Ask for a translation, with the forced length if the request has one. Raises `ServiceError`.
+
+        The execution is what llama-server states, from the begin in a slot to the end. Without a statement it is all but the
+        round trip of the greeting. The rest is the queue.
+        """
+        if len(request.texts) > 1:
+            raise ServiceError(400, "a prompt holds one text")
+        tokens = None if request.forced_lens is None else self._tokens(request.forced_lens[0])
+        prompt = PROMPT.format(source=request.source, target=request.target, text=request.texts[0])
+        asked = self.ask(prompt, max_tokens=tokens, ignore_eos=tokens is not None, stream=self._streams, cache_prompt=False)
+        try:
+            chat = await asyncio.wait_for(asked, timeout_s)
+        except asyncio.TimeoutError:
+            raise ServiceError(504, f"{self.url} did not answer in time") from None
+        here_s = max(chat.received_s - chat.sent_s - self._round_trip_s, 0.0)
+        stated = [chat.timings.get(name) for name in ("prompt_ms", "predicted_ms")]
+        stated_s = sum(1e-3 * ms for ms in stated if isinstance(ms, (int, float)))
+        execution_s = min(stated_s or here_s, here_s)
+        times = Times(here_s - execution_s, execution_s, here_s)
+        lengths = chat.prompt_tokens or 0, chat.output_tokens or 0, 0
+        return Exchange(Answer((chat.text,), times, (), lengths), chat.sent_s, chat.received_s, {}, chat.first_s)
+
+
+class RunningService:
+    """A service that runs already, in place of the engine of a device."""
+
+    def __init__(self, url: str, api: Api, profile: DeviceProfile, pair: tuple[str, str] = ("de", "en")) -> None:
+        self.url, self.api, self._profile, self.pair = url, api, profile, pair
+        self._client: TranslationClient | ChatTranslator | None = None
+
+    def connect(self, url: str, **connection: Any) -> TranslationClient | ChatTranslator:
+        """Return a client that notes first tokens, as `Api.connect`."""
+        return self.api.connect(url, self._profile, streams=True, **connection)
+
+    async def ready(self) -> float:
+        """Greet the service; return the seconds of a round trip. Raises `InputError` as `greet`."""
+        client = self._client = self.connect(self.url, connections=1, timeout_s=60.0)
+        await client.__aenter__()
+        _, seconds = await client.greet(self.pair, "a service without a token", "start the service, and check the address")
+        if isinstance(client, ChatTranslator):
+            self.api = replace(self.api, model=client.model)
+        return seconds
+
+    async def references_s(self, texts: Sequence[str], steps: int) -> Floats:
+        """Return the seconds of requests one after another, each of so many decode steps. Raises `ServiceError`."""
+        assert self._client is not None, "not ready"
+        seconds = list[float]()
+        for text in texts:
+            begin_s = time.monotonic()
+            await self._client.translate(TranslateRequest((text,), False, *self.pair, "", (steps,)))
+            seconds.append(time.monotonic() - begin_s)
+        return np.array(seconds)
+
+    async def close(self) -> None:
+        """End the connection."""
+        if self._client is not None:
+            await self._client.__aexit__()
