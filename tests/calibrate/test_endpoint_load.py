@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from simnmt.base.arrays import Floats
-from simnmt.calibrate import endpoint_load
 from simnmt.calibrate.endpoint_load import (
-    LoadSizes,
+    Executions,
     LoadTimes,
     choose_workers,
-    execution_ratios,
     knee_rps,
-    occupancy_points,
     reconstruct,
+    replay,
+    replay_error,
     varied,
 )
 from simnmt.devices import Fifo
@@ -60,9 +57,9 @@ def test_executions_are_reconstructed_exactly(workers: int, load: float) -> None
     times, trail = simulated(workers, load)
     begin_s, occupancy = reconstruct(times.arrival_s, times.departure_s, workers)
     np.testing.assert_allclose(begin_s, times.arrival_s + trail.queue_s, 1e-9)
-    ratio, _ = execution_ratios([times], workers)
-    np.testing.assert_allclose(ratio, np.array(FACTORS)[np.minimum(occupancy, 4) - 1], 1e-6)
-    points = occupancy_points(ratio, occupancy)
+    executions = Executions([times], workers)
+    np.testing.assert_allclose(executions.ratio, np.array(FACTORS)[np.minimum(occupancy, 4) - 1], 1e-6)
+    points = executions.points()
     exact = {point.occupancy: point.factor for point in points if point.occupancy <= 3.0}
     assert [exact[level] for level in (1.0, 2.0, 3.0)] == pytest.approx(FACTORS[:3])
 
@@ -76,14 +73,32 @@ def test_the_workers_are_those_with_which_executions_of_one_occupancy_differ_lea
     assert choose_workers(noisy, range(1, 5)) == workers
 
 
+def test_one_worker_may_serve_requests_in_another_order_than_they_came() -> None:
+    """Request 2 overtakes request 1."""
+    begin_s, occupancy = reconstruct(np.array([0.0, 1.0, 2.0]), np.array([3.0, 9.0, 5.0]), 1)
+    assert begin_s.tolist() == [0, 5, 3]
+    assert occupancy.tolist() == [1, 1, 2]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_a_replay_is_what_the_world_simulates(workers: int) -> None:
+    times, _ = simulated(workers, 0.7)
+    np.testing.assert_allclose(replay(times, workers, FACTORS), times.departure_s, 1e-9)
+    assert replay_error([times], workers, FACTORS) == pytest.approx(0.0, abs=1e-9)
+    assert replay_error([times], workers, (1.3,)) > 0.05
+
+
 def test_points_have_enough_executions_and_sparse_occupancies_join_their_neighbours() -> None:
-    occupancy = np.array([1] * 12 + [2] * 4 + [3] * 8 + [4] * 20 + [7] * 3)
-    points = occupancy_points(0.5 * occupancy, occupancy)
+    """A box of many workers: requests begin when they come, in groups, and take half a second for each that is there."""
+    groups = [1] * 12 + [2] * 4 + [3] * 8 + [4] * 20 + [7] * 3
+    executions = Executions([LoadTimes(np.zeros(1), np.ones(1), np.ones(1))], 1)
+    executions.occupancy = np.array(groups)
+    executions.ratio, executions.plane_s = 0.5 * executions.occupancy, np.ones(len(groups))
+    points = executions.points()
     assert [point.executions for point in points] == [12, 12, 23]
     assert [point.occupancy for point in points] == pytest.approx([1.0, 32 / 12, 101 / 23])
-    assert [point.factor for point in points] == [0.5, 1.5, 2.0]
-    (one,) = occupancy_points(np.ones(3), np.array([1, 2, 5]))
-    assert one.executions == 3
+    assert [point.factor for point in points] == pytest.approx([0.5, 16 / 12, 50.5 / 23])
+    assert [point.executions for point in executions.points(40)] == [47]
 
 
 def test_the_knee_leaves_out_the_begin_and_the_end_of_a_closed_loop() -> None:
