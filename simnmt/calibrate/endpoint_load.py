@@ -181,6 +181,15 @@ def varied(texts: Sequence[str], random: np.random.Generator) -> Iterator[str]:
         order = np.concatenate([random.permutation(order[:half]), random.permutation(order[half:])])
 
 
+def texts_to_send(texts: Sequence[str], sent: Sequence[str], is_once: bool, seed: int) -> Iterator[str]:
+    """Return the texts of the loads, in random order; `is_once`: each once, and none of those that were `sent`."""
+    random = np.random.default_rng([seed, 48])
+    if not is_once:
+        return varied(texts, random)
+    unsent = sorted({*texts} - {*sent})
+    return (unsent[place] for place in random.permutation(len(unsent)))
+
+
 @dataclass(frozen=True, slots=True)
 class LoadSizes:
     """How long the blocks of a calibration are."""
@@ -300,7 +309,7 @@ class Loads:
             timeout_s: longest time of a request.
             listener: receives messages.
         """
-        self._profile, self._service, self._texts, self._sizes = profile, service, texts, sizes
+        self.profile, self._service, self._texts, self._sizes = profile, service, texts, sizes
         self._counters = counters
         self._random, self._timeout_s, self._listener = np.random.default_rng([seed, 48]), timeout_s, listener
 
@@ -310,9 +319,9 @@ class Loads:
         `workers`: requests that the service executes at once; None to find that out.
         """
         try:
-            return run_precisely(self._measure(workers)).profile(self._profile)
+            return run_precisely(self._measure(workers)).profile(self.profile)
         except NotMeasured as reason:
-            return _with_endpoint(self._profile, [f"not measured under load: {reason}"])
+            return _with_endpoint(self.profile, [f"not measured under load: {reason}"])
 
     async def _measure(self, workers: int | None) -> UnderLoad:
         sizes, most = self._sizes, workers or max(MOST_WORKERS, os.cpu_count() or 1)
@@ -320,7 +329,7 @@ class Loads:
         async with self._service:
             remembers_last = await self._remembers_last()
             before = await self._block(sizes.alone)
-            count = min(max(4 * clients, ceil(sizes.knee_s / before.latency_s.mean())), sizes.most)
+            count = max(min(ceil(sizes.knee_s / before.latency_s.mean()), sizes.most), 4 * clients)
             closed = await self._block(count, clients=clients)
             took_s = closed.departure_s.max() - closed.arrival_s[0]
             if took_s < 0.5 * sizes.knee_s and count < sizes.most:
@@ -360,13 +369,13 @@ class Loads:
             raise NotMeasured(f"{count - log.answered.sum()} of {count} requests failed: {shorten(log.fault, 120)}")
         count_src, count_tgt = self._counters
         tgt_len = [count_tgt(sender.translations[number]) for number in range(count)]
-        plane_s = np.maximum(self._profile.plane.seconds([count_src(text) for text in texts], tgt_len), 1e-6)
+        plane_s = np.maximum(self.profile.plane.seconds([count_src(text) for text in texts], tgt_len), 1e-6)
         order = np.argsort(log.sent_s, kind="stable")
         return LoadTimes((log.sent_s + self._round_trip_s)[order], log.received_s[order], plane_s[order])
 
     @property
     def _round_trip_s(self) -> float:
-        return 0.0 if self._profile.endpoint is None else self._profile.endpoint.round_trip_s
+        return 0.0 if self.profile.endpoint is None else self.profile.endpoint.round_trip_s
 
     def _next_text(self) -> str:
         if (text := next(self._texts, None)) is None:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from simnmt.calibrate import endpoint
+from simnmt.calibrate.endpoint import EndpointSettings, calibrate_endpoint
 from simnmt.calibrate.endpoint_load import (
     Executions,
+    LoadSizes,
     LoadTimes,
+    UnderLoad,
     choose_workers,
     knee_rps,
     reconstruct,
@@ -18,7 +25,11 @@ from simnmt.calibrate.endpoint_load import (
     varied,
 )
 from simnmt.devices import Fifo
+from simnmt.profile import read_profile
+from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.doubts import profile_doubts
 from simnmt.results.requests import Requests
+from tests.calibrate.endpoint_stub import StubService, stub_service
 from tests.worlds import believing, everything_to, in_engine
 
 FACTORS = (1.0, 1.3, 1.5, 1.6)
@@ -113,3 +124,59 @@ def test_a_text_comes_again_after_half_of_the_others_at_the_earliest(count: int)
     assert set(drawn[:count]) == {str(number) for number in range(count)}
     for place, text in enumerate(drawn):
         assert text not in drawn[place + 1 : place + 1 + (count - 1) // 2]
+
+
+def loaded(service: StubService, tmp_path: Path, workers: int | None = 1, sentences: int = 300) -> DeviceProfile:
+    """The profile of a stub, calibrated with short loads."""
+    text = tmp_path / "text.de"
+    text.write_text("\n".join(" ".join(f"n{line}x{place}" for place in range(1 + line % 20)) for line in range(sentences)))
+    settings = EndpointSettings(service.url, "libretranslate", str(text), quick=True, workers=workers)
+    return calibrate_endpoint(settings, tmp_path / "service.json").profile
+
+
+@pytest.fixture(autouse=True)
+def short_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "QUICK", LoadSizes(knee_s=0.5, loop_s=0.8, least=15, most=60, most_s=1.0, alone=4))
+
+
+def test_a_service_that_slows_down_is_measured_under_load_through_http(tmp_path: Path) -> None:
+    """Each further request makes an execution half as long again: with eight clients they take about four times as long. The
+    bounds are wide, since a busy box is late: those of the reconstruction are narrow."""
+    with stub_service(pace=0.2, slowed=0.5, memory="last") as service:
+        profile = loaded(service, tmp_path)
+    execution, first = profile.execution, profile.execution.by_occupancy[0]
+    assert first.occupancy < 2.0 and execution.by_occupancy[-1].factor > 1.4 * first.factor
+    assert sum(point.executions or 0 for point in execution.by_occupancy) > 50
+    assert profile.endpoint is not None and profile.endpoint.knee_rps is not None and profile.endpoint.remembers_last
+    assert read_profile(tmp_path / "service.json") == profile
+    for earlier, later in pairwise(service.asked[2:]):
+        assert earlier != later or service.asked.count(earlier) < 8, "only a probe sends a text twice in succession"
+
+
+def test_a_service_that_fails_under_load_is_not_measured_under_load(tmp_path: Path) -> None:
+    with stub_service(pace=0.01, api_fault="fail after 70") as service:
+        profile = loaded(service, tmp_path)
+    assert profile.endpoint is not None and not profile.execution.by_occupancy
+    assert re.fullmatch(r"not measured under load: \d+ of \d+ requests failed: out of memory", profile.endpoint.doubts[-1])
+
+
+def test_a_service_that_remembers_gets_each_text_once_and_is_not_loaded_if_they_do_not_suffice(tmp_path: Path) -> None:
+    with stub_service(pace=0.5, memory="all") as service:
+        profile = loaded(service, tmp_path, sentences=40)
+    assert profile.endpoint is not None
+    assert profile.endpoint.doubts[-2].startswith("the service remembers translations")
+    assert profile.endpoint.doubts[-1].endswith("and the text has too few different sentences")
+    assert not profile.execution.by_occupancy
+
+
+def test_a_service_that_changes_its_speed_and_loads_that_no_replay_explains_are_doubtful(tmp_path: Path) -> None:
+    times, _ = simulated(1, 0.5, 200)
+    executions = Executions([times], 1)
+    with stub_service(pace=0.01, api_fault="fail after 60") as service:
+        before = loaded(service, tmp_path)
+    assert before.endpoint is not None
+    doubtful, fine = (UnderLoad(1, executions, 9.0, False, *errors).profile(before) for errors in ((-0.4, 0.5), (0.2, 0.1)))
+    assert fine.endpoint is not None and fine.endpoint.doubts == before.endpoint.doubts
+    messages = " ".join(doubt.message for doubt in profile_doubts(doubtful))
+    assert "the service changed its speed: single requests took -40 % after the loads" in messages
+    assert "a replay of the loads errs by 50 % in mean latency" in messages
