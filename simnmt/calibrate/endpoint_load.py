@@ -122,7 +122,8 @@ class Executions:
         """Return the seconds of each execution over the plane's and its factor, within the bounds that count."""
         factors = factors_by_occupancy(points)
         off = self.ratio / np.array(factors)[np.minimum(self.occupancy, len(factors)) - 1]
-        return np.clip(off, LEAST_RATIO, MOST_RATIO)
+        within: Floats = np.clip(off, LEAST_RATIO, MOST_RATIO)
+        return within
 
 
 def replay(block: LoadTimes, workers: int, factors: Sequence[float]) -> Floats:
