@@ -335,9 +335,9 @@ async def live_run(
     requests, gateways, boxes = replayed_requests(unit, lines), gateways_of(unit), boxes_of(unit)
     has_models = any(isinstance(engine, ModelEngines) for engine in engines)
     services = [engine if isinstance(engine, RunningService) else None for engine in engines]
-    for service in filter(None, services):
+    for running in filter(None, services):
         if requests.sentence is None:  # else a gateway's cache must know texts again
-            requests = replace(requests, texts=[*map(service.unseen, requests.texts)])
+            requests = replace(requests, texts=[*map(running.unseen, requests.texts)])
     asked_s: list[list[Floats]] = [[await reference_requests(service, unit, lines)] if service else [] for service in services]
     # Only models are told apart by languages.
     names = [gateway.case.name if has_models else "de-en" for gateway in gateways]
