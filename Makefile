@@ -45,7 +45,8 @@ check: $(VENV)/.installed-dev
 
 # The tests and cases marked `deep`, and the properties of all rooms (with 50 times as many examples if they name no number); then
 # the campaigns (tests/campaigns) with forty times as many cases, 10,000 random worlds (seed 20) in both engines, 100,000 live
-# requests and 10,000 connections, the sanitizers over the builds of the kernels, and the examples of the documentation.
+# requests and 10,000 connections, the sanitizers over the builds of the kernels, and the examples of the documentation. The first
+# run compiles llama-server for 15 minutes (benchmarks/services), and needs PyPI for it.
 check-deep: $(VENV)/.installed-test
 	@echo "make check-deep: the deep tests, the campaigns at full size, the sanitizers, the documentation's examples, the wheels"
 	SIMNMT_CAMPAIGN_SCALE=10 $(BIN)/python -m pytest -n auto --dist worksteal -m "deep or hypothesis" $(addprefix --ignore=,$(CAMPAIGNS))

@@ -110,8 +110,12 @@ def calibrate(
 
 def measure(bench: Bench, journal: Journal | None) -> pd.DataFrame | None:
     """Measure the parts, group by group, and fit them; return the rows that were measured beside reference work."""
+    of_model = groups(bench.settings, bench.decoder_only)
+    if not of_model:
+        what = f"nothing of a decoder-only model is measured by --part {', '.join(bench.settings.parts)}"
+        raise CalibrationError(what, remedy="give the parts execution and step")
     with bench.resources:
-        frames = [_measure_group(number, group, bench, journal) for number, group in enumerate(groups(bench.settings))]
+        frames = [_measure_group(number, group, bench, journal) for number, group in enumerate(of_model)]
     beside_reference = [frame for frame in frames if frame is not None]
     return pd.concat(beside_reference) if beside_reference else None
 

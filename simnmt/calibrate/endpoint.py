@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from simnmt.profile.blocks import Execution
 from simnmt.profile.device_profile import SCHEMA_VERSION, DeviceProfile, checked_profile, write_profile
 from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.execution_fit import cell_samples, fit_execution
-from simnmt.profile.origin import Device, EndpointBlock, LengthUnit, Model, Provenance, ValidRange
+from simnmt.profile.origin import Conditions, Device, EndpointBlock, LengthUnit, Model, Provenance, ValidRange
 from simnmt.service.chat import PROMPT, ChatClient
 from simnmt.service.client import TranslationClient
 from simnmt.service.messages import ServiceError, TranslateRequest
@@ -138,6 +138,12 @@ class EndpointSettings:
     ca_file: Path | None = None
     """Certificates of authorities, PEM; None: those of the system."""
     seed: int = 1
+    kind: str = "plane"
+    """`plane`: one request at a time; `slots`: an engine with continuous batching (`simnmt.calibrate.slot_ladder`)."""
+    slots: int | None = None
+    """Requests that the engine decodes together; None: as it says."""
+    chunk: int | None = None
+    """Most tokens of its iterations; None: the usual default."""
 
     def __post_init__(self) -> None:
         if "@" in urlsplit(self.url).netloc:
@@ -166,37 +172,59 @@ def calibrate_endpoint(
     """
     path = Path(out)
     refuse_unwritable(path, "--out")
-    sentences, box = choose_sentences(settings), describe()
-    facts = {name: str(value) for name, value in asdict(settings).items() if name not in ("text", "ca_file")}
-    facts["sentences"] = hashlib.sha256("\n".join(sentences).encode()).hexdigest()[:16]
-    header = {"endpoint": facts, "box": {"cpu_model": box.cpu_model}, "simnmt": VERSION}
-    with kept_journal(path, header, listener, replaces=replaces_journal) as journal:
-        before, endpoint = profile_assembly.state(box), settings.connect()
+    sentences = choose_sentences(settings)
+    with kept_journal(path, journal_header(settings, sentences), listener, replaces=replaces_journal) as journal:
+        before, endpoint = profile_assembly.state(describe()), settings.connect()
         try:
             times = ServiceTimes(_requests(settings, endpoint, sentences, journal, listener))
         except ServiceError as error:
             raise refused(error, settings.url) from None
-        execution = times.execution()
-        network = f"round trip of {1e3 * times.round_trip_s:.3g} ms taken off" if times.round_trip_s else "network included"
-        source = f"measured through HTTP, {network}: {settings.api} at {settings.url}, sentences of {Path(settings.text).name}"
-        (src_unit, _), (tgt_unit, _) = unit_and_counter(settings.src_unit, "src"), unit_and_counter(settings.tgt_unit, "tgt")
-        ranges = times.counted[["src_len", "tgt_len"]].agg(["min", "max"])
-        profile = DeviceProfile.model_construct(
-            schema_version=SCHEMA_VERSION,
-            name=path.stem,
-            device=Device(name=device_name or f"endpoint {urlsplit(settings.url).netloc}"),
-            model=Model(name=settings.model or settings.api, vocab=VOCAB),
-            length_unit=LengthUnit(src=src_unit, tgt=tgt_unit),
-            valid_range=ValidRange.model_validate(ranges.to_dict("list"), strict=False),
-            execution=execution,
-            endpoint=times.block(settings, f"GET {endpoint.echo_path}", collinear=bool(execution.fit.collinear)),
-            conditions=profile_assembly.conditions_block(before, profile_assembly.state(describe()), None, []),
-            provenance=Provenance(source=source, date=profile_assembly.now(), tool=TOOL),
-        )
-        profile = checked_profile(profile.model_dump(mode="json"))
+        profile = endpoint_profile(settings, path, device_name, times, before)
         write_profile(path, profile)
         journal.remove()
     return Calibrated(profile, tuple(doubt.message for doubt in profile_doubts(profile)))
+
+
+def journal_header(settings: EndpointSettings, texts: Sequence[str]) -> dict[str, Any]:
+    """Return what the measurements of one journal must have in common."""
+    facts = {name: str(value) for name, value in asdict(settings).items() if name not in ("text", "ca_file")}
+    facts["sentences"] = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
+    return {"endpoint": facts, "box": {"cpu_model": describe().cpu_model}, "simnmt": VERSION}
+
+
+def endpoint_profile(
+    settings: EndpointSettings,
+    path: Path,
+    device_name: str | None,
+    times: ServiceTimes,
+    before: Conditions,
+    doubts: Sequence[str] | None = None,
+    **blocks: Any,
+) -> DeviceProfile:
+    """Return the checked profile of a service.
+
+    `before`: state of the box before the measurements; `doubts`: None for those of translations; `blocks`: further cost models.
+    """
+    execution = times.execution()
+    network = f"round trip of {1e3 * times.round_trip_s:.3g} ms taken off" if times.round_trip_s else "network included"
+    source = f"measured through HTTP, {network}: {settings.api} at {settings.url}, sentences of {Path(settings.text).name}"
+    (src_unit, _), (tgt_unit, _) = unit_and_counter(settings.src_unit, "src"), unit_and_counter(settings.tgt_unit, "tgt")
+    ranges = times.counted[["src_len", "tgt_len"]].agg(["min", "max"])
+    doubts = times.doubts(collinear=bool(execution.fit.collinear)) if doubts is None else doubts
+    profile = DeviceProfile.model_construct(
+        schema_version=SCHEMA_VERSION,
+        name=path.stem,
+        device=Device(name=device_name or f"endpoint {urlsplit(settings.url).netloc}"),
+        model=Model(name=settings.model or settings.api, vocab=VOCAB),
+        length_unit=LengthUnit(src=src_unit, tgt=tgt_unit),
+        valid_range=ValidRange.model_validate(ranges.to_dict("list"), strict=False),
+        execution=execution,
+        endpoint=times.block(settings, f"GET {APIS[settings.api].echo_path}", doubts),
+        conditions=profile_assembly.conditions_block(before, profile_assembly.state(describe()), None, []),
+        provenance=Provenance(source=source, date=profile_assembly.now(), tool=TOOL),
+        **blocks,
+    )
+    return checked_profile(profile.model_dump(mode="json"))
 
 
 def choose_sentences(settings: EndpointSettings) -> list[str]:
@@ -301,8 +329,8 @@ class ServiceTimes:
         samples = cell_samples(src_len, tgt_len, seconds)
         return execution.model_copy(update={"plane": least.times(level), "fit": fit, "samples": samples})
 
-    def block(self, settings: EndpointSettings, echo_name: str, *, collinear: bool) -> EndpointBlock:
-        """Return the block `endpoint` of a profile. `collinear`: the lengths do not determine the plane."""
+    def block(self, settings: EndpointSettings, echo_name: str, doubts: Sequence[str]) -> EndpointBlock:
+        """Return the block `endpoint` of a profile."""
         requests, echoes_s = self.requests, self.requests["echo_s"].dropna()
         return EndpointBlock(
             kind="measured",
@@ -313,20 +341,24 @@ class ServiceTimes:
             echo=echo_name if len(echoes_s) else "",
             echo_s=float(echoes_s.median()) if len(echoes_s) else None,
             round_trip_s=self.round_trip_s,
-            doubts=tuple(self._doubts(collinear)),
+            doubts=tuple(doubts),
         )
 
-    def _doubts(self, collinear: bool) -> Iterator[str]:
-        requests = self.requests
+    def doubts(self, *, collinear: bool) -> list[str]:
+        """Return reasons to distrust the times. `collinear`: the lengths do not determine the plane."""
+        requests, doubts = self.requests, list[str]()
         answers, cut = len(requests), requests["is_cut"].sum()
         long = (requests["tgt_len"] > 3.0 * requests["src_len"] + 20).sum()
         if self.remembers:
-            yield "the service remembers translations, so that only the first request of each sentence counts"
+            doubts.append("the service remembers translations, so that only the first request of each sentence counts")
         if requests["thinks"].any():
-            yield "the model thinks before it translates: a part of the times, not of the lengths (turn it off at the service)"
+            doubts.append(
+                "the model thinks before it translates: a part of the times, not of the lengths (turn it off at the service)"
+            )
         if cut:
-            yield f"{cut} of {answers} answers are cut at the longest answer that was allowed"
+            doubts.append(f"{cut} of {answers} answers are cut at the longest answer that was allowed")
         if long:
-            yield f"{long} of {answers} answers are implausibly long for a translation (see what the service answers)"
+            doubts.append(f"{long} of {answers} answers are implausibly long for a translation (see what the service answers)")
         if collinear:
-            yield "source and target lengths do not vary independently: their slopes are not known (give other text)"
+            doubts.append("source and target lengths do not vary independently: their slopes are not known (give other text)")
+        return doubts

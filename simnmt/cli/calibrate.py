@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 Backend = Literal["torch", "ctranslate2", "sharp"]
 PARTS = ("execution", "step", "decoder", "energy", "overheads", "model_memory")
 Api = Literal["libretranslate", "openai"]
+Kind = Literal["plane", "slots"]
+_KIND = "slots: an engine with continuous batching (llama-server, vLLM), with openai. plane: one request at a time."
 _MODELS = "bilstm, gru, gru-512, marian, sharp, sharp-s1 to -s7, an architecture file, a model's folder, a Hugging Face id."
 _TYPES = "float32, bfloat16, float16, float16_weights, int8 or int16, as doctor shows them. [default: float32]"
 _PARTS = f"Measure this part: {', '.join(PARTS)}; repeatable. Without execution, completes OUT. [default: all]"
@@ -68,6 +70,9 @@ def calibrate(
     tgt_lang: Annotated[str | None, option("CODE", "Language to translate to, such as eng_Latn.")] = None,
     endpoint: Annotated[str | None, option("URL", "Service to measure instead of a model.", group="Running service")] = None,
     api: Annotated[Api, option(None, "What the service speaks; openai needs --model.")] = "libretranslate",
+    kind: Annotated[Kind, option(None, _KIND)] = "plane",
+    slots: Annotated[int | None, option("N", "Requests decoded together. [default: as it says]", min=1, max=512)] = None,
+    chunk: Annotated[int | None, option("N", "Most tokens of an iteration. [default: 2048]", min=1, max=1 << 20)] = None,
     source: Annotated[str, option("CODE", "Language of --text.")] = "de",
     target: Annotated[str, option("CODE", "Language of the translations.")] = "en",
     timeout: Annotated[float, time_option("Longest time of a request. [default: 60s]")] = 60.0,
@@ -108,7 +113,7 @@ _OF_A_MODEL = (
     *("max_batch", "max_src_len", "max_tgt_len", "gap", "src_lang", "tgt_lang"),
 )
 """Options that say how a model is measured on this box."""
-_OF_AN_ENDPOINT = ("api", "source", "target", "timeout", "ca_file")
+_OF_AN_ENDPOINT = ("api", "kind", "slots", "chunk", "source", "target", "timeout", "ca_file")
 """Options that say how a running service is measured."""
 
 
@@ -145,11 +150,12 @@ def _of_an_endpoint(context: typer.Context, out: Path) -> Callable[..., Calibrat
     if given["text"] is None:
         raise typer.BadParameter("--endpoint needs sentences to send", param_hint="--text")
     from simnmt.calibrate.endpoint import EndpointSettings, calibrate_endpoint
+    from simnmt.calibrate.slot_ladder import calibrate_slots
 
     connection = {"url": given["endpoint"].rstrip("/"), "api": given["api"], "timeout_s": given["timeout"]}
     settings = chosen(context, EndpointSettings, **connection, **_units(given["unit"]))
     _check_outputs(out, given["force"], settings.text)
-    return partial(calibrate_endpoint, settings, out)
+    return partial(calibrate_slots if settings.kind == "slots" else calibrate_endpoint, settings, out)
 
 
 def _units(unit: str | None) -> dict[str, str]:

@@ -160,7 +160,8 @@ class LiveGateway(LiveService):
                 options["transport"] = DelayedTransport(routes_of(unit).hops[:number])
                 self.transports.append(options["transport"])
             api = settings.apis.get(target.device, Api())
-            client = api.connect(settings.servers[target.device], target.profile, **options)
+            counted = targets[0].profile.length_unit.end_of_sentence
+            client = api.connect(settings.servers[target.device], target.profile, counted, **options)
             await self._stack.enter_async_context(client)
             server = _Server(number, target, client)
             initial_s[number] = await server.shake_hands(settings)

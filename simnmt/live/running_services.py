@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from simnmt.base.arrays import Floats
-from simnmt.base.configuration import end_tokens
+from simnmt.base.configuration import EndOfSentence, end_tokens
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import did_you_mean, format_list
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.service.chat import PROMPT, ChatClient
 from simnmt.service.client import HEALTH_S, Exchange, TranslationClient
 from simnmt.service.messages import Answer, ServiceError, Times, TranslateRequest
+from simnmt.workload.length_units import count_words
 
 APIS = ("libretranslate", "openai")
 REFERENCES = 5
@@ -46,22 +47,45 @@ class Api:
         return cls(name, model)
 
     def connect(
-        self, url: str, profile: DeviceProfile, *, streams: bool = False, **connection: Any
+        self, url: str, profile: DeviceProfile, counted: EndOfSentence, *, streams: bool = False, **connection: Any
     ) -> TranslationClient | ChatTranslator:
-        """Return a client. `profile`: says how many tokens a target length is; `streams`: ask for the tokens one by one."""
+        """Return a client.
+
+        Args:
+            url: of the service.
+            profile: says how many tokens a target length is.
+            counted: ends of sentences in the lengths of the requests, as the first device counts them.
+            streams: ask for the tokens one by one.
+            connection: as of an `HttpClient`.
+        """
         if self.name == "openai":
-            return ChatTranslator(url, self.model, profile, streams=streams, **connection)
+            return ChatTranslator(url, self.model, profile, counted, streams=streams, **connection)
         return TranslationClient(url, **connection)
+
+
+class CountingTranslator(TranslationClient):
+    """A client that counts the words of answers whose lengths the service does not state."""
+
+    async def translate(self, request: TranslateRequest, timeout_s: float | None = None) -> Exchange:
+        """See `TranslationClient`."""
+        exchange = await super().translate(request, timeout_s)
+        answer = exchange.answer
+        if answer.lengths != (0, 0, 0):
+            return exchange
+        lengths = count_words(request.texts[0]) + 1, count_words(answer.texts[0]) + 1, 0
+        return replace(exchange, answer=replace(answer, lengths=lengths))
 
 
 class ChatTranslator(ChatClient):
     """A service with OpenAI's API under the methods of a `TranslationClient`."""
 
-    def __init__(self, url: str, model: str, profile: DeviceProfile, *, streams: bool, **connection: Any) -> None:
+    def __init__(
+        self, url: str, model: str, profile: DeviceProfile, counted: EndOfSentence, *, streams: bool, **connection: Any
+    ) -> None:
         super().__init__(url, model, **connection)
         self._streams, self._round_trip_s = streams, 0.0
         self._output = None if profile.slots is None else profile.slots.output
-        self._ends = 1 - end_tokens(profile.length_unit.end_of_sentence)[1]
+        self._added = 1 - end_tokens(counted)[1]
 
     async def greet(self, pair: tuple[str, str], token_option: str, remedy: str) -> tuple[Mapping[str, Any], float]:
         """Return no facts, and the seconds of a round trip. Raises `InputError` without an answer or the model."""
@@ -80,7 +104,7 @@ class ChatTranslator(ChatClient):
 
     def _tokens(self, steps: int) -> int:
         """Return the tokens of an answer for a forced number of decode steps, which counts an end mark."""
-        return steps if self._output is None else int(self._output.tokens(np.array([max(steps - self._ends, 0)]))[0])
+        return steps if self._output is None else int(self._output.tokens(np.array([max(steps - self._added, 0)]))[0])
 
     async def translate(self, request: TranslateRequest, timeout_s: float | None = None) -> Exchange:
         """Ask for a translation, with the forced length if the request has one. Raises `ServiceError`.
@@ -115,7 +139,15 @@ class RunningService:
 
     def connect(self, url: str, **connection: Any) -> TranslationClient | ChatTranslator:
         """Return a client that notes first tokens, as `Api.connect`."""
-        return self.api.connect(url, self._profile, streams=True, **connection)
+        if self.counts_words:
+            return CountingTranslator(url, **connection)
+        counted = self._profile.length_unit.end_of_sentence
+        return self.api.connect(url, self._profile, counted, streams=True, **connection)
+
+    @property
+    def counts_words(self) -> bool:
+        """Whether lengths of answers are words, which can be counted here if the service does not force them."""
+        return self.api.name == APIS[0] and self._profile.length_unit.tgt == "word"
 
     async def ready(self) -> float:
         """Greet the service; return the seconds of a round trip. Raises `InputError` as `greet`."""

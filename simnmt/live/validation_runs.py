@@ -53,6 +53,8 @@ REFERENCE_EVERY_S = 1.0
 """Time between the reference executions of an idle engine."""
 IDLE_S = 0.02
 """Time without an execution after which an engine surely was idle, and longer than any turnaround."""
+MOST_LONGER = 0.02
+"""Relative difference of mean answer lengths from those of the workload, which predictions are of, that is told."""
 USUAL_S = 3e-4
 """Handover and turnaround where none was measured."""
 
@@ -372,6 +374,10 @@ async def live_run(
             replays.append(ReplaySettings(await url_of(gateway), "", None, *pair, timeout_s=180.0, connections=1_000))
             transports += gateway.transports
         load = await send(requests, replays, transports=transports)
+    if isinstance(engines[0], RunningService) and engines[0].counts_words:
+        answered, asked = load.tgt_len[load.answered].mean(), requests.tgt_len[load.answered].mean()
+        if abs(answered / asked - 1.0) > MOST_LONGER:
+            progress(f"the answers have {answered - 1:.3g} words on average, but the workload's {asked - 1:.3g}")
     for seconds, service in zip(asked_s, services, strict=True):
         if service is not None:
             seconds.append(await reference_requests(service, unit, lines))

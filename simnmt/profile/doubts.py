@@ -37,6 +37,7 @@ ERRING = {
     "step": "times of decoding steps at other batch sizes",
     "encoder": "times of encoding at other batch sizes",
     "gap": "gaps between two steps at other batch sizes",
+    "slots": "times of requests that are decoded together",
 }
 """What errs if the held-out error of a cost model is large."""
 Value = tuple[str, float, dict[str, Any]]
@@ -86,7 +87,7 @@ def heldout_errors(profile: DeviceProfile) -> dict[str, float | None]:
     """
     fit, gap = profile.execution.fit, profile.overheads.get("step_gap_s")
     errors = {"execution": fit.heldout_error, "execution_of_means": fit.heldout_error_of_means}
-    parts = {name: getattr(profile, name) for name in ("step", "encoder")}
+    parts = {name: getattr(profile, name) for name in ("step", "encoder", "slots")}
     parts |= {"gap": gap, "sti": profile.sti and profile.sti.compute}
     return errors | {name: part and part.heldout_error for name, part in parts.items()}
 
@@ -158,6 +159,8 @@ def _of_header(profile: DeviceProfile, beam: int | None) -> Iterator[Value]:
         longer = f", because the echo, {1e3 * (echo_s or 0.0):.3g} ms, takes longer than a short sentence"
         yield "round_trip_included", trip_s == 0.0, {"why": longer if echo_s else ""}
         yield "long_round_trip", trip_s / endpoint.mean_s, {"trip": 1e3 * trip_s, "mean": 1e3 * endpoint.mean_s}
+        slope_s = profile.execution.plane.s_per_src_token if profile.slots is None else profile.slots.s_per_prompt_token
+        yield "no_source_cost", slope_s == 0.0, {}
         yield from (("recorded", 1.0, {"message": message}) for message in endpoint.doubts)
     yield "drawn_weights", profile.model_memory is not None and engine is not None and engine.weights == "random", {}
 

@@ -270,6 +270,7 @@ class _Run:
             if isinstance(kind, Streamed):
                 _put(added[target], kind.row_columns(src_len, tgt_len, execution_s), rows, len(block))
             elif isinstance(kind, Slots):
+                assert tgt_len is not None
                 _put(tokens[target], kind.tokens(src_len, tgt_len), rows, len(block))
             else:
                 assert tgt_len is not None

@@ -62,7 +62,9 @@ def validated(service: ForeignService, scenario: dict[str, Any], device: str, ap
 def test_a_validation_asks_a_single_service_directly() -> None:
     lines = [" ".join(["wort"] * length) for length in (2, 5, 9)]
     with foreign() as service:
-        (row,) = validated(service, scenario_of("cloud"), "cloud", "libretranslate", lines=lines).rows
+        said: list[str] = []
+        (row,) = validated(service, scenario_of("cloud"), "cloud", "libretranslate", lines=lines, progress=said.append).rows
+    assert any("words on average" in line for line in said), "the service copies, whatever length is wanted"
     assert {content["q"] for content in service.asked if not content["q"].startswith("first")} == {*lines}
     assert row.live[0] > 2e-3 and row.live[3] == 0.0
     assert np.isnan(row.errors["structural"][:3]).all(), "the service states no executions"
@@ -92,7 +94,7 @@ def test_a_gateway_offloads_to_a_chat(chat_profile: Path) -> None:
 
 def test_the_transfer_of_a_chat_is_the_round_trip_to_it(chat_profile: Path) -> None:
     async def exchanged(url: str) -> tuple[float, float, float]:
-        async with Api("openai").connect(url, read_profile(chat_profile)) as client:
+        async with Api("openai").connect(url, read_profile(chat_profile), "none") as client:
             _, round_trip_s = await client.greet(("de", "en"), "", "")
             exchange = await client.translate(ask(forced=21))
         assert exchange.answer.times is not None

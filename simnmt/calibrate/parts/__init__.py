@@ -44,7 +44,7 @@ def corner_cells(settings: Settings) -> list[Work]:
 
     The shortest length is 2, so that one-time costs are not mistaken for the cost of a token.
     """
-    tgt_lens = (2, _between(2, settings.max_tgt_len, 3)[1], settings.max_tgt_len)
+    tgt_lens = (2, between(2, settings.max_tgt_len, 3)[1], settings.max_tgt_len)
     return [Work(src, tgt, 1, settings.beam) for src in (2, settings.max_src_len) for tgt in tgt_lens]
 
 
@@ -55,11 +55,11 @@ def execution_cells(settings: Settings) -> list[Work]:
     logarithm, with the corners.
     """
     quick = settings.mode == "quick"
-    src_lens, tgt_lens = (_between(2, longest, 4 if quick else 6) for longest in (settings.max_src_len, settings.max_tgt_len))
+    src_lens, tgt_lens = (between(2, longest, 4 if quick else 6) for longest in (settings.max_src_len, settings.max_tgt_len))
     if quick:
         judging = [Work(src, tgt, 1, settings.beam) for src in src_lens[1:-1] for tgt in tgt_lens[1:-1]]
         return corner_cells(settings) + judging
-    tgt_lens = sorted({*tgt_lens, _between(2, settings.max_tgt_len, 3)[1]})
+    tgt_lens = sorted({*tgt_lens, between(2, settings.max_tgt_len, 3)[1]})
     return [Work(src, tgt, 1, settings.beam) for src in src_lens for tgt in tgt_lens]
 
 
@@ -71,7 +71,7 @@ def step_cells(settings: Settings, *, tells_steps: bool) -> list[Work]:
         rows = batch * settings.beam
         steps = 20 if quick else next((steps for most, steps in SHORTENED if rows <= most), LEAST_STEPS)
         longest = min(steps, settings.max_tgt_len)
-        tgt_lens = [longest] if tells_steps else _between(2, longest, 2 if quick else 4)
+        tgt_lens = [longest] if tells_steps else between(2, longest, 2 if quick else 4)
         cells += [Work(src_len, tgt, batch, settings.beam) for tgt in tgt_lens]
     return cells
 
@@ -82,19 +82,24 @@ def encoder_cells(settings: Settings, *, tells_steps: bool) -> list[Work]:
     For an engine that does not report steps, short sources are left out, whose encoders are below the noise of that step.
     """
     shortest = 4 if tells_steps else min(10, settings.max_src_len // 2)
-    src_lens = _between(shortest, settings.max_src_len, 2 if settings.mode == "quick" else 4)
+    src_lens = between(shortest, settings.max_src_len, 2 if settings.mode == "quick" else 4)
     return [Work(src, 1, batch, settings.beam) for batch in batches(settings) for src in src_lens]
 
 
 def batches(settings: Settings) -> tuple[int, ...]:
     """Return the batch sizes of steps and encoders, rising; the largest is fitted."""
     quick = settings.mode == "quick"
-    most = settings.max_batch or (QUICK_MOST_BATCH if quick else MOST_BATCH)
-    fitted = [size for size in (QUICK_FITTED if quick else FITTED) if size <= most]
+    fitted = fitted_batches(settings, QUICK_MOST_BATCH if quick else MOST_BATCH)
     return tuple(sorted(fitted + [size for size in (QUICK_JUDGING if quick else JUDGING) if size < fitted[-1]]))
 
 
-def _between(low: int, high: int, count: int) -> list[int]:
+def fitted_batches(settings: Settings, usual_most: int) -> list[int]:
+    """Return the batch sizes that costs are fitted to, up to the largest of the settings, or the usual one."""
+    most = settings.max_batch or usual_most
+    return [size for size in (QUICK_FITTED if settings.mode == "quick" else FITTED) if size <= most]
+
+
+def between(low: int, high: int, count: int) -> list[int]:
     """Return `count` lengths evenly spaced in their logarithm, fewer if whole tokens coincide."""
     return sorted({round(length) for length in np.geomspace(low, high, count).tolist()})
 
@@ -123,6 +128,11 @@ class Bench:
         """Add measured blocks; `overheads` get further entries."""
         overheads = self.blocks.get("overheads", {}) | blocks.get("overheads", {})
         self.blocks |= blocks | ({"overheads": overheads} if overheads else {})
+
+    @property
+    def decoder_only(self) -> bool:
+        """Whether the model has no encoder."""
+        return self.engine.account.architecture.get("kind") == "llama"
 
     @property
     def quick(self) -> bool:
@@ -181,12 +191,15 @@ class Part:
     """True: measured in rounds without other parts, in which every call counts, disturbed or not."""
     beside_reference: bool = False
     """True: measured beside the reference work, whose drift the profile's conditions state."""
+    decoder_only: bool | None = None
+    """Whether it is of decoder-only models alone (True), or of models with an encoder alone (False)."""
 
 
-def groups(settings: Settings) -> list[list[Part]]:
-    """Return the parts of these settings, in groups that are measured together."""
+def groups(settings: Settings, decoder_only: bool = False) -> list[list[Part]]:
+    """Return the parts of these settings for a kind of model, in groups that are measured together."""
     modules = (import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__))
     parts = [part for module in modules for part in module.PARTS if set(part.measured_with) & set(settings.parts)]
+    parts = [part for part in parts if part.decoder_only in (None, decoder_only)]
     by_group: dict[tuple[int, bool], list[Part]] = {}
     for part in sorted(parts, key=lambda part: part.order):
         by_group.setdefault((part.order, part.apart(settings)), []).append(part)

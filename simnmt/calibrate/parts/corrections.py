@@ -224,9 +224,17 @@ def fit_overrun(frame: pd.DataFrame, bench: Bench) -> Blocks:
 
 
 PARTS = (
-    Part("beam_overrun", ("execution", "step"), overrun_cases, fit_overrun, order=0, apart=lambda settings: True),
-    Part("padding", ("step",), padding_cases, fit_padding, order=2, rounds=lambda bench: 9),
-    Part("sources", ("step",), source_cases, fit_sources, order=3, rounds=lambda bench: 6, within_s=25.0),
-    Part("joining", ("step",), joining_cases, fit_joining, order=4, rounds=lambda bench: 15, within_s=30.0),
+    Part(
+        "beam_overrun",
+        ("execution", "step"),
+        overrun_cases,
+        fit_overrun,
+        order=0,
+        apart=lambda settings: True,
+        decoder_only=False,
+    ),
+    Part("padding", ("step",), padding_cases, fit_padding, order=2, rounds=lambda bench: 9, decoder_only=False),
+    Part("sources", ("step",), source_cases, fit_sources, order=3, rounds=lambda bench: 6, within_s=25.0, decoder_only=False),
+    Part("joining", ("step",), joining_cases, fit_joining, order=4, rounds=lambda bench: 15, within_s=30.0, decoder_only=False),
     Part("decision", ("overheads",), decision_cases, fit_decision, order=5, rounds=lambda bench: 5),
 )

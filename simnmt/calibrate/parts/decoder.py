@@ -200,4 +200,4 @@ def fit(frame: pd.DataFrame, bench: Bench) -> Blocks:
     return {"decoder": None if content is None else DecoderBlock.model_validate_json(content)}
 
 
-PARTS = (Part("decoder", ("decoder",), cases, fit, order=7, apart=lambda settings: True),)
+PARTS = (Part("decoder", ("decoder",), cases, fit, order=7, apart=lambda settings: True, decoder_only=False),)

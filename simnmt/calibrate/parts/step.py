@@ -282,4 +282,4 @@ def _beside_s(timed: pd.DataFrame) -> float:
     return float((timed["seconds"] - timed["encode_s"].astype(float) - steps_s).median())
 
 
-PARTS = (Part("step", ("step",), cases, fit, order=1, rounds=rounds, within_s=WITHIN_S, beside_reference=True),)
+PARTS = (Part("step", ("step",), cases, fit, 1, rounds=rounds, within_s=WITHIN_S, beside_reference=True, decoder_only=False),)

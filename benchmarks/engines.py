@@ -1,0 +1,490 @@
+"""How well simulations predict engines as users run them: calibrations and live runs in turn, at several loads.
+
+    python -m benchmarks.engines ENGINE [...] [--loads 0.4,0.7,0.9] [--repeats 5] [--minutes 12] [--calibrations 3] [--out DIR]
+
+ENGINE is one of `ENGINES`: a service that this program starts, or `policies`, a gateway with CTranslate2 before llama-server.
+Blocks follow each other: a calibration, runs at all loads in random order, and so on, a calibration last, so that a drift of
+the box is seen. A load is a share of the rate at which the simulated engine of the first calibration is saturated. Requests are
+an open loop of Poisson arrivals. Each run is simulated with its own requests, from the calibration before it and that after it;
+the prediction is the mean of both. A run is void if fewer than 99 % of its requests are answered, or if the reference requests
+before it or after it take more than `UNSTEADY` longer or shorter than those of the calibrations around it. `--minutes` is the
+time of an engine, without that of building it the first time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from benchmarks.services.base import free_port, running
+from benchmarks.services.libretranslate import libretranslate
+from benchmarks.services.llama_server import llama_server
+from simnmt.base import VERSION
+from simnmt.base.arrays import Floats
+from simnmt.base.text_tables import format_table
+from simnmt.calibrate.box import BusyWatch
+from simnmt.experiment.cases import RunPlan
+from simnmt.experiment.inputs import read_inputs
+from simnmt.experiment.units import run_unit
+from simnmt.kernels.native_library import processor
+from simnmt.live.running_services import Api, RunningService
+from simnmt.live.validation import predicted_figures, structural_columns
+from simnmt.live.validation_runs import (
+    FIGURES,
+    LiveRun,
+    engines_of,
+    errors_of,
+    live_run,
+    reference_requests,
+    unit_at,
+)
+from simnmt.scenario.source import open_source
+from simnmt.service.client import TranslationClient
+from simnmt.service.load import run_precisely
+from simnmt.service.messages import TranslateRequest
+
+UNSTEADY = 0.10
+ANSWERED = 0.99
+MARIAN = ("--model", "marian", "--backend", "ctranslate2", "--compute-type", "int8", "--threads", "1")
+SIMNMT = (sys.executable, "-c", "from simnmt.cli import main; main()")
+CHAT = "random-llama-36m"
+KNEE_RPS = 1e4
+"""Rate at which every engine is saturated, to measure its throughput."""
+LONGEST, SENTENCES = 40, 300
+"""Words of the longest sentence, and the sentences of the text."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How an engine is started, calibrated and placed in a scenario."""
+
+    serve: Callable[[int], AbstractContextManager[str]]
+    """Starts it; given the processor that it should use."""
+    calibrate: Callable[[str, str], list[str]]
+    """Options of `simnmt calibrate`, given its address and the text."""
+    api: str = "libretranslate"
+    batching: Mapping[str, Any] | None = None
+    bars: Mapping[float, tuple[float, ...]] = field(default_factory=dict)
+    """By load: largest errors of mean, p95, and of the first token's mean and p95."""
+
+
+@contextmanager
+def marian_server(cpu: int, *options: str) -> Iterator[str]:
+    """Serve the random Marian model by CTranslate2 on a processor, its HTTP on the others."""
+    url = f"http://127.0.0.1:{free_port()}"
+    listen = ("--listen", url.removeprefix("http://"), "--forced-lengths", "--max-waiting", "5000", "--deadline", "120s")
+    command = [*SIMNMT, "live", "server", *MARIAN, "--cpus", str(cpu), *listen, *options]
+    others = sorted(os.sched_getaffinity(0) - {cpu}) or [cpu]
+    with running("marian-server", command, url, cores=others) as ready:
+        yield ready
+
+
+def _calibrated_marian(url: str, text: str) -> list[str]:
+    lengths = ("--max-src-len", "48", "--max-tgt-len", "48", "--max-batch", "8")
+    return [*MARIAN, "--quick", "--part", "execution", "--part", "step", "--unit", "word", *lengths]
+
+
+def _calibrated_service(url: str, text: str) -> list[str]:
+    return ["--endpoint", url, "--text", text, "--quick"]
+
+
+def _calibrated_chat(url: str, text: str) -> list[str]:
+    return [*_calibrated_service(url, text), "--api", "openai", "--model", CHAT, "--kind", "slots"]
+
+
+_MARIAN_BARS = {0.4: (0.05, 0.08), 0.7: (0.05, 0.08), 0.9: (0.10, 0.15)}
+_LIBRE_BARS = {0.4: (0.08, 0.12), 0.7: (0.08, 0.12), 0.9: (0.15, 0.20)}
+_LLAMA_BARS = {0.4: (0.08, 0.12, 0.12, 0.15), 0.7: (0.08, 0.12, 0.12, 0.15), 0.9: (0.10, 0.15, 0.15, 0.20)}
+ENGINES = {
+    "ctranslate2": Engine(marian_server, _calibrated_marian, bars=_MARIAN_BARS),
+    "ctranslate2-batched": Engine(
+        lambda cpu: marian_server(cpu, "--batching", "mini:8"),
+        _calibrated_marian,
+        batching={"kind": "mini", "size": 8},
+        bars=_MARIAN_BARS,
+    ),
+    "libretranslate-pinned": Engine(lambda cpu: libretranslate(pinned=True), _calibrated_service, bars=_LIBRE_BARS),
+    "libretranslate": Engine(lambda cpu: libretranslate(), _calibrated_service, bars=_LIBRE_BARS),
+    "llama": Engine(lambda cpu: llama_server(pinned=True), _calibrated_chat, api=f"openai:{CHAT}", bars=_LLAMA_BARS),
+}
+POLICIES = {"edge": {}, "cloud": {}, "cnmt": {}, "queue-aware": {"kind": "cnmt", "sees_backlog": True}}
+POLICIES_LOAD = 0.6
+"""Share of the gateway's own saturation at which policies are ranked."""
+
+
+@dataclass(eq=False)
+class Calibration:
+    """The profiles of one calibration block, by device, and what was measured beside them."""
+
+    at_s: float
+    profiles: dict[str, Path]
+    references_s: list[Floats]
+    """Seconds of reference requests by box; empty without a service."""
+    seconds: float
+
+
+@dataclass(eq=False)
+class Cell:
+    """A load or a policy, and its runs."""
+
+    name: str
+    load: float
+    rate_rps: float
+    requests: int
+    policy: str
+    runs: list[tuple[LiveRun, int]] = field(default_factory=list)
+    """Each with the number of the calibration before it."""
+
+
+class Measurement:
+    """The blocks of one engine, or of the policies."""
+
+    def __init__(self, name: str, options: argparse.Namespace, folder: Path) -> None:
+        self.name, self.options, self.folder, self.begin_s = name, options, folder, time.monotonic()
+        self.of_policies = name == "policies"
+        engines = (
+            {"gateway": ENGINES["ctranslate2"], "cloud": ENGINES["llama"]} if self.of_policies else {"cloud": ENGINES[name]}
+        )
+        self.engines: dict[str, Engine] = engines
+        self.text, self.answers = folder / "text.txt", folder / "answers.txt"
+        self.lines = write_texts(self.text, self.answers)
+        self.urls: dict[str, str] = {}
+        self.calibrations: list[Calibration] = []
+        self.cells: list[Cell] = []
+        self.round_trip_s = 0.0
+
+    def plan(self, calibration: Calibration, rate_rps: float, requests: int, policy: str = "edge") -> RunPlan:
+        """Return the scenario of a rate, with the profiles of a calibration."""
+        devices = {
+            device: {"profile": str(path), "outside_range_share": 1.0}
+            | ({} if self.engines[device].batching is None else {"batching": self.engines[device].batching})
+            for device, path in calibration.profiles.items()
+        }
+        units: dict[str, Any] = {"src_unit": "word", "tgt_unit": "word", "filter": "none"}
+        lengths = {"source": str(self.text), "target": str(self.answers), **units}
+        document = {
+            "version": 1,
+            "name": self.name,
+            "seed": 48,
+            "requests": requests,
+            "replications": self.options.repeats,
+            "metrics": ["first_token_p95_ms"] if self.name == "llama" else [],
+            "workloads": {
+                "de-en": {
+                    "lengths": lengths,
+                    "arrivals": {"kind": "poisson", "rate_rps": rate_rps},
+                }
+            },
+            "networks": {"lan": {"rtt": {"constant_ms": 10.0 if self.of_policies else max(1e3 * self.round_trip_s, 0.01)}}},
+            "devices": devices,
+            "policies": POLICIES if self.of_policies else {"edge": {}},
+        }
+        source = open_source(document, ())
+        return read_inputs(source.scenario, self.folder, source.document)
+
+    async def measure(self) -> None:
+        """Run all blocks."""
+        cpu = sorted(os.sched_getaffinity(0))[-1]
+        with ExitStack() as stack:
+            for device, engine in self.engines.items():
+                # The gateway's own engine is one of the validation's processes.
+                starts = nullcontext("") if self.of_policies and device == "gateway" else engine.serve(cpu)
+                self.urls[device] = stack.enter_context(starts)
+            if self.name.startswith("libretranslate"):
+                await self.write_answers()
+            services = {device: (url, Api.of(self.engines[device].api)) for device, url in self.urls.items() if url}
+            await self.calibrate(cpu, [])
+            first = self.calibrations[0]
+            place = self.folder / "engines"
+            place.mkdir()
+            knee_rps = saturation_rps(self.plan(first, KNEE_RPS, 400))
+            engines = engines_of(self.plan(first, knee_rps, 40), place, {}, True, services)
+            try:
+                for engine in engines:
+                    rtt_s = await engine.ready()
+                    self.round_trip_s = rtt_s if isinstance(rtt_s, float) else self.round_trip_s
+                await self.add_references(first, engines)
+                self.make_cells(knee_rps)
+                order, blocks = random.Random(48), self.blocks()
+                for block, repeats in enumerate(blocks):
+                    for repeat in repeats:
+                        for cell in order.sample(self.cells, len(self.cells)):
+                            cell.runs.append((await self.run(cell, repeat, engines), block))
+                    await self.calibrate(cpu, engines)
+            finally:
+                for engine in engines:
+                    await engine.close()
+
+    async def write_answers(self) -> None:
+        """Let the service answer the text, since nothing forces its lengths."""
+        async with TranslationClient(self.urls["cloud"]) as client:
+            exchanges = [await client.translate(TranslateRequest((line,), False, "de", "en")) for line in self.lines]
+        answers = [exchange.answer.texts[0] for exchange in exchanges]
+        self.answers.write_text("\n".join(answers) + "\n", encoding="utf-8")
+
+    def blocks(self) -> list[list[int]]:
+        """Return the repeats between two calibrations each."""
+        numbers = np.array_split(np.arange(self.options.repeats), max(self.options.calibrations - 1, 1))
+        return [part.tolist() for part in numbers if len(part)]
+
+    def make_cells(self, knee_rps: float) -> None:
+        """Choose rates and numbers of requests, so that all runs fit into the time."""
+        options, spent_s = self.options, time.monotonic() - self.begin_s
+        cells = [(policy, POLICIES_LOAD, policy) for policy in POLICIES] if self.of_policies else [
+            (f"load {load:g}", load, "edge") for load in options.loads
+        ]  # fmt: skip
+        left_s = 60.0 * options.minutes - spent_s - len(self.blocks()) * self.calibrations[0].seconds
+        run_s = max(left_s / (options.repeats * len(cells)) - 5.0, 8.0)
+        for name, load, policy in cells:
+            rate_rps = load * knee_rps
+            self.cells.append(Cell(name, load, rate_rps, max(round(rate_rps * run_s), 20), policy))
+        note(f"{self.name}: saturated at {knee_rps:.3g} requests/s, {run_s:.0f} s a run")
+
+    async def calibrate(self, cpu: int, engines: Sequence[Any]) -> None:
+        """Calibrate every device by the command, in a process of its own."""
+        begin_s, profiles = time.monotonic(), dict[str, Path]()
+        for device, engine in self.engines.items():
+            path = profiles[device] = self.folder / f"{device}-{len(self.calibrations)}.json"
+            note(f"{self.name}: calibration {len(self.calibrations) + 1} of {device}")
+            options = [*engine.calibrate(self.urls[device], str(self.text)), "--out", str(path), "--force"]
+            # A model is measured where it runs, a service from where the load generator runs.
+            cores = {cpu} if "--endpoint" not in options else set(os.sched_getaffinity(0)) - {cpu} or {cpu}
+            process = await asyncio.create_subprocess_exec(
+                *SIMNMT, "calibrate", *options,
+                stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+                preexec_fn=lambda cores=cores: os.sched_setaffinity(0, cores),
+            )  # fmt: skip
+            output, _ = await process.communicate()
+            (self.folder / f"{path.stem}.log").write_bytes(output)
+            if process.returncode:
+                raise SystemExit(f"calibration of {device}: {output.decode().strip().splitlines()[-1]}")
+            if self.calibrations and engine.api != "libretranslate":
+                keep_output_tokens(self.calibrations[0].profiles[device], path)
+        done = Calibration(time.monotonic() - self.begin_s, profiles, [], time.monotonic() - begin_s)
+        self.calibrations.append(done)
+        if engines:
+            await self.add_references(done, engines)
+
+    async def add_references(self, calibration: Calibration, engines: Sequence[Any]) -> None:
+        unit = unit_at(self.plan(self.calibrations[0], 1.0, 100), "lan", 0)
+        for engine in engines:
+            is_service = isinstance(engine, RunningService)
+            seconds = await reference_requests(engine, unit, self.lines) if is_service else np.empty(0)
+            calibration.references_s.append(seconds)
+
+    async def run(self, cell: Cell, repeat: int, engines: Sequence[Any]) -> LiveRun:
+        """Run a cell once."""
+        plan = self.plan(self.calibrations[0], cell.rate_rps, cell.requests)
+        place = self.folder / f"run {cell.name} {repeat}"
+        place.mkdir()
+        run = await live_run(unit_at(plan, "lan", repeat), cell.policy, engines, place, note, self.lines)
+        note(f"{self.name}: {cell.name}, repeat {repeat + 1}: mean {1e3 * run.figures(*run.live_columns)[0]:.1f} ms")
+        return run
+
+    def result(self) -> dict[str, Any]:
+        """Return the cells with their errors, and what was measured beside them."""
+        cells, predicted = [], dict[str, list[Floats]]()
+        for cell in self.cells:
+            rows = [self.row(cell, run, block) for run, block in cell.runs]
+            kept = [row for row in rows if not row["void"]] or rows
+            live, simulated = (np.array([row[key] for row in kept]) for key in ("live", "predicted"))
+            predicted[cell.name] = [row["predicted"] for row in kept]
+            structural = np.nanmean([row["structural"] for row in kept], axis=0) if kept[0]["structural"] is not None else None
+            mean = live.mean(axis=0)
+            cells.append(
+                {
+                    "cell": cell.name,
+                    "load": cell.load,
+                    "rate_rps": cell.rate_rps,
+                    "requests": cell.requests,
+                    "void": [row["void"] for row in rows],
+                    "live": named(mean),
+                    "spread": named(np.ptp(live, axis=0) / np.where(mean == 0.0, np.nan, mean)),
+                    "predicted": named(errors_of(simulated.mean(axis=0), mean)),
+                    "structural": None if structural is None else named(errors_of(structural, mean)),
+                    "runs": [
+                        {**row, **{key: named(row[key]) for key in ("live", "predicted")}, "structural": None} for row in rows
+                    ],
+                }
+            )
+        calibrations = [
+            {"at_s": one.at_s, "seconds": one.seconds, "references_s": [seconds.tolist() for seconds in one.references_s]}
+            | {device: json.loads(path.read_text(encoding="utf-8")) for device, path in one.profiles.items()}
+            for one in self.calibrations
+        ]
+        return {"engine": self.name, "cells": cells, "calibrations": calibrations, "round_trip_s": self.round_trip_s}
+
+    def row(self, cell: Cell, run: LiveRun, block: int) -> dict[str, Any]:
+        around = self.calibrations[block], self.calibrations[block + 1]
+        simulated = []
+        for calibration in around:
+            plan = self.plan(calibration, cell.rate_rps, cell.requests)
+            numbers = run_unit(unit_at(plan, "lan", run.unit.replication)).numbers
+            (of_policy,) = [one for place, one in numbers.items() if place.policy == cell.policy]
+            simulated.append(predicted_figures(of_policy))
+        others = [other for other, _ in cell.runs if other is not run]
+        structural = run.figures(*structural_columns(run, others)) if run.states_executions else None
+        return {
+            "live": run.figures(*run.live_columns),
+            "predicted": np.mean(simulated, axis=0),
+            "predicted_by_each": [named(figures) for figures in simulated],
+            "structural": structural,
+            "void": self.reason_void(run, around),
+            "replication": run.unit.replication,
+            "block": block,
+            "lateness_p99_s": float(np.nanquantile(run.log.lateness_s, 0.99)),
+        }
+
+    def reason_void(self, run: LiveRun, around: Sequence[Calibration]) -> str:
+        """Return why a run does not count; empty if it does."""
+        if (answered := float(run.valid.mean())) < ANSWERED:
+            return f"{answered:.3f} answered"
+        for number, seconds in enumerate(run.references_s):
+            usual_s = [float(np.median(one.references_s[number])) for one in around if len(one.references_s[number])]
+            if usual_s:
+                halves = [float(np.median(half)) for half in np.array_split(seconds, 2)]
+                worst = max(halves, key=lambda half: abs(half / np.mean(usual_s) - 1.0))
+                if abs(change := worst / float(np.mean(usual_s)) - 1.0) > UNSTEADY:
+                    return f"reference requests {100 * change:+.0f} %"
+        return ""
+
+
+def write_texts(text: Path, answers: Path) -> list[str]:
+    """Write sentences of random words, and others of about their lengths as answers; return the sentences."""
+    generator = random.Random(7)
+    syllables = [first + vowel + last for first in "bdfgklmnrst" for vowel in "aeiou" for last in ("", "n", "r", "t")]
+    vocabulary = ["".join(generator.choices(syllables, k=generator.randint(1, 3))) for _ in range(2_000)]
+
+    def sentence(length: int) -> str:
+        return " ".join(generator.choices(vocabulary, k=min(max(length, 2), LONGEST)))
+
+    lengths = [round(generator.lognormvariate(2.5, 0.55)) for _ in range(SENTENCES)]
+    lines = [sentence(length) for length in lengths]
+    others = [sentence(round(length * generator.uniform(0.8, 1.4))) for length in lengths]
+    text.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    answers.write_text("\n".join(others) + "\n", encoding="utf-8")
+    return lines
+
+
+def saturation_rps(plan: RunPlan) -> float:
+    """Return the throughput of the first device of a scenario whose requests come all at once."""
+    numbers = run_unit(unit_at(plan, "lan", 0)).numbers
+    return float(next(one for place, one in numbers.items() if place.policy == "edge")["throughput_rps"] or 0.0)
+
+
+def keep_output_tokens(first: Path, later: Path) -> None:
+    """Let a later profile count output tokens as the first, by which the lengths of answers are forced."""
+    profile = json.loads(later.read_text(encoding="utf-8"))
+    profile["slots"]["output"] = json.loads(first.read_text(encoding="utf-8"))["slots"]["output"]
+    later.write_text(json.dumps(profile), encoding="utf-8")
+
+
+def named(figures: Floats) -> dict[str, float | None]:
+    return {name: None if np.isnan(value) else round(float(value), 6) for name, value in zip(FIGURES, figures, strict=True)}
+
+
+def note(text: str) -> None:
+    print(f"{datetime.now():%H:%M:%S} {text}", file=sys.stderr, flush=True)
+
+
+def environment() -> dict[str, Any]:
+    packages = {name: version(name) for name in ("ctranslate2", "torch", "aiohttp", "numpy")}
+    return {
+        "simnmt": VERSION,
+        "cpu": processor(),
+        "cpus": os.cpu_count(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "load": os.getloadavg(),
+        "others_cpus": BusyWatch.over_span(),
+        "began": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        **packages,
+    }
+
+
+def format_result(result: Mapping[str, Any]) -> str:
+    """Return a table of an engine's errors; * marks an error above its bar."""
+    bars_of = {} if result["engine"] == "policies" else ENGINES[result["engine"]].bars
+    columns = ("mean_s", "p95_s", "first_token_mean_s", "first_token_p95_s")
+    lines = []
+    for cell in result["cells"]:
+        bars = dict(zip(columns, bars_of.get(cell["load"], ()), strict=False))
+        errors = {}
+        for column in columns:
+            error = cell["predicted"][column]
+            mark = "*" if error is not None and column in bars and abs(error) > bars[column] else ""
+            errors[column] = "-" if error is None else f"{100 * error:+.1f}{mark}"
+        structural = None if cell["structural"] is None else cell["structural"]["mean_s"]
+        void, live, spread = sum(map(bool, cell["void"])), cell["live"], cell["spread"]
+        lines.append(
+            [
+                result["engine"], cell["cell"], f"{cell['rate_rps']:.2f}", str(cell["requests"]),
+                f"{len(cell['void']) - void}/{len(cell['void'])}", f"{1e3 * live['mean_s']:.1f}", f"{1e3 * live['p95_s']:.1f}",
+                f"{100 * (spread['mean_s'] or 0.0):.1f}", "-" if structural is None else f"{100 * structural:+.1f}",
+                *errors.values(),
+            ]
+        )  # fmt: skip
+    head = ["engine", "cell", "rps", "requests", "counted", "live ms", "p95 ms", "spread %", "structural %"]
+    table = format_table([*head, "mean %", "p95 %", "first mean %", "first p95 %"], lines, 2)
+    return table + (f"\n{format_ranking(result['cells'])}" if result["engine"] == "policies" else "")
+
+
+def format_ranking(cells: Sequence[Mapping[str, Any]]) -> str:
+    """Return the order of the policies, live and predicted, and the inverted pairs whose live runs do not overlap."""
+    means = {}
+    for cell in cells:
+        kept = [run for run in cell["runs"] if not run["void"]] or cell["runs"]
+        means[cell["cell"]] = [[run[key]["mean_s"] for run in kept] for key in ("live", "predicted")]
+    live, predicted = (sorted(means, key=lambda name: float(np.mean(means[name][at]))) for at in (0, 1))
+    inverted = [
+        f"{better} before {worse}"
+        for number, better in enumerate(live)
+        for worse in live[number + 1 :]
+        if max(means[better][0]) < min(means[worse][0]) and predicted.index(better) > predicted.index(worse)
+    ]
+    return f"live {' < '.join(live)}; predicted {' < '.join(predicted)}; inverted: {', '.join(inverted) or 'none'}"
+
+
+def main() -> None:
+    """Measure the engines that are named."""
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("engines", nargs="+", choices=[*ENGINES, "policies"], metavar="ENGINE")
+    parser.add_argument("--loads", type=lambda text: [float(one) for one in text.split(",")], default=[0.4, 0.7, 0.9])
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--minutes", type=float, default=12.0, help="of each engine")
+    parser.add_argument("--calibrations", type=int, default=3, help="blocks, the first before all runs and the last behind")
+    parser.add_argument("--quick", action="store_true", help="2 repeats, 2 calibrations, 3 minutes")
+    parser.add_argument("--out", type=Path, default=Path("reports/engines"))
+    options = parser.parse_args()
+    if options.quick:
+        options.repeats, options.calibrations, options.minutes = 2, 2, 3.0
+    options.out.mkdir(parents=True, exist_ok=True)
+    for name in options.engines:
+        before = environment()
+        with TemporaryDirectory(prefix="simnmt-engines-") as folder:
+            measurement = Measurement(name, options, Path(folder))
+            run_precisely(measurement.measure())
+            result = measurement.result() | {"environment": {"before": before, "after": environment()}}
+            (options.out / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        print(format_result(result), flush=True)
+        note(f"{name}: {(time.monotonic() - measurement.begin_s) / 60:.1f} minutes, wrote {options.out / name}.json")
+
+
+if __name__ == "__main__":
+    main()
