@@ -21,6 +21,7 @@ from simnmt.base.suggestions import did_you_mean
 from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.box import describe
 from simnmt.calibrate.calibration import TOOL, Calibrated, kept_journal, refuse_unwritable
+from simnmt.calibrate.endpoint_load import QUICK, Loads, LoadSizes, texts_to_send
 from simnmt.calibrate.harness import Case, Listener, Silent, nothing, rounds
 from simnmt.calibrate.journal import Journal
 from simnmt.calibrate.settings import CalibrationError
@@ -138,8 +139,11 @@ class EndpointSettings:
     ca_file: Path | None = None
     """Certificates of authorities, PEM; None: those of the system."""
     seed: int = 1
+    workers: int | None = None
+    """Requests that the service executes at once; None: as the loads show."""
     kind: str = "plane"
-    """`plane`: one request at a time; `slots`: an engine with continuous batching (`simnmt.calibrate.slot_ladder`)."""
+    """`plane`: one request at a time, then loads (`simnmt.calibrate.endpoint_load`); `slots`: an engine with continuous
+    batching (`simnmt.calibrate.slot_ladder`)."""
     slots: int | None = None
     """Requests that the engine decodes together; None: as it says."""
     chunk: int | None = None
@@ -179,7 +183,17 @@ def calibrate_endpoint(
             times = ServiceTimes(_requests(settings, endpoint, sentences, journal, listener))
         except ServiceError as error:
             raise refused(error, settings.url) from None
-        profile = endpoint_profile(settings, path, device_name, times, before)
+        loads = Loads(
+            endpoint_profile(settings, path, device_name, times, before),
+            settings.connect(),
+            texts_to_send(different_sentences(settings), sentences, times.remembers, settings.seed),
+            (unit_and_counter(settings.src_unit, "src")[1], unit_and_counter(settings.tgt_unit, "tgt")[1]),
+            QUICK if settings.quick else LoadSizes(),
+            seed=settings.seed,
+            timeout_s=settings.timeout_s,
+            listener=listener,
+        )
+        profile = loads.measure(settings.workers)
         write_profile(path, profile)
         journal.remove()
     return Calibrated(profile, tuple(doubt.message for doubt in profile_doubts(profile)))
@@ -227,18 +241,25 @@ def endpoint_profile(
     return checked_profile(profile.model_dump(mode="json"))
 
 
+def different_sentences(settings: EndpointSettings) -> list[str]:
+    """Return the different sentences of the text, from short to long. Raises `CorpusError` for one that cannot be read."""
+    _, count = unit_and_counter(settings.src_unit, "src")
+    stripped = {line.strip() for line in TextLines(Path(settings.text), kept=True)} - {""}
+    return sorted(stripped, key=lambda line: (count(line), line))
+
+
 def choose_sentences(settings: EndpointSettings) -> list[str]:
-    """Return the sentences to send, from short to long.
+    """Return the sentences to send one at a time, from short to long.
 
     Raises `CalibrationError` for a text with too few different ones, `CorpusError` for one that cannot be read.
     """
-    path = Path(settings.text)
-    _, count = unit_and_counter(settings.src_unit, "src")
-    stripped = {line.strip() for line in TextLines(path, kept=True)} - {""}
-    lines = sorted(stripped, key=lambda line: (count(line), line))
+    lines = different_sentences(settings)
     if len(lines) < LEAST_SENTENCES:
-        what = f"{len(lines)} different sentences do not determine a plane"
-        raise CalibrationError(what, path=path, remedy=f"give a text with {LEAST_SENTENCES} or more, of different lengths")
+        what, remedy = (
+            f"{len(lines)} different sentences do not determine a plane",
+            f"give a text with {LEAST_SENTENCES} or more",
+        )
+        raise CalibrationError(what, path=Path(settings.text), remedy=f"{remedy}, of different lengths")
     number = min(QUICK_SENTENCES if settings.quick else SENTENCES, len(lines))
     return [lines[rank] for rank in np.linspace(0, len(lines) - 1, number).round().astype(int)]
 
@@ -251,7 +272,7 @@ def _requests(
     An echo is a request that translates nothing; its seconds are NaN if the service answers none.
     """
     (_, count_src), (_, count_tgt) = unit_and_counter(settings.src_unit, "src"), unit_and_counter(settings.tgt_unit, "tgt")
-    echoes = True
+    echoes, between, last = True, " ".join(sentences[:2]), ""
 
     async def begin() -> None:
         nonlocal echoes
@@ -264,9 +285,13 @@ def _requests(
             echoes = False
         for _ in range(WARM_UP):
             # A text of its own: a service that remembers translations must not know a sentence that counts.
-            await endpoint.measure(" ".join(sentences[:2]))
+            await endpoint.measure(between)
 
     async def request(text: str) -> dict[str, float]:
+        nonlocal last
+        if text == last:  # the service may remember the last text
+            await endpoint.measure(between)
+        last = text
         echo_s = (await endpoint.get_body(endpoint.echo_path, settings.timeout_s))[1] if echoes else np.nan
         seconds, translation, flags = await endpoint.measure(text)
         if not translation.strip():

@@ -70,6 +70,7 @@ def calibrate(
     tgt_lang: Annotated[str | None, option("CODE", "Language to translate to, such as eng_Latn.")] = None,
     endpoint: Annotated[str | None, option("URL", "Service to measure instead of a model.", group="Running service")] = None,
     api: Annotated[Api, option(None, "What the service speaks; openai needs --model.")] = "libretranslate",
+    workers: Annotated[int | None, option("N", "Requests executed at once. [default: found by loads]", min=1, max=512)] = None,
     kind: Annotated[Kind, option(None, _KIND)] = "plane",
     slots: Annotated[int | None, option("N", "Requests decoded together. [default: as it says]", min=1, max=512)] = None,
     chunk: Annotated[int | None, option("N", "Most tokens of an iteration. [default: 2048]", min=1, max=1 << 20)] = None,
@@ -113,7 +114,7 @@ _OF_A_MODEL = (
     *("max_batch", "max_src_len", "max_tgt_len", "gap", "src_lang", "tgt_lang"),
 )
 """Options that say how a model is measured on this box."""
-_OF_AN_ENDPOINT = ("api", "kind", "slots", "chunk", "source", "target", "timeout", "ca_file")
+_OF_AN_ENDPOINT = ("api", "workers", "kind", "slots", "chunk", "source", "target", "timeout", "ca_file")
 """Options that say how a running service is measured."""
 
 

@@ -282,6 +282,7 @@ class _Reader:
             if known:  # `counted_in` adapts the profiles that count otherwise
                 counting = stepping if any(stepping) else by_site
                 table = table.counting(_agreed(counting, shared, lambda unit: unit.end_of_sentence))
+            table = table.packed(self.scenario.workloads[name].lines_per_request, self.scenario.seed)
             # Refuses a corpus too small to split, here where its key is known.
             table.split(self.scenario.fit.share, self.scenario.seed)
         return table

@@ -63,7 +63,7 @@ def engine_settings(
     """Return the settings that load the engine which a target's profile was measured with.
 
     Args:
-        target: the device, with its batching.
+        target: the device, with its batching or its slots.
         folder: where the architecture of its model is written; it must outlive the engine.
         any_model: accept another engine than that of the profile.
         max_wait_s: of the scenario's classes.
@@ -76,7 +76,7 @@ def engine_settings(
     if isinstance(batching, CustomBatching):
         what = f"the batcher {batching.extension.label} of device {device} can only be simulated"
         raise InputError(what, remedy="serve live with a batching of kind mini, maxi or top_up")
-    options.setdefault("batching", batching)
+    options.setdefault("batching", batching if target.slots is None else target.slots.limits)
     if engine is None or not engine.architecture:
         if options.get("model") is None:
             what = f"profile {name} of {device} is {target.profile.execution.kind} and holds no engine that could be started"

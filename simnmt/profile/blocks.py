@@ -190,6 +190,16 @@ def _check_rising_points(points: tuple[OccupancyPoint, ...]) -> tuple[OccupancyP
     return points
 
 
+def factors_by_occupancy(points: Sequence[OccupancyPoint]) -> tuple[float, ...]:
+    """Return the factors by whole occupancy from 1 on, the last one for all above; empty without points."""
+    if not points:
+        return ()
+    known = [(point.occupancy, point.factor) for point in points]
+    occupancy, factor = zip(*(known if known[0][0] == 1.0 else [(1.0, 1.0), *known]), strict=True)
+    factors: list[float] = np.interp(np.arange(1, math.ceil(occupancy[-1]) + 1), occupancy, factor).tolist()
+    return tuple(factors)
+
+
 class Execution(CostBlock):
     """Time of one request alone on the device, and of requests that meet there."""
 
@@ -215,12 +225,7 @@ class Execution(CostBlock):
     @property
     def occupancy_factors(self) -> tuple[float, ...]:
         """Factors on the plane's time by whole occupancy from 1 on, the last one for all above; empty if none was measured."""
-        if not self.by_occupancy:
-            return ()
-        points = [(point.occupancy, point.factor) for point in self.by_occupancy]
-        occupancy, factor = zip(*(points if points[0][0] == 1.0 else [(1.0, 1.0), *points]), strict=True)
-        factors: list[float] = np.interp(np.arange(1, math.ceil(occupancy[-1]) + 1), occupancy, factor).tolist()
-        return tuple(factors)
+        return factors_by_occupancy(self.by_occupancy)
 
 
 class GridBlock(CostBlock):

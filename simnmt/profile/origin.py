@@ -121,6 +121,9 @@ class EndpointBlock(Block):
     round_trip_s: Annotated[NotNegative, Shown("round trip: {:.3g} ms taken off all times", MS)] = 0.0
     """The median echo again; 0 if the times contain the way to the service and back, because the service answers no echo, or
     none that is shorter than a sentence."""
+    knee_rps: Annotated[Positive | None, Shown("knee at {:.3g} requests/s")] = None
+    """Most requests a second that it answered, with more clients than workers; null: not measured under load."""
+    remembers_last: Annotated[bool, Shown("answers the last text again from a cache, which no measurement used")] = False
     doubts: tuple[str, ...] = ()
     """Reasons to distrust the figures, one sentence each without a full stop."""
 

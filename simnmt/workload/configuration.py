@@ -307,6 +307,9 @@ class WorkloadConfiguration(Configuration):
     documents: DocumentsConfiguration | None = None
     """How many sentences documents have, such as `{sentences: {dist: geometric, mean: 12}}`; each arrival is then a document,
     whose sentences are requests of one moment. Left out: each arrival is a sentence by itself."""
+    lines_per_request: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Lines of text that a client packs into one request, such as a prompt of several lines; the lengths of a request are the
+    sums of its lines', which are drawn independently."""
     end_nodes: int = Field(default=1, ge=1, le=1_000_000)
     """End nodes that share the gateway; their requests together make up the arrivals."""
     characters_per_request: Annotated[float, Field(gt=0.0, le=1e6)] | None = None
@@ -331,6 +334,8 @@ class WorkloadConfiguration(Configuration):
     def _has_documents_that_arrive(self) -> Self:
         if self.documents is None:
             return self
+        if self.lines_per_request > 1:
+            raise misfit(("lines_per_request",), "sentences of documents are requests of one line (leave one of them out)")
         if getattr(self.arrivals, "discipline", "open") != "open":
             raise misfit(("documents",), "documents arrive by themselves (give arrivals such as {kind: poisson, rate_rps: 1})")
         if isinstance(self.arrivals, Recorded) and self.arrivals.lengths == "rank":

@@ -20,6 +20,8 @@ IntArray = NDArray[np.int64]
 
 MAX_LENGTH = 10**6
 """Most tokens of a sentence, as in the range of a profile; tables per length of a policy must fit into memory."""
+PACKED_PAIRS = 50_000
+"""Requests that stand for all packed ones."""
 MAX_PAIRS = 10**9 - 1
 """Most pairs of a table, the limit of numpy's multivariate hypergeometric draw in `split`."""
 
@@ -163,6 +165,16 @@ class LengthTable:
         scaled = text._with_pairs(src_len, tgt_len, count[count > 0])
         scaled = replace(scaled, source=source, src_unit=src_unit, tgt_unit=tgt_unit, converted_characters=self.characters)
         return scaled.counting(self.end_of_sentence)
+
+    def packed(self, lines: int, seed: int) -> LengthTable:
+        """Return the table of requests of several lines each: summed lengths of lines drawn independently."""
+        if lines == 1:
+            return self
+        uniform = random_streams.uniform(seed, 0, "packed lines", PACKED_PAIRS * lines).reshape(-1, lines)
+        src_len, tgt_len = (column.sum(axis=1) for column in self.at_quantiles(uniform))
+        packed = self._with_pairs(src_len, tgt_len, np.ones(PACKED_PAIRS, np.int64))
+        characters = self.converted_characters and lines * self.converted_characters
+        return replace(packed, source=f"{self.source}; {lines} lines a request", converted_characters=characters)
 
     def counting(self, end_of_sentence: EndOfSentence) -> LengthTable:
         """Return the table with lengths that count the end-of-sentence token so; no length falls below 1."""

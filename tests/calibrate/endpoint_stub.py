@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from aiohttp import web
 
@@ -49,6 +49,10 @@ class StubService:
     languages: Any = field(default_factory=lambda: [{"code": "de", "targets": ["en"]}])
     health: str = "OK"
     """Body of `/health`; empty: there is no such path."""
+    slowed: float = 0.0
+    """Share by which each further request that is there when an execution begins makes it longer."""
+    memory: Literal["", "last", "all"] = ""
+    """Translations that it answers at once: that of the last text, or all."""
     asked: list[str] = field(default_factory=list)
     """The texts, in order."""
     url: str = ""
@@ -58,9 +62,13 @@ class StubService:
             return ""
         answer = self.translate(text)
         self.asked.append(text)
+        if self.memory and text in (self.asked[-2:-1] if self.memory == "last" else self.asked[:-1]):
+            return answer
+        self._inside += 1
         async with self._free:
             tokens_s = SRC_S * len(text.split()) + TGT_S * len(answer.split())
-            await asyncio.sleep(self.pace * (FIXED_S + tokens_s))
+            await asyncio.sleep(self.pace * (FIXED_S + tokens_s) * (1.0 + self.slowed * (self._inside - 1)))
+        self._inside -= 1
         return answer
 
     async def _fault(self, request: web.Request) -> web.StreamResponse | None:
@@ -122,7 +130,7 @@ class StubService:
         return web.json_response({"choices": [{"index": 0, "message": message, "finish_reason": self.finish_reason}]})
 
     async def start(self) -> None:
-        self._free = asyncio.Lock()
+        self._free, self._inside = asyncio.Lock(), 0
         app = web.Application()
         app.router.add_post("/translate", self._translate)
         app.router.add_get("/languages", self._languages)

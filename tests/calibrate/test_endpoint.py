@@ -12,8 +12,10 @@ import pandas as pd
 import pytest
 
 from simnmt.base.errors import SimnmtError
+from simnmt.calibrate import endpoint
 from simnmt.calibrate.calibration import Calibrated
 from simnmt.calibrate.endpoint import EndpointSettings, ServiceTimes, calibrate_endpoint
+from simnmt.calibrate.endpoint_load import Loads, LoadSizes
 from simnmt.calibrate.journal import journal_path
 from simnmt.calibrate.settings import CalibrationError
 from tests.calibrate.endpoint_stub import FIXED_S, SRC_S, TGT_S, StubService, stub_service, translation
@@ -25,10 +27,15 @@ LINES = [" ".join(f"n{line}x{place}" for place in range(1 + 5 * line)) for line 
 SRC, TGT = (np.array([len(side(line).split()) for line in LINES]) for side in (str, translation))
 
 
+SHORT = LoadSizes(knee_s=0.1, loop_s=0.1, least=5, most=10, most_s=0.5, alone=2)
+"""Loads whose results do not matter."""
+
+
 @pytest.fixture
-def calibrated(tmp_path: Path) -> Callable[..., Calibrated]:
+def calibrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Calibrated]:
     """Calibrates a stub with these settings, to the same file each time."""
     (tmp_path / "text.de").write_text("\n".join(LINES))
+    monkeypatch.setattr(endpoint, "QUICK", SHORT)
 
     def one(service: StubService, api: str = "libretranslate", **settings: Any) -> Calibrated:
         given = {"quick": True, "model": "stub" if api == "openai" else None, **settings}
@@ -75,7 +82,10 @@ def test_a_service_that_remembers_is_known_by_its_later_answers_and_no_cold_one_
     assert not ServiceTimes(cold).remembers
 
 
-def test_an_interrupted_calibration_goes_on_and_asks_no_finished_round_twice(calibrated: Any, tmp_path: Path) -> None:
+def test_an_interrupted_calibration_goes_on_and_asks_no_finished_round_twice(
+    calibrated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Loads, "measure", lambda loads, workers: loads.profile)
     with stub_service(pace=2.0, api_fault="fail after 17") as service:
         with pytest.raises(CalibrationError, match=r"out of memory \(HTTP 500\)"):
             calibrated(service)

@@ -211,3 +211,15 @@ def test_decisions_by_document_and_metrics_of_documents_need_documents() -> None
         simnmt.run(scenario(None, decide_by="document"))
     with pytest.raises(ScenarioError, match=r"slo\.document_p95_ms: "):
         simnmt.run(scenario(None, slo={"document_p95_ms": 300}))
+
+
+def test_packed_requests_are_longer_and_are_no_documents() -> None:
+    lines, requests = scenario(None), scenario(None)
+    requests["workloads"]["news"]["lines_per_request"] = 3
+    requests["devices"] = {name: device | {"outside_range_share": 1.0} for name, device in lines["devices"].items()}
+    means = [draw(unit := unit_of(plan_of(given)), learn_parts(unit)).truth.src_len.mean() for given in (lines, requests)]
+    assert means[1] == pytest.approx(3 * means[0], rel=0.1)
+    both = scenario()
+    both["workloads"]["news"]["lines_per_request"] = 3
+    with pytest.raises(InputError, match="lines_per_request"):
+        plan_of(both)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,17 @@ import pytest
 
 from simnmt.base.errors import InputError
 from simnmt.batching.slots import SlotLimits
+from simnmt.devices.slots import Slots
+from simnmt.live.deployment import engine_settings, served_target
 from simnmt.live.engine import EngineSettings, TextCodec, load_model
 from simnmt.live.engine_process import EngineProcess
 from simnmt.live.model_engines import ModelEngines
 from simnmt.live.server import LiveServer
 from simnmt.nmt.errors import NmtError
+from simnmt.profile.slots_block import SlotsCost
 from simnmt.service.client import Exchange
 from simnmt.service.messages import ServiceError
-from tests.live.live_services import Services, ask
+from tests.live.live_services import Services, ask, plan_of
 from tests.nmt.pretrained_folders import llama_folder, text
 
 SLOTS = SlotLimits(slots=2, chunk=16)
@@ -103,3 +107,10 @@ def test_slots_are_for_one_model_and_one_class(folder: Path) -> None:
         ModelEngines({"de-en": settings})
     with pytest.raises(InputError, match="classes"):
         settings.with_classes((1.0, 2.0))
+
+
+def test_a_device_with_slots_is_served_with_its_limits(folder: Path, tmp_path: Path) -> None:
+    cost = SlotsCost((0.01,) * 5, 1e-4, 1e-6)
+    target = replace(served_target(plan_of("@live-smoke"), "cloud"), slots=Slots(SlotLimits(4, 64), cost))
+    settings = engine_settings(target, tmp_path, any_model=True, model=str(folder))
+    assert settings.batching == SlotLimits(4, 64)

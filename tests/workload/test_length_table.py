@@ -135,6 +135,18 @@ def test_pairs_are_drawn_by_their_counts() -> None:
     assert stats.chisquare(observed, [100 * count for count in pairs.values()]).pvalue > 0.001
 
 
+def test_packed_lengths_are_sums_of_lines() -> None:
+    """Means add up, and so do variances, since lines are drawn independently."""
+    table = table_of({(n, n + 2): n for n in range(1, 20)})
+    packed = table.packed(4, seed=3)
+    assert packed.mean_src_len == pytest.approx(4 * table.mean_src_len, rel=0.01)
+    assert (packed.tgt_len - packed.src_len == 8).all(), "both lengths are of the same lines"
+    variances = [np.cov(each.src_len, fweights=each.count) for each in (table, packed)]
+    assert variances[1] == pytest.approx(4 * variances[0], rel=0.03)
+    assert packed.source.endswith("4 lines a request")
+    assert table.packed(1, seed=3) is table
+
+
 # --- the file ---
 
 
