@@ -17,36 +17,30 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
-from importlib.metadata import version
+from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
+from benchmarks.engine_report import environment, format_result, named
 from benchmarks.services.base import free_port, running
 from benchmarks.services.libretranslate import libretranslate
 from benchmarks.services.llama_server import llama_server
-from simnmt.base import VERSION
 from simnmt.base.arrays import Floats
-from simnmt.base.text_tables import format_table
-from simnmt.calibrate.box import BusyWatch
 from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.units import run_unit
-from simnmt.kernels.native_library import processor
 from simnmt.live.running_services import Api, RunningService
 from simnmt.live.validation import predicted_figures, structural_columns
 from simnmt.live.validation_runs import (
-    FIGURES,
     LiveRun,
     engines_of,
     errors_of,
@@ -64,8 +58,12 @@ ANSWERED = 0.99
 MARIAN = ("--model", "marian", "--backend", "ctranslate2", "--compute-type", "int8", "--threads", "1")
 SIMNMT = (sys.executable, "-c", "from simnmt.cli import main; main()")
 CHAT = "random-llama-36m"
+TRIES = 3
+"""Calibrations that may fail, since the service changed its speed, before that of the last block counts again."""
 KNEE_RPS = 1e4
 """Rate at which every engine is saturated, to measure its throughput."""
+CHAT_OUTPUT = 2.5
+"""Tokens of a chat's answer per word of a source, as the tokens of a language model are."""
 LONGEST, SENTENCES = 40, 300
 """Words of the longest sentence, and the sentences of the text."""
 
@@ -163,7 +161,7 @@ class Measurement:
         )
         self.engines: dict[str, Engine] = engines
         self.text, self.answers = folder / "text.txt", folder / "answers.txt"
-        self.lines = write_texts(self.text, self.answers)
+        self.lines: dict[str, int] = write_texts(self.text, self.answers, CHAT_OUTPUT if name == "llama" else 1.0)
         self.urls: dict[str, str] = {}
         self.calibrations: list[Calibration] = []
         self.cells: list[Cell] = []
@@ -177,6 +175,9 @@ class Measurement:
             for device, path in calibration.profiles.items()
         }
         units: dict[str, Any] = {"src_unit": "word", "tgt_unit": "word", "filter": "none"}
+        profile = json.loads(calibration.profiles["cloud"].read_text(encoding="utf-8"))
+        round_trip_s = (profile.get("endpoint") or {}).get("round_trip_s") or self.round_trip_s
+        rtt_ms = 10.0 if self.of_policies else max(1e3 * round_trip_s, 0.01)
         lengths = {"source": str(self.text), "target": str(self.answers), **units}
         document = {
             "version": 1,
@@ -191,7 +192,7 @@ class Measurement:
                     "arrivals": {"kind": "poisson", "rate_rps": rate_rps},
                 }
             },
-            "networks": {"lan": {"rtt": {"constant_ms": 10.0 if self.of_policies else max(1e3 * self.round_trip_s, 0.01)}}},
+            "networks": {"lan": {"rtt": {"constant_ms": rtt_ms}}},
             "devices": devices,
             "policies": POLICIES if self.of_policies else {"edge": {}},
         }
@@ -214,28 +215,29 @@ class Measurement:
             place = self.folder / "engines"
             place.mkdir()
             knee_rps = saturation_rps(self.plan(first, KNEE_RPS, 400))
-            engines = engines_of(self.plan(first, knee_rps, 40), place, {}, True, services)
+            boxes = engines_of(self.plan(first, knee_rps, 40), place, {}, True, services)
             try:
-                for engine in engines:
-                    rtt_s = await engine.ready()
+                for box in boxes:
+                    rtt_s = await box.ready()
                     self.round_trip_s = rtt_s if isinstance(rtt_s, float) else self.round_trip_s
-                await self.add_references(first, engines)
+                await self.add_references(first, boxes)
                 self.make_cells(knee_rps)
                 order, blocks = random.Random(48), self.blocks()
                 for block, repeats in enumerate(blocks):
                     for repeat in repeats:
                         for cell in order.sample(self.cells, len(self.cells)):
-                            cell.runs.append((await self.run(cell, repeat, engines), block))
-                    await self.calibrate(cpu, engines)
+                            cell.runs.append((await self.run(cell, repeat, boxes), block))
+                    await self.calibrate(cpu, boxes)
             finally:
-                for engine in engines:
-                    await engine.close()
+                for box in boxes:
+                    await box.close()
 
     async def write_answers(self) -> None:
         """Let the service answer the text, since nothing forces its lengths."""
         async with TranslationClient(self.urls["cloud"]) as client:
             exchanges = [await client.translate(TranslateRequest((line,), False, "de", "en")) for line in self.lines]
         answers = [exchange.answer.texts[0] for exchange in exchanges]
+        self.lines = {line: len(answer.split()) for line, answer in zip(self.lines, answers, strict=True)}
         self.answers.write_text("\n".join(answers) + "\n", encoding="utf-8")
 
     def blocks(self) -> list[list[int]]:
@@ -265,15 +267,15 @@ class Measurement:
             options = [*engine.calibrate(self.urls[device], str(self.text)), "--out", str(path), "--force"]
             # A model is measured where it runs, a service from where the load generator runs.
             cores = {cpu} if "--endpoint" not in options else set(os.sched_getaffinity(0)) - {cpu} or {cpu}
-            process = await asyncio.create_subprocess_exec(
-                *SIMNMT, "calibrate", *options,
-                stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-                preexec_fn=lambda cores=cores: os.sched_setaffinity(0, cores),
-            )  # fmt: skip
-            output, _ = await process.communicate()
-            (self.folder / f"{path.stem}.log").write_bytes(output)
-            if process.returncode:
-                raise SystemExit(f"calibration of {device}: {output.decode().strip().splitlines()[-1]}")
+            tries = 0
+            while fault := await calibrated(options, cores):
+                note(f"{self.name}: {fault}")
+                if (tries := tries + 1) == TRIES:
+                    if not self.calibrations:
+                        raise SystemExit(f"no calibration of {device}: {fault}")
+                    note(f"{self.name}: the calibration before counts")
+                    path.write_bytes(self.calibrations[-1].profiles[device].read_bytes())
+                    break
             if self.calibrations and engine.api != "libretranslate":
                 keep_output_tokens(self.calibrations[0].profiles[device], path)
         done = Calibration(time.monotonic() - self.begin_s, profiles, [], time.monotonic() - begin_s)
@@ -305,7 +307,7 @@ class Measurement:
             kept = [row for row in rows if not row["void"]] or rows
             live, simulated = (np.array([row[key] for row in kept]) for key in ("live", "predicted"))
             predicted[cell.name] = [row["predicted"] for row in kept]
-            structural = np.nanmean([row["structural"] for row in kept], axis=0) if kept[0]["structural"] is not None else None
+            structural = np.mean([row["structural"] for row in kept], axis=0) if kept[0]["structural"] is not None else None
             mean = live.mean(axis=0)
             cells.append(
                 {
@@ -365,21 +367,34 @@ class Measurement:
         return ""
 
 
-def write_texts(text: Path, answers: Path) -> list[str]:
-    """Write sentences of random words, and others of about their lengths as answers; return the sentences."""
+async def calibrated(options: Sequence[str], cores: set[int]) -> str:
+    """Calibrate on some processors; return why there is no profile, empty if there is one."""
+    process = await asyncio.create_subprocess_exec(
+        *SIMNMT, "calibrate", *options, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        preexec_fn=lambda: os.sched_setaffinity(0, cores),
+    )  # fmt: skip
+    output, _ = await process.communicate()
+    return output.decode().strip().splitlines()[-1] if process.returncode else ""
+
+
+def write_texts(text: Path, answers: Path, ratio: float) -> dict[str, int]:
+    """Write sentences of random words, and others of about `ratio` times their lengths as answers.
+
+    Returns the sentences, for any length of an answer.
+    """
     generator = random.Random(7)
     syllables = [first + vowel + last for first in "bdfgklmnrst" for vowel in "aeiou" for last in ("", "n", "r", "t")]
     vocabulary = ["".join(generator.choices(syllables, k=generator.randint(1, 3))) for _ in range(2_000)]
 
-    def sentence(length: int) -> str:
-        return " ".join(generator.choices(vocabulary, k=min(max(length, 2), LONGEST)))
+    def sentence(length: float) -> str:
+        return " ".join(generator.choices(vocabulary, k=max(round(length), 2)))
 
-    lengths = [round(generator.lognormvariate(2.5, 0.55)) for _ in range(SENTENCES)]
+    lengths = [min(generator.lognormvariate(2.5, 0.55), LONGEST) for _ in range(SENTENCES)]
     lines = [sentence(length) for length in lengths]
-    others = [sentence(round(length * generator.uniform(0.8, 1.4))) for length in lengths]
+    others = [sentence(ratio * length * generator.uniform(0.8, 1.4)) for length in lengths]
     text.write_text("\n".join(lines) + "\n", encoding="utf-8")
     answers.write_text("\n".join(others) + "\n", encoding="utf-8")
-    return lines
+    return dict.fromkeys(lines, 0)
 
 
 def saturation_rps(plan: RunPlan) -> float:
@@ -391,74 +406,13 @@ def saturation_rps(plan: RunPlan) -> float:
 def keep_output_tokens(first: Path, later: Path) -> None:
     """Let a later profile count output tokens as the first, by which the lengths of answers are forced."""
     profile = json.loads(later.read_text(encoding="utf-8"))
-    profile["slots"]["output"] = json.loads(first.read_text(encoding="utf-8"))["slots"]["output"]
+    kept = json.loads(first.read_text(encoding="utf-8"))["slots"].get("output")
+    profile["slots"] = {**profile["slots"], "output": kept or {"fixed": 0.0, "per_token": 1.0}}
     later.write_text(json.dumps(profile), encoding="utf-8")
-
-
-def named(figures: Floats) -> dict[str, float | None]:
-    return {name: None if np.isnan(value) else round(float(value), 6) for name, value in zip(FIGURES, figures, strict=True)}
 
 
 def note(text: str) -> None:
     print(f"{datetime.now():%H:%M:%S} {text}", file=sys.stderr, flush=True)
-
-
-def environment() -> dict[str, Any]:
-    packages = {name: version(name) for name in ("ctranslate2", "torch", "aiohttp", "numpy")}
-    return {
-        "simnmt": VERSION,
-        "cpu": processor(),
-        "cpus": os.cpu_count(),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "load": os.getloadavg(),
-        "others_cpus": BusyWatch.over_span(),
-        "began": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        **packages,
-    }
-
-
-def format_result(result: Mapping[str, Any]) -> str:
-    """Return a table of an engine's errors; * marks an error above its bar."""
-    bars_of = {} if result["engine"] == "policies" else ENGINES[result["engine"]].bars
-    columns = ("mean_s", "p95_s", "first_token_mean_s", "first_token_p95_s")
-    lines = []
-    for cell in result["cells"]:
-        bars = dict(zip(columns, bars_of.get(cell["load"], ()), strict=False))
-        errors = {}
-        for column in columns:
-            error = cell["predicted"][column]
-            mark = "*" if error is not None and column in bars and abs(error) > bars[column] else ""
-            errors[column] = "-" if error is None else f"{100 * error:+.1f}{mark}"
-        structural = None if cell["structural"] is None else cell["structural"]["mean_s"]
-        void, live, spread = sum(map(bool, cell["void"])), cell["live"], cell["spread"]
-        lines.append(
-            [
-                result["engine"], cell["cell"], f"{cell['rate_rps']:.2f}", str(cell["requests"]),
-                f"{len(cell['void']) - void}/{len(cell['void'])}", f"{1e3 * live['mean_s']:.1f}", f"{1e3 * live['p95_s']:.1f}",
-                f"{100 * (spread['mean_s'] or 0.0):.1f}", "-" if structural is None else f"{100 * structural:+.1f}",
-                *errors.values(),
-            ]
-        )  # fmt: skip
-    head = ["engine", "cell", "rps", "requests", "counted", "live ms", "p95 ms", "spread %", "structural %"]
-    table = format_table([*head, "mean %", "p95 %", "first mean %", "first p95 %"], lines, 2)
-    return table + (f"\n{format_ranking(result['cells'])}" if result["engine"] == "policies" else "")
-
-
-def format_ranking(cells: Sequence[Mapping[str, Any]]) -> str:
-    """Return the order of the policies, live and predicted, and the inverted pairs whose live runs do not overlap."""
-    means = {}
-    for cell in cells:
-        kept = [run for run in cell["runs"] if not run["void"]] or cell["runs"]
-        means[cell["cell"]] = [[run[key]["mean_s"] for run in kept] for key in ("live", "predicted")]
-    live, predicted = (sorted(means, key=lambda name: float(np.mean(means[name][at]))) for at in (0, 1))
-    inverted = [
-        f"{better} before {worse}"
-        for number, better in enumerate(live)
-        for worse in live[number + 1 :]
-        if max(means[better][0]) < min(means[worse][0]) and predicted.index(better) > predicted.index(worse)
-    ]
-    return f"live {' < '.join(live)}; predicted {' < '.join(predicted)}; inverted: {', '.join(inverted) or 'none'}"
 
 
 def main() -> None:
@@ -482,7 +436,7 @@ def main() -> None:
             run_precisely(measurement.measure())
             result = measurement.result() | {"environment": {"before": before, "after": environment()}}
             (options.out / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-        print(format_result(result), flush=True)
+        print(format_result(result, {} if name == "policies" else ENGINES[name].bars), flush=True)
         note(f"{name}: {(time.monotonic() - measurement.begin_s) / 60:.1f} minutes, wrote {options.out / name}.json")
 
 

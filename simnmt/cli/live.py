@@ -480,7 +480,7 @@ def validate(
             policies=names,
             any_model=any_model,
             services={device: (url, apis[device]) for device, url in urls.items()},
-            lines=[] if text is None else [line for line in map(str.strip, read_lines(text)) if line],
+            lines=None if text is None else {line: 0 for line in map(str.strip, read_lines(text)) if line},
             progress=note,
         )
     rows = [row.cells() for row in validation.rows]

@@ -191,7 +191,11 @@ class ReplayedRequests:
     """The document that it is a sentence of, which is sent as one list; None if no workload has documents."""
 
 
-def replayed_requests(unit: Unit, lines: Sequence[str] = ()) -> ReplayedRequests:
+Texts = Mapping[str, int]
+"""Texts to send, with the words of their answers; 0: not known."""
+
+
+def replayed_requests(unit: Unit, lines: Texts | None = None) -> ReplayedRequests:
     """Draw the requests of a unit, of all its sites together, with texts of random words, or lines of the nearest length."""
     drawn = draw(unit, learn_parts(unit))
     src_len, tgt_len, node, offsets_s = drawn.truth.src_len, drawn.truth.tgt_len, drawn.truth.node, drawn.issued_s
@@ -207,7 +211,7 @@ def replayed_requests(unit: Unit, lines: Sequence[str] = ()) -> ReplayedRequests
     texts = [" ".join(words[begin:end]) for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
     if lines:
         _, count = unit_and_counter(unit.case.table.src_unit)
-        texts, counted = _nearest(lines, count, (src_len - 1).tolist())
+        texts, counted = _nearest(lines, count, (src_len - 1).tolist(), (tgt_len - 1).tolist())
         src_len = counted + 1
     if drawn.truth.sentence is not None:
         texts = [texts[first] for first in first_requests(drawn.truth.sentence).tolist()]
@@ -218,12 +222,17 @@ def replayed_requests(unit: Unit, lines: Sequence[str] = ()) -> ReplayedRequests
     return ReplayedRequests(*columns, document=drawn.truth.document, sentence=drawn.truth.sentence)
 
 
-def _nearest(lines: Sequence[str], count: Count, wanted: Sequence[int]) -> tuple[list[str], NDArray[np.int64]]:
-    """Return for each wanted length a line of the nearest length, lines of one length in turn, and the lengths."""
-    by_length = dict[int, list[str]]()
-    for line in lines:
-        by_length.setdefault(count(line), []).append(line)
-    nearest = {length: min(by_length, key=lambda one: abs(one - length)) for length in set(wanted)}
-    turns = {length: cycle(of_length) for length, of_length in by_length.items()}
-    counted = [nearest[length] for length in wanted]
-    return [next(turns[length]) for length in counted], np.array(counted, np.int64)
+def _nearest(lines: Texts, count: Count, src_len: Sequence[int], tgt_len: Sequence[int]) -> tuple[list[str], NDArray[np.int64]]:
+    """Return for each pair of lengths a line of the nearest ones, lines of equal lengths in turn, and the source lengths."""
+    by_lengths = dict[tuple[int, int], list[str]]()
+    for line, answer in lines.items():
+        by_lengths.setdefault((count(line), answer), []).append(line)
+
+    def distance(lengths: tuple[int, int], wanted: tuple[int, int]) -> tuple[int, int]:
+        return abs(lengths[0] - wanted[0]), abs(lengths[1] - wanted[1])
+
+    pairs = list(zip(src_len, tgt_len, strict=True))
+    nearest = {pair: min(by_lengths, key=lambda lengths: distance(lengths, pair)) for pair in set(pairs)}
+    turns = {lengths: cycle(of_lengths) for lengths, of_lengths in by_lengths.items()}
+    chosen = [nearest[pair] for pair in pairs]
+    return [next(turns[lengths]) for lengths in chosen], np.array([length for length, _ in chosen], np.int64)

@@ -6,6 +6,7 @@ A gateway asks each server through the methods of a `TranslationClient`; `ChatTr
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -116,7 +117,7 @@ class ChatTranslator(ChatClient):
             raise ServiceError(400, "a prompt holds one text")
         tokens = None if request.forced_lens is None else self._tokens(request.forced_lens[0])
         prompt = PROMPT.format(source=request.source, target=request.target, text=request.texts[0])
-        asked = self.ask(prompt, max_tokens=tokens, ignore_eos=tokens is not None, stream=self._streams, cache_prompt=False)
+        asked = self.ask(prompt, max_tokens=tokens, ignore_eos=tokens is not None, stream=self._streams)
         try:
             chat = await asyncio.wait_for(asked, timeout_s)
         except asyncio.TimeoutError:
@@ -162,11 +163,16 @@ class RunningService:
         """Return the seconds of requests one after another, each of so many decode steps. Raises `ServiceError`."""
         assert self._client is not None, "not ready"
         seconds = list[float]()
-        for text in texts:
+        for text in map(self.unseen, texts):
             begin_s = time.monotonic()
             await self._client.translate(TranslateRequest((text,), False, *self.pair, "", (steps,)))
             seconds.append(time.monotonic() - begin_s)
         return np.array(seconds)
+
+    def unseen(self, text: str) -> str:
+        """Return a text of the same length that the service has no part of in its cache: a model of chats keeps prompts."""
+        words = text.split()
+        return " ".join(random.sample(words, len(words))) if self.api.name == "openai" else text
 
     async def close(self) -> None:
         """End the connection."""

@@ -27,6 +27,7 @@ from simnmt.calibrate.box import QUIET_SHARE, BusyWatch
 from simnmt.devices import Kind
 from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.units import kinds, run_unit
+from simnmt.live.deployment import Texts
 from simnmt.live.engine import EngineSettings
 from simnmt.live.running_services import Api
 from simnmt.live.validation_runs import (
@@ -176,7 +177,7 @@ def validate(
     any_model: bool = False,
     engines: Mapping[str, EngineSettings] | None = None,
     services: Mapping[str, tuple[str, Api]] | None = None,
-    lines: Sequence[str] = (),
+    lines: Texts | None = None,
     progress: Progress = lambda text: None,
 ) -> Validation:
     """Replay the first workload of a scenario, or all its sites, on this box, simulate the same requests, and compare.
@@ -187,7 +188,7 @@ def validate(
         any_model: accept engines other than those of the profiles.
         engines: by device, in place of those that the profiles name.
         services: address and API of the devices that are running services.
-        lines: texts to send, by their lengths; empty: random words.
+        lines: texts to send, by their lengths; None: random words.
         progress: called with a line before each run.
 
     Raises `InputError` for a scenario that cannot run live on one box, or that answers no request when it is simulated, and

@@ -27,6 +27,7 @@ from simnmt.experiment.targets import Target
 from simnmt.live.decider import deployable_policy, live_unit
 from simnmt.live.deployment import (
     ReplayedRequests,
+    Texts,
     engine_settings,
     holds_models,
     model_engines,
@@ -299,7 +300,7 @@ async def replayed_runs(
     engines: Sequence[EngineProcess | ModelEngines | RunningService],
     folder: Path,
     progress: Progress,
-    lines: Sequence[str] = (),
+    lines: Texts | None = None,
 ) -> list[LiveRun]:
     """Replay every policy on every network once a replication, in another order each time. `lines`: texts to send."""
     runs = list[LiveRun]()
@@ -328,12 +329,15 @@ async def live_run(
     engines: Sequence[EngineProcess | ModelEngines | RunningService],
     folder: Path,
     progress: Progress,
-    lines: Sequence[str] = (),
+    lines: Texts | None = None,
 ) -> LiveRun:
     """Replay a unit under a policy, with reference requests to running services before and after."""
     requests, gateways, boxes = replayed_requests(unit, lines), gateways_of(unit), boxes_of(unit)
     has_models = any(isinstance(engine, ModelEngines) for engine in engines)
     services = [engine if isinstance(engine, RunningService) else None for engine in engines]
+    for running in filter(None, services):
+        if requests.sentence is None:  # else a gateway's cache must know texts again
+            requests = replace(requests, texts=[*map(running.unseen, requests.texts)])
     asked_s: list[list[Floats]] = [[await reference_requests(service, unit, lines)] if service else [] for service in services]
     # Only models are told apart by languages.
     names = [gateway.case.name if has_models else "de-en" for gateway in gateways]
@@ -394,7 +398,7 @@ async def live_run(
     return LiveRun(unit, policy, requests, load, handover_s, turnaround_s, references_s, is_stated)
 
 
-async def reference_requests(service: RunningService, unit: Unit, lines: Sequence[str]) -> Floats:
+async def reference_requests(service: RunningService, unit: Unit, lines: Texts | None) -> Floats:
     """Return the seconds of requests of usual length to a service, one after another, the same for all runs of a scenario."""
     requests = replayed_requests(replace(unit, replication=0), lines)
     usual = np.argsort(np.abs(requests.src_len - np.median(requests.src_len)), kind="stable")[:REFERENCES]

@@ -60,7 +60,7 @@ def validated(service: ForeignService, scenario: dict[str, Any], device: str, ap
 
 
 def test_a_validation_asks_a_single_service_directly() -> None:
-    lines = [" ".join(["wort"] * length) for length in (2, 5, 9)]
+    lines = {" ".join(["wort"] * length): 0 for length in (2, 5, 9)}
     with foreign() as service:
         said: list[str] = []
         (row,) = validated(service, scenario_of("cloud"), "cloud", "libretranslate", lines=lines, progress=said.append).rows
