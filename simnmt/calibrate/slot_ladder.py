@@ -348,7 +348,7 @@ def _evaluate(ladder: _Ladder, requests: pd.DataFrame) -> tuple[ServiceTimes, Sl
         what = f"{url} decoded at most {fit.most_decoding} requests together, not {limits.slots}"
         raise CalibrationError(what, remedy=f"give --slots {fit.most_decoding}, or longer texts")
     if fit.speed_change > MOST_SPEED_CHANGE:
-        what = f"the service changed its speed between blocks: the slow ones took {100 * fit.speed_change:.0f} % longer"
+        what = f"the service changed its speed between blocks: the slowest stretch took {100 * fit.speed_change:.0f} % longer"
         raise CalibrationError(what, remedy="measure again while nothing else uses the service or its box")
     output, whole = TokenCount(), requests[~requests["is_forced"] & ~requests["is_cut"]]
     if len(whole) > SENTENCES // 2 and whole["tgt_len"].nunique() > 2:
