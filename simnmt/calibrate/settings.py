@@ -53,8 +53,8 @@ class Settings:
     """
 
     model: str
-    """bilstm, gru, gru-512, marian, sharp, sharp-s1 to sharp-s7, or a path or an id as `simnmt.nmt.engine.load_engine` takes
-    it."""
+    """bilstm, gru, gru-512, marian, llama, sharp, sharp-s1 to sharp-s7, or a path or an id as
+    `simnmt.nmt.engine.load_engine` takes it."""
     backend: str = "torch"
     device: str = "cpu"
     threads: int | None = None

@@ -42,7 +42,7 @@ PARTS = ("execution", "step", "decoder", "energy", "overheads", "model_memory")
 Api = Literal["libretranslate", "openai"]
 Kind = Literal["plane", "slots"]
 _KIND = "slots: an engine with continuous batching (llama-server, vLLM), with openai. plane: one request at a time."
-_MODELS = "bilstm, gru, gru-512, marian, sharp, sharp-s1 to -s7, an architecture file, a model's folder, a Hugging Face id."
+_MODELS = "bilstm, gru, gru-512, marian, llama, sharp, sharp-s1 to -s7, an architecture file, a model's folder, a Hub id."
 _TYPES = "float32, bfloat16, float16, float16_weights, int8 or int16, as doctor shows them. [default: float32]"
 _PARTS = f"Measure this part: {', '.join(PARTS)}; repeatable. Without execution, completes OUT. [default: all]"
 _TEXT = "Sentences for a trained model, one a line: how a beam ends, and what --vocabulary or sharp decoders change."
@@ -150,6 +150,10 @@ def _of_an_endpoint(context: typer.Context, out: Path) -> Callable[..., Calibrat
     refuse_given(context, _OF_A_MODEL, "holds for a model on this box, not for --endpoint")
     if given["text"] is None:
         raise typer.BadParameter("--endpoint needs sentences to send", param_hint="--text")
+    if given["kind"] == "slots":
+        refuse_given(context, ("workers",), "holds for a plane: leave out --kind slots")
+    else:
+        refuse_given(context, ("slots", "chunk"), "holds for an engine with slots: give --kind slots")
     from simnmt.calibrate.endpoint import EndpointSettings, calibrate_endpoint
     from simnmt.calibrate.slot_ladder import calibrate_slots
 

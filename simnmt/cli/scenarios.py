@@ -53,8 +53,8 @@ MOST_CHARACTERS = 40
 Engine = Literal["compiled", "reference"]
 _ASSERTION = """Exit with status 3 if the recommended policy misses this; with 'POLICY: p95_ms<=300', that policy, and with
 'class NAME: p95_ms<=300' or 'WORKLOAD: ...', there alone."""
-_TEMPLATES = """quickstart, batched-cloud, capacity, live-service, live-smoke, load-sweep, open-loop, own-data, sti-gateway,
-table1, table1-measured, three-offices or tiers."""
+_TEMPLATES = """quickstart, batched-cloud, capacity, live-service, live-smoke, llama-slots, load-sweep, open-loop, own-data,
+sti-gateway, table1, table1-measured, three-offices or tiers."""
 
 
 @dataclass(frozen=True, slots=True)

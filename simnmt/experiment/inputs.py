@@ -368,9 +368,9 @@ class _Reader:
         # The doubts are those of the profile as measured: after a move to another decoder it has no variants.
         doubts = profile_doubts(measured, tuple(used), beam=None if choice is None else choice.settings.beam)
         effects = tuple(dict.fromkeys(doubt.effect for doubt in doubts if doubt.effect))
-        decoding, streaming = self.decoding(device, profile), self.streaming(device, profile, table)
         with self.naming("devices", device, "profile" if part.slots is None else "slots"):
             slots = slots_of(device, self.scenario, self.workload, profile, table)
+        decoding, streaming = self.decoding(device, profile), self.streaming(device, profile, table)
         is_fifo = decoding is None and streaming is None and slots is None
         workers = part.workers or (measured.execution.workers if is_fifo else None) or 1
         return Target(device, profile, effects, choice, decoding, streaming, conversion, models, workers, slots, cost)

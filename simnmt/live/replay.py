@@ -28,6 +28,7 @@ from simnmt.experiment.clients import clients_of, refused_tries_share
 from simnmt.experiment.draws import learn
 from simnmt.experiment.notes import fits
 from simnmt.experiment.run import cell_of
+from simnmt.experiment.targets import most_together
 from simnmt.experiment.units import UnitResult
 from simnmt.live.decider import live_unit
 from simnmt.live.deployment import ReplayedRequests, expected_hash, replayed_requests
@@ -221,10 +222,7 @@ def _not_sent_later(service: ReplaySettings, texts: tuple[str, ...]) -> tuple[st
 
 def _live_devices(unit: Unit) -> list[Device]:
     """Return the devices of a unit as a live replay sees them: a batch is as many workers, and a streamed model is not seen."""
-    workers = {
-        target.device: target.workers if target.decoding is None else target.decoding.batching.size
-        for target in unit.case.targets
-    }
+    workers = {target.device: most_together(target) or target.workers for target in unit.case.targets}
     return [Device(name, unit.scenario.count_of(name, unit.case.name), count) for name, count in workers.items()]
 
 

@@ -48,8 +48,8 @@ class EngineRequest:
     """The model and the settings with which an engine is loaded."""
 
     model: str
-    """A name (bilstm, gru, gru-512, marian, sharp, sharp-s1 to sharp-s7), an architecture file (YAML or JSON), a folder that
-    `simnmt nmt train` wrote, or a folder or id of Hugging Face. The first two get random weights."""
+    """A name (bilstm, gru, gru-512, marian, llama, sharp, sharp-s1 to sharp-s7), an architecture file (YAML or JSON), a folder
+    that `simnmt nmt train` wrote, or a folder or id of Hugging Face. The first two get random weights."""
     device: str = "cpu"
     """cpu, cuda or cuda:0."""
     threads: int | None = None

@@ -58,7 +58,7 @@ def build_model(architecture: Architecture, *, seed: int = 0, dropout: float = 0
     The global random generator is not changed. Raises `NmtError` for a decoder-only model.
     """
     if isinstance(architecture, LlamaArchitecture):
-        raise NmtError(_ONLY_SERVED, remedy=_SERVE)
+        raise NmtError(_DECODER_ONLY, remedy=_SERVE)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if isinstance(architecture, RecurrentArchitecture):
@@ -69,7 +69,7 @@ def build_model(architecture: Architecture, *, seed: int = 0, dropout: float = 0
         return TransformerModel(architecture, dropout=dropout)
 
 
-_ONLY_SERVED, _SERVE = "a decoder-only model, which live server alone runs, in slots", "give a model with an encoder, as marian"
+_DECODER_ONLY, _SERVE = "a decoder-only model, which calibrate and live server alone run, with torch", "give another model"
 
 
 def load_model(model: str, *, seed: int = 0) -> LoadedModel:
@@ -85,7 +85,7 @@ def is_llama(loaded: Loaded[AnyModel]) -> TypeGuard[Loaded[LlamaModel]]:
 def with_encoder(loaded: Loaded[AnyModel]) -> LoadedModel:
     """Return a model that has an encoder. Raises `NmtError` for a decoder-only one."""
     if isinstance(loaded.model, LlamaModel):
-        raise NmtError(_ONLY_SERVED, path=loaded.name, remedy=_SERVE)
+        raise NmtError(_DECODER_ONLY, path=loaded.name, remedy=_SERVE)
     return Loaded(loaded.name, loaded.model, loaded.architecture, loaded.weights)
 
 
@@ -124,7 +124,7 @@ def load_pretrained(folder: Path, languages: Languages) -> tuple[LoadedModel, Pr
     """
     path = Path(model_path(str(folder), weights=True)).absolute()  # a folder may have the name of an architecture, such as gru
     if isinstance(architecture := read_pretrained_architecture(path), LlamaArchitecture):
-        raise NmtError(_ONLY_SERVED, path=folder, remedy=_SERVE)
+        raise NmtError(_DECODER_ONLY, path=folder, remedy=_SERVE)
     tokenizer = open_tokenizer(path, architecture, languages)  # before the weights are read
     loaded = load_model(str(path))
     assert isinstance(loaded.model, TransformerModel)

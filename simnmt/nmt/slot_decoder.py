@@ -118,7 +118,7 @@ class SlotDecoder(SentenceDecoder):
             text.read += count
         logits, keys = self._model(parts), [*plan.decodes, *plan.ends_prompt]
         forced = [row for row, key in enumerate(keys) if self._texts[key].request.forced_len is not None]
-        logits[torch.tensor(forced, dtype=torch.int64)[:, None], self._ends] = -inf
+        logits[torch.tensor(forced, dtype=torch.int64, device=logits.device)[:, None], self._ends] = -inf
         self.first_tokens = plan.ends_prompt
         done = list[tuple[int, Hypothesis]]()
         for key, token in zip(keys, logits.argmax(1).tolist(), strict=True):

@@ -161,7 +161,6 @@ class DeviceProfile(Configuration):
         execution, changed = self.execution, dict[str, object]()
         if (unit.src, unit.tgt) != (counted.src, counted.tgt):
             changed = dict.fromkeys(("step", "encoder", "decoder", "sti"))
-            changed["slots"] = None if self.slots is None else self.slots.counted_in(src, tgt)
             kind = "inferred" if execution.kind == "measured" else execution.kind
             execution = execution.model_copy(update={"kind": kind})
         elif self.step is not None or self.decoder is not None or self.sti is not None:
@@ -171,7 +170,10 @@ class DeviceProfile(Configuration):
                 remedy="state length_unit.end_of_sentence alike in the profiles of a scenario",
             )
         before, after = end_tokens(counted.end_of_sentence), end_tokens(unit.end_of_sentence)
-        fixed = before[0] - after[0] * src, (before[1] - after[1] * tgt) * self._steps_per_token
+        ends = before[0] - after[0] * src, before[1] - after[1] * tgt
+        if self.slots is not None:
+            changed["slots"] = self.slots.counted_in(src, tgt, ends)
+        fixed = ends[0], ends[1] * self._steps_per_token
         ranges = zip((self.valid_range.src_len, self.valid_range.tgt_len), (src, tgt), before, after, strict=True)
         src_range, tgt_range = (_recounted_range(*facts) for facts in ranges)
         changed |= {

@@ -28,9 +28,9 @@ class TokenCount(Configuration):
         tokens: NDArray[np.int64] = np.maximum(np.rint(self.fixed + self.per_token * lengths), 1.0).astype(np.int64)
         return tokens
 
-    def recounted(self, factor: float) -> TokenCount:
-        """Return the tokens for lengths in another unit, one token of which is `factor` tokens of this unit."""
-        return self.model_copy(update={"per_token": factor * self.per_token})
+    def recounted(self, factor: float, more: float) -> TokenCount:
+        """Return the tokens for lengths in another unit: `factor` of this unit for each of its tokens, and `more` in all."""
+        return self.model_copy(update={"fixed": self.fixed + more * self.per_token, "per_token": factor * self.per_token})
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +96,10 @@ class SlotsBlock(CostBlock):
         """The cost model that the block describes."""
         return SlotsCost(self.step_s, self.s_per_prompt_token, self.s_per_context_token, self.request_s)
 
-    def counted_in(self, src: float, tgt: float) -> SlotsBlock:
-        """Return the block for lengths in another unit, one token of which is `src` or `tgt` tokens of this unit."""
-        prompt, output = self.prompt.recounted(src), self.output.recounted(tgt)
-        kind = "inferred" if self.kind == "measured" else self.kind
+    def counted_in(self, src: float, tgt: float, more: tuple[float, float]) -> SlotsBlock:
+        """Return the block for lengths in another unit; arguments by source and target as in `TokenCount.recounted`."""
+        prompt, output = self.prompt.recounted(src, more[0]), self.output.recounted(tgt, more[1])
+        kind = "inferred" if self.kind == "measured" and (src, tgt) != (1.0, 1.0) else self.kind
         return self.model_copy(update={"kind": kind, "prompt": prompt, "output": output})
 
     @model_validator(mode="after")

@@ -23,6 +23,10 @@ LEAST_STEP_S = 1e-6
 """Shortest iteration of a fit."""
 STALL, ROBUST_SDS = 1.5, 5.0
 """An observation does not count if it took more than these times its fitted seconds, and as many robust deviations above."""
+STRETCHES = 6
+"""Stretches of blocks, in the order of time, whose speeds are compared: a single block varies too much."""
+ALIKE = 1.5
+"""Weight of an iteration that only reads being like a step: the observations of a block are not independent."""
 FOLDS = 3
 """Parts of the blocks that are left out in turn."""
 
@@ -54,7 +58,7 @@ class SlotsFit:
     heldout_error: float | None
     """Mean absolute relative error of the times of requests in blocks that were left out."""
     speed_change: float
-    """Relative difference of the slow from the fast blocks: their 90 and 10 % quantiles, each block against its kind."""
+    """How much longer the slowest stretch of blocks took than the fastest, relative; each block against its kind."""
     stalled_share: float
     """Share of the time that observations took which do not count."""
     knows_reading: bool
@@ -183,19 +187,26 @@ def _windows(rows: _Iterations) -> NDArray[np.int64]:
 
 
 def _coefficients(design: Floats, seconds: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return the coefficients of observations by relative least squares, none below 0, and the mask of those that count."""
-    keeps, coefficients = np.ones(len(seconds), np.bool_), np.zeros(design.shape[1])
-    for _ in range(3):
+    """Return the coefficients of observations by relative least squares, none below 0, and the mask of those that count.
+
+    An iteration that only reads counts like a step of one request as far as the observations leave it open: beside the prompts
+    that it reads, its own seconds are few.
+    """
+    keeps, coefficients, deviation = np.ones(len(seconds), np.bool_), np.zeros(design.shape[1]), 0.0
+    alike = np.zeros((1, design.shape[1]))
+    alike[0, :2] = 1.0, -1.0
+    for _ in range(4):
         expected = np.full(len(seconds), seconds.mean())
         for _ in range(10):  # each with the weights of the one before
-            coefficients = bounded_least_squares((design / expected[:, None])[keeps], (seconds / expected)[keeps])
+            weighted = np.vstack(
+                [(design / expected[:, None])[keeps], ALIKE * deviation / max(coefficients[1], LEAST_STEP_S) * alike]
+            )
+            coefficients = bounded_least_squares(weighted, np.append((seconds / expected)[keeps], 0.0))
             expected = np.maximum(design @ coefficients, 0.01 * np.median(seconds))
         ratio = seconds / expected
         middle = np.median(ratio)
-        bound = max(STALL, middle + ROBUST_SDS * 1.4826 * float(np.median(np.abs(ratio - middle))))
-        if (keeps == (ratio <= bound)).all():
-            break
-        keeps = ratio <= bound
+        deviation = 1.4826 * float(np.median(np.abs(ratio - middle)))
+        keeps = ratio <= max(STALL, middle + ROBUST_SDS * deviation)
     return coefficients, keeps
 
 
@@ -250,13 +261,18 @@ def _heldout_error(
 
 
 def _speed_change(rows: _Iterations, block_of: NDArray[np.int64], seconds: Floats, fitted_s: Floats) -> float:
-    by_kind = dict[str, list[float]]()
-    for block, kind in rows.kinds.items():
-        on = block_of == block
-        if on.any():
-            by_kind.setdefault(kind, []).append(float(seconds[on].sum() / fitted_s[on].sum()))
-    ratios = [ratio / np.median(several) for several in by_kind.values() if len(several) > 1 for ratio in several]
-    if not ratios:
-        return 0.0
-    fast, slow = np.quantile(ratios, (0.1, 0.9))
-    return float(slow / fast - 1.0)
+    """Return how much longer the slowest stretch took than the fastest, each block against the median of its kind."""
+    took_s = {
+        block: (float(seconds[on].sum()), float(fitted_s[on].sum())) for block in rows.kinds if (on := block_of == block).any()
+    }
+    by_kind = dict[str, list[int]]()
+    for block in took_s:
+        by_kind.setdefault(rows.kinds[block], []).append(block)
+    usual_s = dict[int, float]()
+    for blocks in by_kind.values():
+        if len(blocks) > 1:
+            middle = float(np.median([took_s[block][0] / took_s[block][1] for block in blocks]))
+            usual_s |= {block: middle * took_s[block][1] for block in blocks}
+    stretches = [part.tolist() for part in np.array_split(sorted(usual_s), STRETCHES) if part.size]
+    ratios = [sum(took_s[one][0] for one in part) / sum(usual_s[one] for one in part) for part in stretches]
+    return max(ratios) / min(ratios) - 1.0 if ratios else 0.0

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.arrays import Floats
-from simnmt.devices import Batched, Fifo, Kind, Streamed
+from simnmt.devices import Batched, Fifo, Kind, Slots, Streamed
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.devices.models import Models
 from simnmt.devices.stream import ROUNDING, StreamBox, boxes_until, engaged_s
@@ -255,12 +255,12 @@ class _Run:
     def _set_device_columns(self, settings: Any, block: Block, decider: NDArray[np.int32] | None) -> None:
         """Set the columns that boxes which batch or stream need of the requests of a block; `decider`: of each request."""
         memory, groups, first = self._memory_of_block, len(self._world.local), 0
-        added, factors = ([list[Floats]() for _ in range(self._targets)] for _ in range(2))
+        added, factors, tokens = ([list[Floats]() for _ in range(self._targets)] for _ in range(3))
         for number, kind in enumerate(self._kinds):
             rows: slice | NDArray[np.int64] = slice(None)
             target, begin = max(number - groups + 1, 0), first
             first += kind.boxes
-            if not isinstance(kind, Batched | Streamed):
+            if not isinstance(kind, Batched | Slots | Streamed):
                 continue
             if number < groups > 1:
                 assert decider is not None
@@ -269,6 +269,9 @@ class _Run:
             tgt_len = None if block.tgt_len is None else block.tgt_len[rows]
             if isinstance(kind, Streamed):
                 _put(added[target], kind.row_columns(src_len, tgt_len, execution_s), rows, len(block))
+            elif isinstance(kind, Slots):
+                assert tgt_len is not None
+                _put(tokens[target], kind.tokens(src_len, tgt_len), rows, len(block))
             else:
                 assert tgt_len is not None
                 factor = kind.factors(src_len, tgt_len, execution_s, None if block.model is None else block.model[rows])
@@ -277,6 +280,9 @@ class _Run:
                     memory.address(length, np.int64) for length in (block.src_len, block.tgt_len)
                 )
         settings.added = memory.tables([columns or None for columns in added])
+        settings.prompt, settings.output = (
+            memory.addresses([columns[place] if columns else None for columns in tokens], np.int64) for place in range(2)
+        )
         settings.factor = memory.addresses([columns[0] if columns else None for columns in factors])
 
     def _called_back(self, in_block: int) -> int:
@@ -301,7 +307,7 @@ class _Run:
         """Return the trail of the run."""
         accounts = list[BatchAccount | BoxesUntil | None]()
         for pool, kind in enumerate(self._kinds):
-            if isinstance(kind, Batched):
+            if isinstance(kind, Batched | Slots):
                 accounts.append(_account(cdll, world, pool, kind))
             else:
                 accounts.append(_streamed_until(cdll, world, pool, kind) if isinstance(kind, Streamed) else None)
@@ -347,6 +353,8 @@ class _Run:
             settings.kind, settings.cost = c.BATCH_POOL, batch_cost(kind.batching, kind.cost, self._memory)
             settings.batching = batching_settings(kind.batching, self._memory)
             settings.full_step_s = kind.full_step_s
+        elif isinstance(kind, Slots):
+            settings.kind, settings.slots, settings.full_step_s = c.SLOT_POOL, self._slots(kind), kind.full_step_s
         elif isinstance(kind, Streamed):
             if kind.changes:
                 raise UncompiledError("plans that change are in the reference alone")
@@ -374,6 +382,15 @@ class _Run:
             settings.second_of_workload = self._memory.address(np.array(models.second_of_workload), np.int64)
         if costs:
             settings.costs = self._memory.array(ctypes.c_void_p, costs)
+        return self._memory.structure(settings)
+
+    def _slots(self, kind: Slots) -> int:
+        """Return the address of the limits and costs of a target with slots."""
+        limits, cost = kind.limits, kind.cost
+        settings = c.SlotSettings(limits.slots, limits.chunk, limits.context or 0, limits.cached_prefix)
+        for name in ("s_per_prompt_token", "s_per_context_token", "request_s"):
+            setattr(settings, name, getattr(cost, name))
+        settings.step_s = self._memory.address(np.array(cost.step_s))
         return self._memory.structure(settings)
 
     def _stream(self, kind: Streamed) -> int:
@@ -426,13 +443,13 @@ def _estimate_settings(estimate: TransferEstimate) -> Any:
     raise UncompiledError(f"an estimate of the kind {type(estimate).__name__} is in the reference alone")
 
 
-def _account(cdll: ctypes.CDLL, world: int, pool: int, kind: Batched) -> BatchAccount:
+def _account(cdll: ctypes.CDLL, world: int, pool: int, kind: Batched | Slots) -> BatchAccount:
     """Return the account of all boxes of a target."""
     accounts = []
     for box in range(kind.boxes):
         copied = c.Account()
         cdll.simnmt_world_account(world, pool, box, ctypes.byref(copied))
-        accounts.append(account_of(copied, kind.batching.size))
+        accounts.append(account_of(copied, kind.limits.slots if isinstance(kind, Slots) else kind.batching.size))
     return accounts[0].merged(accounts[1:])
 
 

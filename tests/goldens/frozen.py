@@ -1,4 +1,4 @@
-"""Frozen figures of six shipped scenarios and of the six reproductions, which a change of form must not change.
+"""Frozen figures of seven shipped scenarios and of the six reproductions, which a change of form must not change.
 
 `python -m tests.goldens.frozen [NAME]...` writes them anew, for a change that is meant to change figures. They are taken
 through the command line, so that names within the package matter little. Relative tolerance: 1e-9.
@@ -34,6 +34,7 @@ SCENARIOS: dict[str, tuple[str, ...]] = {
     "quickstart": (),
     "table1": (),
     "batched-cloud": (),
+    "llama-slots": ("devices.cloud.slots={slots: 4, chunk: 64, context: 150, cached_prefix: 10}",),
     "sti-gateway": (),
     "tiers": (),
     "open-loop": (
@@ -44,7 +45,7 @@ SCENARIOS: dict[str, tuple[str, ...]] = {
         "devices.cloud.price_per_hour=0.9",
     ),
 }
-"""Shipped scenarios with the keys that are set: FIFO boxes, batches, streams, tiers behind balancers, queues with energy."""
+"""Shipped scenarios with the keys that are set: FIFO boxes, batches, slots, streams, tiers, queues with energy."""
 REQUESTS, REPLICATIONS = 150, 2
 KEYS = ["workload", "network", "policy"]
 """Columns that name a cell of the request log."""

@@ -20,6 +20,8 @@ from simnmt.nmt.models import load_any_model, load_model
 from simnmt.nmt.pretrained_tokenizer import Languages, open_tokenizer
 from simnmt.nmt.sentence_decoder import Admit, DecodeRequest, Hypothesis
 from simnmt.nmt.slot_decoder import SlotDecoder
+from simnmt.nmt.training.recipe import recipe_for
+from simnmt.nmt.translation import Translator
 from tests.nmt.pretrained_folders import llama_folder
 
 TINY = LlamaArchitecture(
@@ -160,6 +162,18 @@ def test_an_output_ends_after_as_many_lines_as_its_source_has() -> None:
         (9, 9, 20, 21, 9, 22, 9, 23),
     ]
     assert [output.steps for output in outputs] == [5, 7, 9, 10]
+
+
+def test_what_needs_an_encoder_refuses_a_decoder_only_model(folder: Path, tmp_path: Path) -> None:
+    architecture = tmp_path / "llama.yaml"
+    architecture.write_text(json.dumps(TINY.model_dump()), encoding="utf-8")
+    for use in (
+        lambda: Translator.load(folder),
+        lambda: load_engine(str(architecture), backend="ctranslate2"),
+        lambda: recipe_for(str(architecture)),
+    ):
+        with pytest.raises(NmtError, match=r"decoder-only|no training of kind llama"):
+            use()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from simnmt.devices import Batched, Fifo, Streamed
+from simnmt.batching.slots import SlotLimits
+from simnmt.devices import Batched, Fifo, Slots, Streamed
 from simnmt.devices.device import ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.devices.models import Models
 from simnmt.devices.translation_cache import CacheConfiguration
@@ -27,6 +28,7 @@ from simnmt.policies import (
     TransferEstimate,
 )
 from simnmt.profile.cost import CostTable, DecodingCost
+from simnmt.profile.slots_block import SlotsCost, TokenCount
 from simnmt.results.requests import Block, Requests, Trail
 from simnmt.streaming.plan.engagement import Lifecycle
 from simnmt.world.deciders import Beliefs
@@ -101,6 +103,31 @@ def batch_view(batched: Batched, servers: int) -> Callable[[], BatchView]:
     step_s = lambda active: of_steps.steps_at(active)(0, 4) / 5  # noqa: E731
     joining_s = lambda sentences: of_steps.encode_s([5] * sentences) + of_steps.refill_s(sentences)  # noqa: E731
     return BatchView(step_s, batching.size, batching.threshold, servers, joining_s).blank
+
+
+def slots_view(kind: Slots, servers: int) -> Callable[[], BatchView]:
+    """The view of slots, as a policy has it."""
+    slots, read_s = kind.limits.slots, 5 * kind.cost.s_per_prompt_token
+    return BatchView(kind.cost.step_s.__getitem__, slots, slots - 1, servers, lambda requests: requests * read_s).blank
+
+
+@st.composite
+def slots_specs(draw: Draw, grid: bool, refuses: bool) -> Slots:
+    """Boxes with a few slots, whose prompts take one iteration or several; times in eighths if those of the world are."""
+    slots = draw(st.integers(1, 4))
+    limits = SlotLimits(
+        slots,
+        slots + draw(st.integers(0, 12)),
+        draw(st.sampled_from([None, 4, 12, 20])) if refuses else None,
+        draw(st.sampled_from([0, 0, 3])),
+    )
+    unit_s = 0.125 if grid else 0.0173
+    steps = tuple(unit_s * draw(st.integers(1, 3)) for _ in range(slots + 1))
+    costs = (unit_s * draw(st.sampled_from([0.0, 1.0, 0.25])) for _ in range(3))
+    counts = (
+        TokenCount(fixed=draw(st.sampled_from([0.0, 2.0])), per_token=draw(st.sampled_from([1.0, 1.4]))) for _ in range(2)
+    )
+    return Slots(limits, SlotsCost(steps, *costs), *counts)
 
 
 @st.composite
@@ -199,8 +226,9 @@ SPECIAL = {
     "batches": ("batches",),
     "streams": ("streams",),
     "models": ("models",),
+    "slots": ("slots",),
     "model batches": ("batches", "models"),
-    "all": ("batches", "streams", "models"),
+    "all": ("batches", "slots", "streams", "models"),
 }
 """Kinds of boxes that a world may have, beside first-in first-out ones."""
 
@@ -212,7 +240,8 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
     `special`: a key of `SPECIAL`; None: any.
     """
     kinds_of_boxes = SPECIAL[draw(st.sampled_from(list(SPECIAL))) if special is None else special]
-    batches, streams = "batches" in kinds_of_boxes, "streams" in kinds_of_boxes
+    streams, slotted = "streams" in kinds_of_boxes, "slots" in kinds_of_boxes
+    batches = "batches" in kinds_of_boxes or slotted
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     grid, discipline = draw(st.booleans()), draw(st.sampled_from(["open", "closed"] + ["back to back"] * (not batches)))
     is_open, queues = discipline == "open", discipline != "back to back"
@@ -227,10 +256,11 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
     varies = st.just(False) if grid else st.booleans()
     of_kind: dict[str, st.SearchStrategy[Any]] = {
         "batches": st.builds(Batched, batchings(), costs(), varies),
+        "slots": slots_specs(grid, is_open),
         "streams": streamed_specs(),
         "models": st.builds(Fifo, workers=st.integers(1, 2), models=models(pivots=True)),
     }
-    if batches and "models" in kinds_of_boxes:
+    if {"batches", "models"} <= {*kinds_of_boxes}:
         of_kind["batches"] |= batches_of_models(varies)
     any_spec = st.one_of(st.none(), *(of_kind[kind] for kind in kinds_of_boxes))
     local_specs, specs = [draw(any_spec) for _ in groups], [draw(any_spec) for _ in balancers]
@@ -301,7 +331,7 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
     expects_weighed = draw(st.booleans())
     expected_columns = [
         seconds(random, grid, count, 12.0)
-        if any(isinstance(spec, Batched) for spec in of_target)
+        if any(isinstance(spec, Batched | Slots) for spec in of_target)
         else (column if expects_weighed else seconds(random, grid, count))
         for of_target, column in zip(specs_by_target, weighed_s, strict=True)
     ]
@@ -339,7 +369,9 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
         sees = [queues and policy == "least" and draw(st.booleans()) for _ in range(targets)]
         knows = streams and policy == "least" and draw(st.booleans())
         views = (
-            batch_view(spec, servers[target]) if isinstance(spec, Batched) else partial(BacklogView, parallel[target])
+            batch_view(spec, servers[target])
+            if isinstance(spec, Batched)
+            else (slots_view(spec, servers[target]) if isinstance(spec, Slots) else partial(BacklogView, parallel[target]))
             for target, spec in enumerate(of_targets)
         )
         plans = (

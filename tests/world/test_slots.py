@@ -14,9 +14,9 @@ from simnmt.policies import Fixed
 from simnmt.profile.slots_block import SlotsCost
 from simnmt.results.requests import DONE, FALLBACK, LOST, REFUSED, Requests, Trail
 from simnmt.world.faults import Faults
-from tests.worlds import believing, in_engine
+from tests.worlds import believing, in_engine, needs_compiled
 
-ENGINES = ("reference",)
+ENGINES = ("reference", pytest.param("compiled", marks=needs_compiled))
 
 
 def flat(slots: int, step_s: float = 1.0, **cost: float) -> Slots:
@@ -25,7 +25,7 @@ def flat(slots: int, step_s: float = 1.0, **cost: float) -> Slots:
     return Slots(SlotLimits(slots, 10_000), SlotsCost((step_s,) * (slots + 1), **per_token))
 
 
-def served(kind: Slots, lengths: Any, arrival_s: Any, engine: str = "reference", **settings: Any) -> Trail:
+def served(kind: Slots, lengths: Any, arrival_s: Any, engine: str | None = None, **settings: Any) -> Trail:
     """Requests at a decider's own box with slots; `lengths`: source and target of each."""
     src_len, tgt_len = np.asarray(lengths, np.int64).reshape(-1, 2).T
     alone_s = kind.solo_s(src_len, tgt_len)
@@ -63,36 +63,33 @@ def test_a_request_alone_takes_its_solo_seconds_and_context_costs_each_step(engi
     assert trail.execution_s.tolist() == solo_s.tolist()
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_one_slot_is_the_queue_m_g_1(engine: str) -> None:
+def test_one_slot_is_the_queue_m_g_1() -> None:
     """Pollaczek and Khinchine: the mean wait is rate x E[S^2] / 2 (1 - load). The first token is the end of the prompt."""
     random = np.random.default_rng(5)
     tgt_len, rate_rps = random.integers(1, 20, 60_000), 0.07
     arrival_s = np.cumsum(random.exponential(1.0 / rate_rps, tgt_len.size))
-    trail = served(flat(1), np.stack([np.ones_like(tgt_len), tgt_len], axis=1), arrival_s, engine)
+    trail = served(flat(1), np.stack([np.ones_like(tgt_len), tgt_len], axis=1), arrival_s)
     service_s = tgt_len.astype(float)
     assert np.allclose(trail.execution_s, service_s)
     expected_s = rate_rps * np.mean(service_s**2) / 2.0 / (1.0 - rate_rps * service_s.mean())
     assert trail.queue_s.mean() == pytest.approx(expected_s, rel=0.06)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_equal_lengths_at_one_slot_are_the_queue_m_d_1(engine: str) -> None:
+def test_equal_lengths_at_one_slot_are_the_queue_m_d_1() -> None:
     random = np.random.default_rng(6)
     arrival_s = np.cumsum(random.exponential(10.0 / 0.7, 60_000))
-    trail = served(flat(1), np.full((60_000, 2), (1, 10)), arrival_s, engine)
+    trail = served(flat(1), np.full((60_000, 2), (1, 10)), arrival_s)
     assert trail.queue_s.mean() == pytest.approx(0.7 * 10.0 / 2.0 / 0.3, rel=0.06)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_slots_that_share_nothing_are_the_queue_m_d_s(engine: str) -> None:
+def test_slots_that_share_nothing_are_the_queue_m_d_s() -> None:
     """With flat steps, slots are servers but for the wait for the running iteration, which is a hundredth of a request here.
 
     They are compared with the recursion of first in, first out, at some servers (Kiefer and Wolfowitz).
     """
     random, slots, steps = np.random.default_rng(7), 4, 200
     arrival_s = np.cumsum(random.exponential(steps / slots / 0.8, 8_000))
-    trail = served(flat(slots), np.full((arrival_s.size, 2), (1, steps)), arrival_s, engine)
+    trail = served(flat(slots), np.full((arrival_s.size, 2), (1, steps)), arrival_s)
     free_s, waits_s = np.zeros(slots), []
     for at_s in arrival_s:
         server = free_s.argmin()
@@ -102,13 +99,12 @@ def test_slots_that_share_nothing_are_the_queue_m_d_s(engine: str) -> None:
     assert trail.queue_s.mean() == pytest.approx(np.mean(waits_s), rel=0.08, abs=2.0)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_more_slots_than_requests_are_the_queue_m_g_infinity(engine: str) -> None:
+def test_more_slots_than_requests_are_the_queue_m_g_infinity() -> None:
     """Nobody waits longer than an iteration, and the mean number present is rate x mean time (Little)."""
     random = np.random.default_rng(8)
     tgt_len = random.integers(50, 150, 4_000)
     arrival_s = np.cumsum(random.exponential(20.0, tgt_len.size))
-    trail = served(flat(40), np.stack([np.ones_like(tgt_len), tgt_len], axis=1), arrival_s, engine)
+    trail = served(flat(40), np.stack([np.ones_like(tgt_len), tgt_len], axis=1), arrival_s)
     assert trail.queue_s.max() <= 1.0
     assert np.allclose(trail.execution_s, tgt_len, atol=1e-6)
 

@@ -12,7 +12,14 @@ from pydantic import Field
 
 from simnmt.base.configuration import checked_dataclass
 from simnmt.base.random_streams import stream
-from simnmt.nmt.architecture import ARCHITECTURES, Architecture, TransformerArchitecture, architecture_of, read_architecture
+from simnmt.nmt.architecture import (
+    ARCHITECTURES,
+    Architecture,
+    LlamaArchitecture,
+    TransformerArchitecture,
+    architecture_of,
+    read_architecture,
+)
 from simnmt.nmt.errors import TrainingError
 from simnmt.workload.corpus import text_pairs
 
@@ -168,7 +175,7 @@ def _from_file(model: str, vocab: int | None) -> Architecture:
     if not any(sign in model for sign in "./\\"):
         raise TrainingError(f"no model {model!r}", remedy=f"known: {', '.join(SMALL)}, or name an architecture file")
     architecture = read_architecture(model)
-    if architecture.multilingual:
+    if architecture.multilingual or isinstance(architecture, LlamaArchitecture):
         what = f"no training of kind {architecture.kind}, whose published tokenisers are not learnt here"
         raise TrainingError(what, path=model, remedy="give another kind, such as transformer")
     if vocab is not None and {vocab} != {architecture.src_vocab, architecture.tgt_vocab}:

@@ -13,6 +13,8 @@ static void pool_begin(World *world, Pool *self, int64_t target, const PoolSetti
     self->trial_of = zeroed(memory, boxes, sizeof(int64_t));
     if (kind == BATCH_POOL) {
         self->batches = zeroed(memory, boxes, sizeof(BatchBox));
+    } else if (kind == SLOT_POOL) {
+        self->slots = zeroed(memory, boxes, sizeof(SlotBox));
     } else if (kind == QUEUE_POOL) {
         self->queues = zeroed(memory, boxes, sizeof(QueueBox));
     } else if (kind == STREAM_POOL) {
@@ -29,6 +31,7 @@ static void pool_begin(World *world, Pool *self, int64_t target, const PoolSetti
     if (has_loads) self->models = zeroed(memory, boxes, sizeof(ModelBox));
     for (int64_t box = 0; box < boxes; box++) {
         if (kind == BATCH_POOL) batch_box_begin(memory, self->batches + box, &settings->batching, settings->cost, settings->models);
+        if (kind == SLOT_POOL) slot_box_begin(memory, self->slots + box, settings->slots);
         if (kind == STREAM_POOL) stream_begin(memory, self->streams + box, settings->stream->states);
         if (kind == QUEUE_POOL) queue_box_begin(memory, self->queues + box, &self->settings.classes, settings->workers);
         if (self->boxes != NULL && !self->is_least_work) fifo_begin(memory, self->boxes + box, 1, settings->workers);
@@ -60,6 +63,7 @@ static StreamBox *stream_of(Pool *pool, int64_t box, int64_t trial) {
 /* Return the work left at a box at a moment; balancers compare it. */
 static double work_left(World *world, Pool *pool, int64_t box, double now_s, int64_t trial) {
     if (pool->settings.kind == BATCH_POOL) return (double)steps_left(pool->batches + box, now_s);
+    if (pool->settings.kind == SLOT_POOL) return (double)tokens_left(pool->slots + box, now_s);
     if (pool->settings.kind == STREAM_POOL) return larger(0.0, stream_of(pool, box, trial)->free_s - now_s);
     if (pool->settings.kind == QUEUE_POOL) {
         QueueBox *queue = pool->queues + box;
@@ -162,18 +166,46 @@ static void begin_load(World *world, Pool *pool, int64_t box, double now_s) {
     clock_push(world->memory, &world->clock, (Entry){models->load_ends_s, order_of(LOADED, (pool->target << 32) + box), pool});
 }
 
+/* Put a box with slots on the clock for the moment at which it acts next. */
+static void arm_slots(World *world, Pool *pool, int64_t box) {
+    SlotBox *slots = pool->slots + box;
+    if (slots->next_s == INFINITY || slots->next_s == slots->armed_s) return;
+    slots->armed_s = slots->next_s;
+    clock_push(world->memory, &world->clock, (Entry){slots->next_s, order_of(BATCH_ACTS, ((pool - world->pools) << 32) + box), pool});
+}
+
+/* Let a decider hear the answers of its device before those that a box gives now without a link. */
+static void hear_earlier(World *world, const RequestEvent *event, double finish_s, double now_s) {
+    if (finish_s + event->downlink_s > now_s) return;
+    hear(world, event->decider, now_s);
+    if (event->decider->cache != NULL) cache_hear(world, event->decider->cache, now_s);
+}
+
+static void slots_act(World *world, Pool *pool, int64_t box, double now_s) {
+    SlotBox *slots = pool->slots + box;
+    double request_s = slots->settings->request_s, finish_s = now_s + request_s;
+    if (slots->armed_s == now_s) slots->armed_s = INFINITY;
+    if (slots->next_s != now_s) return; /* it was brought forward */
+    note_moment(world, now_s);
+    slot_box_act(world->memory, slots);
+    for (int64_t number = 0; number < slots->done.count; number++) hear_earlier(world, slots->done.items[number].event, finish_s, now_s);
+    for (int64_t number = 0; number < slots->done.count; number++) {
+        const Slotted *done = slots->done.items + number;
+        RequestEvent *event = done->event;
+        world->settings.execution_s[done->request] = finish_s - done->begin_s;
+        world->settings.first_token_s[done->request] = done->first_s + request_s - event->arrival.entry_s;
+        answer(world, event, done->begin_s, finish_s, box, finish_s, (int32_t)slots->left_active, (int32_t)slots->left_waiting);
+    }
+    arm_slots(world, pool, box);
+}
+
 static void batch_acts(World *world, Pool *pool, int64_t box, double now_s) {
     BatchBox *batch = pool->batches + box;
     if (batch->armed_s == now_s) batch->armed_s = INFINITY;
     if (batch->next_s != now_s) return; /* it was brought forward */
     note_moment(world, now_s);
     batch_box_act(world->memory, batch);
-    for (int64_t number = 0; number < batch->done.count; number++) {
-        RequestEvent *event = batch->done.items[number].event;
-        if (event->downlink_s != 0.0) continue;
-        hear(world, event->decider, now_s); /* earlier answers of this moment */
-        if (event->decider->cache != NULL) cache_hear(world, event->decider->cache, now_s);
-    }
+    for (int64_t number = 0; number < batch->done.count; number++) hear_earlier(world, batch->done.items[number].event, now_s, now_s);
     for (int64_t number = 0; number < batch->done.count; number++) {
         const Active *done = batch->done.items + number;
         RequestEvent *event = done->event;
@@ -294,6 +326,7 @@ static void model_loaded(World *world, Pool *pool, int64_t box, double now_s) {
 static inline int is_box_full(const Pool *pool, int64_t box, double now_s) {
     if (!pool->settings.max_waiting) return 0;
     if (pool->settings.kind == BATCH_POOL) return queued_sentences(pool->batches + box) >= pool->settings.max_waiting;
+    if (pool->settings.kind == SLOT_POOL) return pool->slots[box].waiting.count >= pool->settings.max_waiting;
     if (pool->settings.kind == QUEUE_POOL) return pool->queues[box].waiting >= pool->settings.max_waiting;
     return is_room_full(pool->rooms + box, now_s);
 }
@@ -302,6 +335,19 @@ static inline int is_box_full(const Pool *pool, int64_t box, double now_s) {
 static void refuse(World *world, RequestEvent *event) {
     double heard_s = event->arrival.entry_s + event->downlink_s;
     clock_push(world->memory, &world->clock, (Entry){heard_s, order_of(REFUSAL, event->arrival.request), event});
+}
+
+/* Let a request enter a box with slots. */
+static void enter_slots(World *world, Pool *pool, RequestEvent *event) {
+    const Arrival *arrival = &event->arrival;
+    int64_t box = chosen_box(world, pool, arrival, &pool->next, 0);
+    if (is_too_long(pool->settings.slots, arrival->src_len, arrival->tgt_len) || is_box_full(pool, box, arrival->entry_s)) {
+        refuse(world, event);
+        return;
+    }
+    Slotted request = {arrival->request, arrival->src_len, arrival->tgt_len, 0, 0, 0.0, 0.0, event};
+    slot_box_arrive(world->memory, pool->slots + box, request, arrival->entry_s);
+    arm_slots(world, pool, box);
 }
 
 /* Let a request enter a first-in first-out box that may be full. */
@@ -331,6 +377,8 @@ static inline void reaches(World *world, RequestEvent *event) {
             refuse(world, event);
         else
             wait_in_batch(world, pool, box, event, arrival->entry_s);
+    } else if (pool->settings.kind == SLOT_POOL) {
+        enter_slots(world, pool, event);
     } else if (pool->rooms != NULL) {
         enter_limited(world, pool, event);
     } else if (pool->settings.kind == STREAM_POOL) {
@@ -367,11 +415,12 @@ static void find_ahead(World *world, int64_t target, const Arrival *arrival) {
     if (world->ahead.count) qsort(world->ahead.items, (size_t)world->ahead.count, sizeof(Arrival), compare_arrivals);
 }
 
-/* Return the seconds of an arrival at a target beyond execution alone, after the requests on their way; at boxes that batch, load
- * models or keep a queue a guess, by the steps, the loads or the work before it that are left now. */
+/* Return the seconds of an arrival at a target beyond execution alone, after the requests on their way; at boxes that batch, have
+ * slots, load models or keep a queue a guess, by the steps, the loads or the work before it that are left now. */
 static double foreseen_wait_s(World *world, Pool *pool, const Arrival *arrival, double now_s) {
     int64_t box = 0, trial = ++world->trial, next = pool->next;
-    if (pool->settings.kind == BATCH_POOL || pool->settings.kind == MODEL_POOL || pool->settings.kind == QUEUE_POOL) {
+    int64_t kind = pool->settings.kind;
+    if (kind == BATCH_POOL || kind == SLOT_POOL || kind == MODEL_POOL || kind == QUEUE_POOL) {
         Arrival now = *arrival;
         now.entry_s = now_s;
         box = chosen_box(world, pool, &now, &next, 0);
@@ -380,7 +429,7 @@ static double foreseen_wait_s(World *world, Pool *pool, const Arrival *arrival, 
             wait_s = queue_box_work_left(world->memory, pool->queues + box, now_s, arrival->rank);
         else
             wait_s = larger(0.0, work_left(world, pool, box, now_s, 0));
-        if (pool->settings.kind == BATCH_POOL) wait_s *= pool->settings.full_step_s;
+        if (kind == BATCH_POOL || kind == SLOT_POOL) wait_s *= pool->settings.full_step_s;
         return pool->models == NULL ? wait_s : larger(wait_s, load_left_s(pool->models + box, arrival->models, now_s));
     }
     world->ahead.count = 0;

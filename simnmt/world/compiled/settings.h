@@ -7,7 +7,7 @@
 
 enum { BACK_TO_BACK, OPEN_LOOP, CLOSED_LOOP };                    /* disciplines */
 enum { ALWAYS, LEAST_TOTAL, CALLED };                             /* choices */
-enum { FIFO_POOL, MODEL_POOL, BATCH_POOL, STREAM_POOL, QUEUE_POOL }; /* kinds of boxes */
+enum { FIFO_POOL, MODEL_POOL, BATCH_POOL, STREAM_POOL, QUEUE_POOL, SLOT_POOL }; /* kinds of boxes */
 enum { BY_NODE, IN_TURN, LEAST_LOADED_OF_DRAWN, LEAST_WORK };     /* balancers */
 enum { WEIGHTED, QUANTILE };                                      /* estimates */
 enum { DONE, NO_MEMORY, PAUSED, STOPPED };                        /* how a call of Python ends */
@@ -64,19 +64,27 @@ typedef struct {
     const BatchCost *const *costs; /* of boxes that batch */
 } ModelSettings;
 
+/* The limits and the costs of boxes with slots; 0 for no limit of context. See devices/slots.py. */
+typedef struct {
+    int64_t slots, chunk, context, cached_prefix;
+    double s_per_prompt_token, s_per_context_token, request_s;
+    const double *step_s; /* by decoding slots, from 0 on */
+} SlotSettings;
+
 /* The boxes of a target, or of a group of deciders. */
 typedef struct {
     int64_t kind, boxes, workers, balancer, drawn;
     const int16_t *const *choices; /* by drawn box and request */
     const BatchCost *cost;         /* of boxes that batch, as the following */
     Batching batching;
-    double full_step_s; /* of a full batch, for each sentence in it */
+    double full_step_s; /* of a full batch, or of full slots, for each sentence in it */
     int64_t max_waiting; /* requests that may wait at each box; 0: any number */
     const StreamSettings *stream;
     const ModelSettings *models;
     Classes classes; /* of boxes that keep a queue, as the following */
     int64_t factor_count;
     const double *factors; /* on the seconds of an execution, by requests in its box when it begins, from 1 on */
+    const SlotSettings *slots;
 } PoolSettings;
 
 /* What all views of a target's batches have in common. */
@@ -144,7 +152,7 @@ typedef struct {
     double *back_s, *decided_s;
 } Clients;
 
-/* The account of a box that batches. */
+/* The account of a box that batches or has slots. */
 typedef struct {
     int64_t *steps; /* by active sentences */
     double *step_s;
@@ -181,6 +189,7 @@ typedef struct {
     const int32_t *decider;  /* NULL: by node */
     const int32_t *document; /* the decision on the first sentence of each holds for all; NULL: each request is decided on by itself */
     const int64_t *src_len, *tgt_len, *model;
+    const int64_t *const *prompt, *const *output; /* by target with slots: the tokens of its prompts and outputs */
     const int8_t *priority; /* ranks of classes; NULL: 0 for all */
     const double *const *execution_s;
     double *const *uplink_s, *const *downlink_s;                      /* by target, from 1 on; filled where links are looked up */

@@ -67,6 +67,8 @@ static int run_until(World *world, double moment_s, int64_t order) {
         if (kind != BATCH_ACTS) note_moment(world, entry.at_s);
         if (kind == REACHES)
             reaches(world, entry.event);
+        else if (kind == BATCH_ACTS && ((Pool *)entry.event)->slots != NULL)
+            slots_act(world, entry.event, number & 0xFFFFFFFF, entry.at_s);
         else if (kind == BATCH_ACTS)
             batch_acts(world, entry.event, number & 0xFFFFFFFF, entry.at_s);
         else if (kind == ARRIVES)

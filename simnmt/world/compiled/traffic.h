@@ -32,6 +32,9 @@ static inline void set_arrival(World *world, const Decider *decider, const Block
         arrival->tgt_len = block->tgt_len[in_block];
         arrival->models[0] = 0;
         arrival->rank = rank_of(block, in_block, &pool->settings.batching.classes);
+    } else if (kind == SLOT_POOL) {
+        arrival->src_len = block->prompt[target][in_block];
+        arrival->tgt_len = block->output[target][in_block];
     } else if (kind == STREAM_POOL) {
         arrival->added = added_of(world, block, in_block, pool);
     } else if (kind == QUEUE_POOL) {
@@ -212,14 +215,16 @@ static void refuse_client(World *world, Decider *decider, const Block *block, in
 }
 
 /* Return whether the decider's own device refuses a request now. */
-static inline int is_full_here(const Decider *decider, double now_s) {
-    if (decider->pool != NULL) return is_box_full(decider->pool, decider->number, now_s);
+static inline int is_refused_here(const Decider *decider, const Block *block, int64_t in_block, double now_s) {
+    const Pool *pool = decider->pool;
+    if (pool != NULL && pool->slots != NULL && is_too_long(pool->settings.slots, block->prompt[0][in_block], block->output[0][in_block])) return 1;
+    if (pool != NULL) return is_box_full(pool, decider->number, now_s);
     return decider->room != NULL && is_room_full(decider->room, now_s);
 }
 
 /* Send a request to the target that was chosen. */
 static inline void send_to(World *world, Decider *decider, const Block *block, int64_t in_block, int64_t target, double now_s) {
-    if (target == 0 && is_full_here(decider, now_s)) {
+    if (target == 0 && is_refused_here(decider, block, in_block, now_s)) {
         refuse_client(world, decider, block, in_block, now_s);
         return;
     }

@@ -42,10 +42,11 @@ SIMNMT_EXPORT int64_t simnmt_world_end(World *world) {
     return world->is_paused ? PAUSED : DONE;
 }
 
-/* Copy the account of a box that batches; its arrays are those of the world, until it is freed. `pool`: the groups of deciders, then
+/* Copy the account of a box that batches or has slots; its arrays are those of the world, until it is freed. `pool`: the groups of deciders, then
  * the targets from 1 on. */
 SIMNMT_EXPORT void simnmt_world_account(const World *world, int64_t pool, int64_t box, Account *copy) {
-    *copy = world->pools[pool].batches[box].account;
+    const Pool *copied = world->pools + pool;
+    *copy = copied->slots == NULL ? copied->batches[box].account : copied->slots[box].account;
 }
 
 /* Copy a box that streams; its counts are those of the world, until it is freed. */

@@ -10,6 +10,7 @@
 #include "estimates.h"
 #include "models.h"
 #include "queue_box.h"
+#include "slots.h"
 #include "views.h"
 
 /* What a decider expects of a target beyond the plane; NULL where it has no such view. */
@@ -37,7 +38,8 @@ typedef struct {
 /* A request as it enters a pool. */
 typedef struct {
     double entry_s, execution_s, factor;
-    int64_t request, node, src_len, tgt_len; /* `node`: at a decider's own device, the number of its box */
+    int64_t request, node, src_len, tgt_len; /* `node`: at a decider's own device, the number of its box; lengths at boxes with slots
+                                              * in tokens of prompt and output */
     int64_t models[2]; /* the second of a request that pivots, else below 0 */
     int64_t rank;      /* of its class, at boxes that batch or keep a queue */
     const double *added;
@@ -69,6 +71,7 @@ typedef struct Pool {
     StreamBox *streams;
     BatchBox *batches;
     QueueBox *queues;
+    SlotBox *slots;
     /* Copies to foresee waits, each valid in one trial. */
     int64_t *trial_of;
     FifoBox *trial_boxes;
