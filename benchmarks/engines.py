@@ -201,12 +201,17 @@ class Measurement:
 
     async def measure(self) -> None:
         """Run all blocks."""
-        cpu = sorted(os.sched_getaffinity(0))[-1]
+        allowed = os.sched_getaffinity(0)
+        cpu = max(allowed)
         with ExitStack() as stack:
+            stack.callback(os.sched_setaffinity, 0, allowed)
             for device, engine in self.engines.items():
                 # The gateway's own engine is one of the validation's processes.
                 starts = nullcontext("") if self.of_policies and device == "gateway" else engine.serve(cpu)
                 self.urls[device] = stack.enter_context(starts)
+            # The kernel would wake the load generator on the processor of the service that answers, which would slow it down.
+            # A gateway's engine has the other processor.
+            os.sched_setaffinity(0, allowed if self.of_policies else allowed - {cpu} or allowed)
             if self.name.startswith("libretranslate"):
                 await self.write_answers()
             services = {device: (url, Api.of(self.engines[device].api)) for device, url in self.urls.items() if url}
@@ -301,12 +306,11 @@ class Measurement:
 
     def result(self) -> dict[str, Any]:
         """Return the cells with their errors, and what was measured beside them."""
-        cells, predicted = [], dict[str, list[Floats]]()
+        cells = []
         for cell in self.cells:
             rows = [self.row(cell, run, block) for run, block in cell.runs]
             kept = [row for row in rows if not row["void"]] or rows
             live, simulated = (np.array([row[key] for row in kept]) for key in ("live", "predicted"))
-            predicted[cell.name] = [row["predicted"] for row in kept]
             structural = np.mean([row["structural"] for row in kept], axis=0) if kept[0]["structural"] is not None else None
             mean = live.mean(axis=0)
             cells.append(
