@@ -65,11 +65,12 @@ def format_result(result: Mapping[str, Any], bars_of: Mapping[float, tuple[float
 
 
 def format_ranking(cells: Sequence[Mapping[str, Any]]) -> str:
-    """Return the order of the policies, live and predicted, and the inverted pairs whose live runs do not overlap."""
+    """Return the order of the policies with two runs that count, and the inverted pairs whose live runs do not overlap."""
     means = {}
     for cell in cells:
-        kept = [run for run in cell["runs"] if not run["void"]] or cell["runs"]
-        means[cell["cell"]] = [[run[key]["mean_s"] for run in kept] for key in ("live", "predicted")]
+        kept = [run for run in cell["runs"] if not run["void"]]
+        if len(kept) > 1:
+            means[cell["cell"]] = [[run[key]["mean_s"] for run in kept] for key in ("live", "predicted")]
     live, predicted = (sorted(means, key=lambda name: float(np.mean(means[name][at]))) for at in (0, 1))
     inverted = [
         f"{better} before {worse}"

@@ -94,8 +94,8 @@ def marian_server(cpu: int, *options: str) -> Iterator[str]:
 
 
 def _calibrated_marian(url: str, text: str) -> list[str]:
-    lengths = ("--max-src-len", "48", "--max-tgt-len", "48", "--max-batch", "8")
-    return [*MARIAN, "--quick", "--part", "execution", "--part", "step", "--unit", "word", *lengths]
+    lengths = ("--max-src-len", "48", "--max-tgt-len", "48")
+    return [*MARIAN, "--part", "execution", "--unit", "word", *lengths]
 
 
 def _calibrated_service(url: str, text: str) -> list[str]:
@@ -113,7 +113,7 @@ ENGINES = {
     "ctranslate2": Engine(marian_server, _calibrated_marian, bars=_MARIAN_BARS),
     "ctranslate2-batched": Engine(
         lambda cpu: marian_server(cpu, "--batching", "mini:8"),
-        _calibrated_marian,
+        lambda url, text: [*_calibrated_marian(url, text), "--part", "step", "--max-batch", "8"],
         batching={"kind": "mini", "size": 8},
         bars=_MARIAN_BARS,
     ),

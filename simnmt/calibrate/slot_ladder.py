@@ -184,9 +184,8 @@ class _Ladder:
         # Each slot has now had a prompt, so that what it keeps of the template is kept from here on.
         await _together([self._ask(self._text(SHORT_WORDS), 2) for _ in range(slots)])
         self.knots = knots = [
-            together for together in range(1, slots + 1) if together <= 4 or together % _stride(together) == 0
+            together for together in range(1, slots + 1) if together <= 8 or not together & (together - 1) or together == slots
         ]
-        knots += [] if knots[-1] == slots else [slots]
         step_s = max(float(np.median(np.diff(longer.tokens_s))), 1e-5)
         prompt_s = max((longer.first_s - longer.sent_s - step_s) / max(prompts[1], 1), 1e-6)
         settings = self.settings
@@ -231,7 +230,8 @@ class _Ladder:
             facts = {}
         facts = facts if isinstance(facts, dict) else {}
         models = {model["id"]: model for model in await endpoint.models()}
-        context = (facts.get("default_generation_settings") or {}).get("n_ctx")
+        defaults = facts.get("default_generation_settings")
+        context = defaults.get("n_ctx") if isinstance(defaults, dict) else None
         context = context or models[endpoint.model].get("max_model_len")
         slots = settings.slots or facts.get("total_slots")
         if not isinstance(slots, int) or slots < 1:
@@ -311,11 +311,6 @@ async def _together(works: Sequence[Coroutine[Any, Any, Result]]) -> list[Result
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _stride(together: int) -> int:
-    """Return the distance of rungs of a ladder: about a quarter of the height."""
-    return 1 << max(together.bit_length() - 3, 0)
 
 
 def _by_token(answer: ChatAnswer) -> Floats:

@@ -150,6 +150,10 @@ def _of_an_endpoint(context: typer.Context, out: Path) -> Callable[..., Calibrat
     refuse_given(context, _OF_A_MODEL, "holds for a model on this box, not for --endpoint")
     if given["text"] is None:
         raise typer.BadParameter("--endpoint needs sentences to send", param_hint="--text")
+    if given["kind"] == "slots":
+        refuse_given(context, ("workers",), "holds for a plane: leave out --kind slots")
+    else:
+        refuse_given(context, ("slots", "chunk"), "holds for an engine with slots: give --kind slots")
     from simnmt.calibrate.endpoint import EndpointSettings, calibrate_endpoint
     from simnmt.calibrate.slot_ladder import calibrate_slots
 

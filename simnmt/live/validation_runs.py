@@ -401,5 +401,7 @@ async def live_run(
 async def reference_requests(service: RunningService, unit: Unit, lines: Texts | None) -> Floats:
     """Return the seconds of requests of usual length to a service, one after another, the same for all runs of a scenario."""
     requests = replayed_requests(replace(unit, replication=0), lines)
-    usual = np.argsort(np.abs(requests.src_len - np.median(requests.src_len)), kind="stable")[:REFERENCES]
-    return await service.references_s([requests.texts[row] for row in usual], int(np.median(requests.tgt_len)))
+    # Of the first requests, which are the same however many there are.
+    src_len, steps = requests.src_len[: 4 * REFERENCES], int(np.median(requests.tgt_len[: 4 * REFERENCES]))
+    usual = np.argsort(np.abs(src_len - np.median(src_len)), kind="stable")[:REFERENCES]
+    return await service.references_s([requests.texts[row] for row in usual], steps)

@@ -25,6 +25,8 @@ STALL, ROBUST_SDS = 1.5, 5.0
 """An observation does not count if it took more than these times its fitted seconds, and as many robust deviations above."""
 STRETCHES = 6
 """Stretches of blocks, in the order of time, whose speeds are compared: a single block varies too much."""
+ALIKE = 1.5
+"""Weight of an iteration that only reads being like a step: the observations of a block are not independent."""
 FOLDS = 3
 """Parts of the blocks that are left out in turn."""
 
@@ -196,7 +198,9 @@ def _coefficients(design: Floats, seconds: Floats) -> tuple[Floats, NDArray[np.b
     for _ in range(4):
         expected = np.full(len(seconds), seconds.mean())
         for _ in range(10):  # each with the weights of the one before
-            weighted = np.vstack([(design / expected[:, None])[keeps], deviation / max(coefficients[1], LEAST_STEP_S) * alike])
+            weighted = np.vstack(
+                [(design / expected[:, None])[keeps], ALIKE * deviation / max(coefficients[1], LEAST_STEP_S) * alike]
+            )
             coefficients = bounded_least_squares(weighted, np.append((seconds / expected)[keeps], 0.0))
             expected = np.maximum(design @ coefficients, 0.01 * np.median(seconds))
         ratio = seconds / expected

@@ -88,3 +88,9 @@ def test_a_service_that_changes_its_speed_between_blocks_gives_no_profile(measur
 def test_slots_that_a_service_has_not_are_noticed(measure: Any) -> None:
     with fake_slots(slots=3) as service:
         assert_refused(measure(service), "decoded at most 2 requests together, not 3")
+
+
+@pytest.mark.parametrize("option", [("--slots", "4"), ("--kind", "slots", "--workers", "2")])
+def test_options_of_the_other_kind_are_refused(simnmt: Command, option: tuple[str, ...]) -> None:
+    done = simnmt("calibrate", "--endpoint", "http://127.0.0.1:1", "--text", "text.de", "--out", "slots.json", *option)
+    assert done.status == 2 and "--kind slots" in done.err
