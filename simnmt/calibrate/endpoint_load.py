@@ -37,8 +37,8 @@ LEAST_EXECUTIONS = 10
 """Executions of a point; sparser occupancies are joined with their neighbours."""
 MOST_WORKERS = 4
 """Workers that are tried, or as many as this box has cores."""
-ALIKE = 1.05
-"""Spreads that differ by less do not speak for more workers."""
+ALIKE = 1.15
+"""Spreads that differ by less do not speak for more workers: too few of them about double the spread, too many add a tenth."""
 MOST_DRIFT = 0.25
 """Relative change of single requests from before the loads to after them, above which the service changed its speed."""
 MOST_REPLAY_ERROR = 0.25
@@ -321,7 +321,7 @@ class Loads:
         """
         try:
             return run_precisely(self._measure(workers)).profile(self.profile)
-        except NotMeasured as reason:
+        except (NotMeasured, ServiceError) as reason:
             return _with_endpoint(self.profile, [f"not measured under load: {reason}"])
 
     async def _measure(self, workers: int | None) -> UnderLoad:
