@@ -58,6 +58,8 @@ class Batched:
     """By model, in place of `cost`."""
     max_waiting: int | None = None
     """Sentences that may wait at each box to be encoded; it refuses further ones. None: any number."""
+    ends_together: bool = False
+    """True if the answers of a batch are sent when its last sentence is done, as by an engine that decodes it in one call."""
 
     name: ClassVar[str] = "batch"
     needs_tgt_len: ClassVar[bool] = True
@@ -150,6 +152,7 @@ class BatchBox:
         """`number`: among all boxes on the clock; `leaves`: called with each sentence that is done."""
         self.account = BatchAccount.empty(kind.batching.size)
         self._clock, self._number, self._leaves, self._batching = clock, number, leaves, kind.batching
+        self._ends_together = kind.ends_together
         self._costs = [
             (cost, cache(cost.steps_at), any(cost.source_s(1, longest) for longest in (1, 2)))
             for cost in kind.costs or (kind.cost,)
@@ -168,6 +171,8 @@ class BatchBox:
         self._asks_from_s = -inf
         """When the batcher is asked again: what it said last holds until then."""
         self._step_ends_s = inf
+        self._ended: list[Sentence] = []
+        """Sentences of the batch that are done, if all are answered at its end."""
         self._left: tuple[int, int] | None = None
         """Active and waiting sentences at the first completion of the present moment."""
         self._arrived = self._clock.event()
@@ -294,6 +299,10 @@ class BatchBox:
         """Send the answers of sentences; they report how many were left in the batch, and wait."""
         if done:
             self._asks_from_s = -inf
+        if self._ends_together:
+            self._ended += done
+            done = [] if self._active else self._ended
+            self._ended = self._ended if self._active else []
         if done and self._left is None:
             self._left = len(self._active), self._batcher.waiting
         for sentence in done:

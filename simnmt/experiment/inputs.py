@@ -475,7 +475,8 @@ class _Reader:
                     remedy="calibrate the device anew, name a profile that has them, or let refills cost nothing: "
                     f"devices.{device}.batching.refill: free",
                 )
-        return Decoding(batching, cost, varies)
+        ends_together = profile.engine is not None and profile.engine.backend == "ctranslate2"
+        return Decoding(batching, cost, varies, ends_together=ends_together)
 
     def streaming(self, device: str, profile: DeviceProfile, table: LengthTable) -> StreamedDevice | None:
         """Return the streamed device, or None if the device's model stays in memory."""

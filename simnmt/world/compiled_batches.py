@@ -14,8 +14,8 @@ from simnmt.results.device_accounts import BatchAccount
 from simnmt.world.structures import PinnedMemory, UncompiledError, c
 
 
-def batching_settings(batching: Batching, memory: PinnedMemory) -> Any:
-    """Return the settings of a batcher."""
+def batching_settings(batching: Batching, ends_together: bool, memory: PinnedMemory) -> Any:
+    """Return the settings of a batcher. `ends_together`: see `Batched`."""
     if type(batching) is not Batching:
         raise UncompiledError("a batcher in Python is in the reference alone")
     return c.Batching(
@@ -24,6 +24,7 @@ def batching_settings(batching: Batching, memory: PinnedMemory) -> Any:
         batching.collected or 0,
         batching.padded_tokens or 0,
         batching.encoded_together or batching.size,
+        ends_together,
         batching.longest_wait_s,
         classes_of(batching.max_wait_s, memory),
     )

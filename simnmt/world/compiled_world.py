@@ -351,7 +351,7 @@ class _Run:
                 costs = [batch_cost(kind.batching, cost, self._memory) for cost in kind.costs]
                 settings.models = self._models(kind.models, costs)
             settings.kind, settings.cost = c.BATCH_POOL, batch_cost(kind.batching, kind.cost, self._memory)
-            settings.batching = batching_settings(kind.batching, self._memory)
+            settings.batching = batching_settings(kind.batching, kind.ends_together, self._memory)
             settings.full_step_s = kind.full_step_s
         elif isinstance(kind, Slots):
             settings.kind, settings.slots, settings.full_step_s = c.SLOT_POOL, self._slots(kind), kind.full_step_s

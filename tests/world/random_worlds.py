@@ -255,7 +255,7 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
     # A sentence alone that varies ends at a moment of the grid but for rounding, which would order it and what happens then.
     varies = st.just(False) if grid else st.booleans()
     of_kind: dict[str, st.SearchStrategy[Any]] = {
-        "batches": st.builds(Batched, batchings(), costs(), varies),
+        "batches": st.builds(Batched, batchings(), costs(), varies, ends_together=st.booleans()),
         "slots": slots_specs(grid, is_open),
         "streams": streamed_specs(),
         "models": st.builds(Fifo, workers=st.integers(1, 2), models=models(pivots=True)),

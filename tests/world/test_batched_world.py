@@ -138,3 +138,16 @@ def test_a_batch_takes_the_mean_of_the_factors_of_its_active_sentences(
     requests = Requests(ones, (SECONDS.solo_s(ones, tgt_len) * factor,), arrival_s=np.array(arrival_s), tgt_len=tgt_len)
     trail = simulate(requests, everything_to(0), believing(0.1), [], local=Batched(batching, SECONDS, varies=True))
     assert (requests.arrival_s + trail.queue_s + trail.execution_s).tolist() == ends_s
+
+
+def test_a_batch_that_is_decoded_in_one_call_is_answered_at_its_end() -> None:
+    """Two sentences of two and four steps."""
+    ones, tgt_len, ends_s = np.ones(2, np.int64), np.array([2, 4]), []
+    requests = Requests(ones, (SECONDS.solo_s(ones, tgt_len),), arrival_s=np.zeros(2), tgt_len=tgt_len)
+    for ends_together in (False, True):
+        local = Batched(mini(2), SECONDS, ends_together=ends_together)
+        trail = simulate(requests, everything_to(0), believing(0.1), [], local=local)
+        ends_s.append(trail.queue_s[:] + trail.execution_s[:])
+    apart_s, together_s = ends_s
+    assert apart_s[0] < apart_s[1]
+    assert together_s == pytest.approx(np.full(2, apart_s[1]))

@@ -57,6 +57,7 @@ typedef struct {
     Joins joins;
     ARRAY(Waiting) joining;
     ARRAY(Active) done; /* at the last action */
+    ARRAY(Active) ended; /* of the batch, until its end, if all are answered then */
     ARRAY(int64_t) src_lens; /* of the sentences that are encoded */
     int64_t step, position, batch, to_completion, until, new_count;
     int is_joining, keeps_sources; /* `is_joining`: sentences are encoded, or join */
@@ -231,6 +232,22 @@ static void begin_joining(Memory *memory, BatchBox *self, int64_t count, double 
     self->next_s = now_s + taken_s;
 }
 
+/* Note that a sentence is done: it is answered now, or when its batch ends. */
+static void finish(Memory *memory, BatchBox *self, Active sentence) {
+    if (self->batchers->batching.ends_together) {
+        APPEND(memory, self->ended, sentence);
+    } else {
+        APPEND(memory, self->done, sentence);
+    }
+}
+
+/* Answer the sentences that are done, if they waited for the end of their batch. */
+static void end_batch(Memory *memory, BatchBox *self) {
+    if (self->active.count) return;
+    for (int64_t number = 0; number < self->ended.count; number++) APPEND(memory, self->done, self->ended.items[number]);
+    self->ended.count = 0;
+}
+
 /* Let the joining sentences join; those without output are done. */
 static void join(Memory *memory, BatchBox *self) {
     int64_t count = self->joining.count, step = self->step, last = 0;
@@ -243,7 +260,7 @@ static void join(Memory *memory, BatchBox *self) {
         int64_t finish_step = step + sentence->tgt_len;
         Active joined = {finish_step, sentence->request, sentence->begin_s, NAN, sentence->factor, sentence->event, 1};
         if (!sentence->tgt_len) {
-            APPEND(memory, self->done, joined);
+            finish(memory, self, joined);
             continue;
         }
         actives_push(memory, &self->active, joined);
@@ -255,6 +272,7 @@ static void join(Memory *memory, BatchBox *self) {
         self->new_count += 1;
     }
     if (last) joins_add(memory, &self->joins, (Joined){step, last});
+    end_batch(memory, self);
     if (self->done.count && first) {
         self->left_active = self->active.count;
         self->left_waiting = self->waiting;
@@ -302,10 +320,12 @@ static void batch_box_act(Memory *memory, BatchBox *self) {
         if (self->active.items[0].finish_step == finish_step) {
             settle(self, now_s);
             while (self->active.count && self->active.items[0].finish_step == finish_step) {
-                APPEND(memory, self->done, actives_pop(&self->active));
-                self->factor_sum -= self->done.items[self->done.count - 1].factor;
+                Active sentence = actives_pop(&self->active);
+                self->factor_sum -= sentence.factor;
+                self->finish_sum -= finish_step;
+                finish(memory, self, sentence);
             }
-            self->finish_sum -= finish_step * self->done.count;
+            end_batch(memory, self);
             self->left_active = self->active.count;
             self->left_waiting = self->waiting;
         }

@@ -35,7 +35,7 @@ typedef struct {
 
 /* The settings of a batcher; 0 for no collection and for no limit of padded tokens. */
 typedef struct {
-    int64_t size, threshold, collected, padded_tokens, together;
+    int64_t size, threshold, collected, padded_tokens, together, ends_together;
     double longest_wait_s;
     Classes classes;
 } Batching;
