@@ -60,6 +60,8 @@ SENTENCES = 6
 """Sentences that are translated to their own end, which shows the tokens of an output by its length."""
 MOST_SPEED_CHANGE = 0.25
 """Relative difference between slow and fast blocks beyond which there is no profile."""
+MOST_STALLED = 0.25
+"""Share of the time in stalls beyond which there is none, since a stretch that is far slower looks like stalls."""
 CACHE_TOKENS, CACHE_SHARE = 4, 0.1
 """A cached prefix is constant if at most this share of the requests differs from its median by more tokens."""
 
@@ -344,6 +346,9 @@ def _evaluate(ladder: _Ladder, requests: pd.DataFrame) -> tuple[ServiceTimes, Sl
         raise CalibrationError(what, remedy=f"give --slots {fit.most_decoding}, or longer texts")
     if fit.speed_change > MOST_SPEED_CHANGE:
         what = f"the service changed its speed between blocks: the slowest stretch took {100 * fit.speed_change:.0f} % longer"
+        raise CalibrationError(what, remedy="measure again while nothing else uses the service or its box")
+    if fit.stalled_share > MOST_STALLED:
+        what = f"the service changed its speed between blocks: {100 * fit.stalled_share:.0f} % of the time it was far slower"
         raise CalibrationError(what, remedy="measure again while nothing else uses the service or its box")
     output, whole = TokenCount(), requests[~requests["is_forced"] & ~requests["is_cut"]]
     if len(whole) > SENTENCES // 2 and whole["tgt_len"].nunique() > 2:

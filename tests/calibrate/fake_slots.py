@@ -42,7 +42,7 @@ class FakeSlots:
             while batcher.active or batcher.waiting:
                 work = batcher.next()
                 context = sum(sizes[one][0] + sizes[one][1] for one in work.decodes)
-                pace = 2.5 if self.fault == "speed" and self.asked > self.sound else 1.0
+                pace = 4.0 if self.fault == "speed" and self.asked > self.sound else 1.0
                 end_s += pace * COST.iterations_s(len(work.decodes), context, 1, work.prompt_tokens)
                 await asyncio.sleep(end_s - time.monotonic())
                 for one in (*work.decodes, *work.ends_prompt):
