@@ -155,6 +155,7 @@ class EndpointSettings:
 
     def connect(self) -> Endpoint:
         connection = {"token": os.environ.get(TOKEN, "").strip(), "timeout_s": self.timeout_s, "ca_file": self.ca_file}
+        connection["connections"] = 0  # any number: a request that waits for one here would seem to wait at the service
         return APIS[self.api](self.url, self.source, self.target, self.model, **connection)
 
 

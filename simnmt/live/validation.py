@@ -325,8 +325,8 @@ def structural_columns(run: LiveRun, others: Sequence[LiveRun]) -> tuple[Floats,
         )
         beliefs = [Beliefs(lambda decider, target: TransferEstimate(0.0)) for _ in gateways]
         behind, local = kinds(gateways[0])[1:], [kinds(one)[0] for one in gateways]
-        admitting = [*map(_admitting, behind)], [*map(_admitting, local)]
-        world = World(columns, *admitting, decider=requests.gateway, caches=caches)
+        measured = [*map(_as_measured, behind)], [*map(_as_measured, local)]
+        world = World(columns, *measured, decider=requests.gateway, caches=caches)
         trail = simulate(world, PolicySetup(decide_for, beliefs))
         done_s = np.choose(target, execution_s)
         if trail.execution_s is not None:
@@ -345,10 +345,12 @@ def _mean_overhead_s(run: LiveRun, others: Sequence[LiveRun], box: int, *, hits:
     return float(seconds.mean()) if seconds.size else 0.0
 
 
-def _admitting(kind: Kind) -> Kind:
-    """Return boxes that refuse nothing: what was refused live takes no time in the simulation of the others."""
-    # Kinds that refuse are dataclasses.
-    return kind if getattr(kind, "max_waiting", None) is None else replace(kind, max_waiting=None)  # type: ignore[type-var]
+def _as_measured(kind: Kind) -> Kind:
+    """Return boxes that refuse nothing, since what was refused live takes no time here, and that slow no execution down, since
+    the live ones were measured beside others."""
+    changed = {name: unset for name, unset in (("max_waiting", None), ("occupancy_factors", ())) if hasattr(kind, name)}
+    # Kinds with such fields are dataclasses.
+    return replace(kind, **changed) if changed else kind  # type: ignore[type-var]
 
 
 def _with_varying_batches(unit: Unit) -> Unit:

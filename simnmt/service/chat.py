@@ -113,7 +113,7 @@ class ChatClient(HttpClient):
                 raise
             if "context length" in error.message and options.get("max_tokens", 0) > 1 and not ignore_eos:
                 self._most_tokens = options["max_tokens"] // 2
-            elif named:
+            elif named and "context length" not in error.message:
                 self.refused.add(max(named, key=len))  # a message about `stream_options` names `stream` too
             else:
                 raise

@@ -35,6 +35,7 @@ def measure(simnmt: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_the_costs_of_a_service_with_slots_are_measured_through_http(measure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy box iterations are late: the bounds are wide, and those of made times are narrow (`test_slots_fit`)."""
     monkeypatch.setattr(slot_ladder, "MOST_SPEED_CHANGE", 20.0)
+    monkeypatch.setattr(slot_ladder, "MOST_STALLED", 1.0)
     with fake_slots() as service:
         assert measure(service).status == 0
     profile: DeviceProfile = read_profile("slots.json")

@@ -60,8 +60,9 @@ def test_a_stream_gives_the_arrival_of_each_token_and_the_counts_of_the_service(
     assert (answer.text, answer.is_cut, answer.thinks) == ("a b c", True, False)
     assert (answer.prompt_tokens, answer.output_tokens, answer.cached_tokens) == (9, 3, 4)
     assert answer.tokens_s.shape == (3,) and answer.first_s == answer.tokens_s[0]
-    gaps_s = [answer.first_s - answer.sent_s, *(answer.tokens_s[1:] - answer.tokens_s[:-1])]
-    assert min(gaps_s) > 0.8 * GAP_S and answer.received_s > answer.tokens_s[-1]
+    # The service waits before each token, but one that is read late is near the next.
+    assert (answer.tokens_s - answer.sent_s > [0.9 * GAP_S * number for number in (1, 2, 3)]).all()
+    assert answer.received_s > answer.tokens_s[-1]
     assert answer.timings == facts.get("timings", {})
 
 
