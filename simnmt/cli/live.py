@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from simnmt.base.errors import InputError, describe_error, shorten
+from simnmt.cli.batching_option import parse_batching
 from simnmt.cli.calibrate import Backend
 from simnmt.cli.options import (
     AsJson,
@@ -38,8 +39,6 @@ from simnmt.cli.scenarios import print_run
 from simnmt.cli.terminal import note, progress_bar, warn
 
 if TYPE_CHECKING:
-    from simnmt.batching import Batching
-    from simnmt.batching.slots import SlotLimits
     from simnmt.experiment.cases import RunPlan
     from simnmt.live.gateway import LiveGateway
     from simnmt.live.running_services import Api
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="A live testbed: real servers and gateways, and replays of a workload.", no_args_is_help=True)
 
 TOKEN, SERVER_TOKEN, LOCAL_TOKEN = "SIMNMT_TOKEN", "SIMNMT_SERVER_TOKEN", "SIMNMT_LOCAL_TOKEN"
-_BATCHING, _SLOTS = re.compile(r"(mini|maxi|top-up):(\d{1,5})"), re.compile(r"slots:(\d{1,5})(?::(\d{1,6}))?")
 
 _PAIR = re.compile(r"([A-Za-z_]{2,20}-[A-Za-z_]{2,20})=(.+)")
 _MODEL = "As for calibrate, or a trained model's folder; of a server one for each pair of languages, as de-en=PATH."
@@ -97,7 +95,7 @@ class EngineOptions:
             chosen["prompt"] = _read_prompt(self.prompt)
         wait_s = chosen.pop("longest_wait", None)
         if self.batching is not None:
-            chosen["batching"] = _parse_batching(self.batching, wait_s or 0.0)
+            chosen["batching"] = parse_batching(self.batching, wait_s or 0.0)
         elif wait_s is not None:
             raise InputError("--longest-wait without --batching", remedy="add --batching, such as mini:8")
         return chosen
@@ -369,41 +367,6 @@ def _read_prompt(path: Path) -> str:
         return read_bounded(path, 100_000).decode("utf-8").rstrip("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"no prompt: {describe_error(error)}", path=path, remedy="name a file of text") from None
-
-
-def _parse_slots(text: str, longest_wait_s: float) -> SlotLimits:
-    from simnmt.batching.slots import DEFAULT_CHUNK, SlotLimits
-
-    match = _SLOTS.fullmatch(text)
-    if match is None or longest_wait_s:
-        what = f"--batching {shorten(text)!r} with --longest-wait" if match else f"--batching {shorten(text)!r} states no slots"
-        remedy = "write it as slots:4, or slots:4:512 with the most tokens of an iteration, and leave --longest-wait out"
-        raise InputError(what, remedy=remedy)
-    slots = int(match[1])
-    chunk = int(match[2] or max(DEFAULT_CHUNK, slots))
-    try:
-        return SlotLimits(slots, chunk)
-    except ValueError as error:
-        raise InputError(f"--batching: {error}", remedy="give 1 slot or more, and no fewer tokens than slots") from None
-
-
-def _parse_batching(text: str, longest_wait_s: float) -> Batching | SlotLimits:
-    from pydantic import TypeAdapter
-
-    from simnmt.batching.batcher import MAXI
-    from simnmt.batching.configuration import MOST, BatchingConfiguration
-
-    if text.startswith("slots"):
-        return _parse_slots(text, longest_wait_s)
-    match = _BATCHING.fullmatch(text)
-    if match is None or not 1 <= (size := int(match[2])) <= MOST:
-        remedy = "write it as mini:8, maxi:8, top-up:8 or slots:8"
-        raise InputError(f"--batching {shorten(text)!r} is no kind with a size", remedy=remedy)
-    content = {"kind": match[1].replace("-", "_"), "size": size, "longest_wait_ms": 1e3 * longest_wait_s}
-    collected = {"collect": max(MAXI, size)} if match[1] == "maxi" else {}
-    settings: Any = TypeAdapter(BatchingConfiguration).validate_python(content | collected)
-    batching: Batching = settings.batching
-    return batching
 
 
 def _read_plan(scenario: str, changes: Overrides | Changes) -> RunPlan:

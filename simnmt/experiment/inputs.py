@@ -23,6 +23,7 @@ from simnmt.experiment.targets import (
     HeldModel,
     StreamedDevice,
     Target,
+    agreed_unit,
     outside_share,
     slots_of,
     streamed_device,
@@ -267,7 +268,7 @@ class _Reader:
 
         with self.naming("workloads", name, "lengths"):
             if isinstance(lengths, CustomLengths) and known:
-                table = lengths.load_in(*_agreed(by_site, shared, lambda unit: (unit.src, unit.tgt)))
+                table = lengths.load_in(*agreed_unit(by_site, shared, lambda unit: (unit.src, unit.tgt)))
             else:
                 key = lengths.model_dump_json(warnings=False), self.base
                 table = self.cache.get(key, partial(lengths.load, self.base))
@@ -281,7 +282,7 @@ class _Reader:
             stepping = [[one for one in profiles if one.step or one.decoder or one.sti] for profiles in by_site]
             if known:  # `counted_in` adapts the profiles that count otherwise
                 counting = stepping if any(stepping) else by_site
-                table = table.counting(_agreed(counting, shared, lambda unit: unit.end_of_sentence))
+                table = table.counting(agreed_unit(counting, shared, lambda unit: unit.end_of_sentence))
             table = table.packed(self.scenario.workloads[name].lines_per_request, self.scenario.seed)
             # Refuses a corpus too small to split, here where its key is known.
             table.split(self.scenario.fit.share, self.scenario.seed)
@@ -492,11 +493,3 @@ class _Reader:
                 )
         with self.naming("devices", device, "sti"):
             return streamed_device(sti, profile, cost, table)
-
-
-def _agreed(
-    by_site: Iterable[Sequence[DeviceProfile]], shared: Sequence[DeviceProfile], wanted: Callable[[LengthUnit], Part]
-) -> Part:
-    """Return how lengths are counted by the first profile of each site, or, where sites differ, of the shared devices."""
-    choices = {wanted(profiles[0].length_unit) for profiles in by_site if profiles}
-    return choices.pop() if len(choices) == 1 else wanted(shared[0].length_unit) if shared else min(choices, key=str)

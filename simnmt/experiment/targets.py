@@ -6,11 +6,11 @@ The model of a streamed device is planned here, from a scenario's settings to th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import inf
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,7 @@ from simnmt.workload.length_units import Fertility
 from simnmt.world.engine import serve_all
 
 Tokens = NDArray[np.int64]
+Part = TypeVar("Part")
 ExpectedTokens = Tokens | Floats
 """Target lengths, or expected ones, which need not be whole."""
 COVERED_SHARE = 0.95
@@ -75,6 +76,14 @@ class Conversion:
         src = 1.0 if unit.src == table.src_unit else stated.factor("src", unit.src)
         tgt = 1.0 if unit.tgt == table.tgt_unit else stated.factor("tgt", unit.tgt)
         return None if src is None or tgt is None else cls(src, tgt, unit.src, unit.tgt)
+
+
+def agreed_unit(
+    by_site: Iterable[Sequence[DeviceProfile]], shared: Sequence[DeviceProfile], wanted: Callable[[LengthUnit], Part]
+) -> Part:
+    """Return how lengths are counted by the first profile of each site, or, where sites differ, of the shared devices."""
+    choices = {wanted(profiles[0].length_unit) for profiles in by_site if profiles}
+    return choices.pop() if len(choices) == 1 else wanted(shared[0].length_unit) if shared else min(choices, key=str)
 
 
 def outside_share(profile: DeviceProfile, table: LengthTable) -> float:
