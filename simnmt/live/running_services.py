@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -160,13 +161,17 @@ class RunningService:
         return seconds
 
     async def references_s(self, texts: Sequence[str], steps: int) -> Floats:
-        """Return the seconds of requests one after another, each of so many decode steps. Raises `ServiceError`."""
+        """Return the seconds of requests one after another, each of so many decode steps; infinite for one that fails."""
         assert self._client is not None, "not ready"
         seconds = list[float]()
         for text in map(self.unseen, texts):
             begin_s = time.monotonic()
-            await self._client.translate(TranslateRequest((text,), False, *self.pair, "", (steps,)))
-            seconds.append(time.monotonic() - begin_s)
+            try:
+                await self._client.translate(TranslateRequest((text,), False, *self.pair, "", (steps,)))
+            except ServiceError:
+                seconds.append(inf)
+            else:
+                seconds.append(time.monotonic() - begin_s)
         return np.array(seconds)
 
     def unseen(self, text: str) -> str:

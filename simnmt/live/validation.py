@@ -275,6 +275,8 @@ def _reason_void(run: LiveRun, usual_s: Sequence[float]) -> str:
         return f"{100 * (1 - answered):.1f} % of the requests were not answered where they were sent"
     for number, box in enumerate(boxes_of(run.unit)):
         seconds = run.references_s[number]
+        if not np.isfinite(seconds).all():
+            return f"a reference request to {box.name} failed"
         if seconds.size and (run.box == number).any():
             slowdown = float(np.quantile(seconds, 0.9)) / usual_s[number]
             if slowdown > UNSTEADY:

@@ -106,6 +106,8 @@ def test_a_run_beside_other_load_or_with_lost_requests_is_void(plan: RunPlan) ->
     assert _reason_void(run, usual_s) == ""
     disturbed = replace(run, references_s=(np.full(9, 0.016), np.full(9, 0.01)))
     assert "gateway" in _reason_void(disturbed, usual_s)
+    failed = replace(run, references_s=(np.array([np.inf, *[0.01] * 8]), np.full(9, 0.01)))
+    assert "gateway" in _reason_void(failed, usual_s)
     lost = replace(run, log=replace(run.log, status=np.where(np.arange(60) < 2, 504, 200)))
     assert "not answered" in _reason_void(lost, usual_s)
 
