@@ -139,14 +139,14 @@ def _of_block(requests: Sequence[StreamedRequest], slots: int) -> tuple[list[lis
     members, measured_s = list[list[int]](), list[float]()
     for number, request in enumerate(requests):
         first_s, last_s = float(request.tokens_s[0]), float(request.tokens_s[-1])
-        own = [row_of[iteration] for iteration in range(places[number] + 1, ends[number] + 1)]
+        rows_of_request = [row_of[iteration] for iteration in range(places[number] + 1, ends[number] + 1)]
         others = [other for other in requests if other is not request]
         is_alone = all(other.tokens_s[-1] < request.sent_s or other.sent_s > first_s for other in others)
         if is_alone:
             rows.append([first_s - request.sent_s, 0, 0, request.read_tokens, 1.0])
-            own.append(len(rows) - 1)
-        if own:
-            members.append(own)
+            rows_of_request.append(len(rows) - 1)
+        if rows_of_request:
+            members.append(rows_of_request)
             measured_s.append(last_s - (request.sent_s if is_alone else first_s))
     return rows, members, measured_s
 
@@ -157,7 +157,7 @@ def _iterations(requests: Sequence[StreamedRequest], slots: int) -> _Iterations:
         of_block = [request for request in requests if request.block == block]
         kinds[block] = of_block[0].kind
         rows, owned, measured_s = _of_block(of_block, slots)
-        members += [(np.array(own) + len(table), seconds) for own, seconds in zip(owned, measured_s, strict=True)]
+        members += [(np.array(numbers) + len(table), seconds) for numbers, seconds in zip(owned, measured_s, strict=True)]
         table += rows
         blocks += [block] * len(rows)
     seconds, decoding, context, prompt, request = np.array(table, np.float64).reshape(-1, 5).T
@@ -254,9 +254,9 @@ def _heldout_error(
     for fold in range(FOLDS) if len(places) >= 2 * FOLDS else ():
         coefficients, _ = _coefficients(seen[fold_of != fold], seconds[fold_of != fold])
         predicted_s = design @ coefficients
-        for own, measured_s in rows.members:
-            if places[int(rows.block[own[0]])] == fold and measured_s > 0.0:
-                errors.append(abs(float(predicted_s[own].sum()) / measured_s - 1.0))
+        for rows_of_request, measured_s in rows.members:
+            if places[int(rows.block[rows_of_request[0]])] == fold and measured_s > 0.0:
+                errors.append(abs(float(predicted_s[rows_of_request].sum()) / measured_s - 1.0))
     return float(np.mean(errors)) if errors else None
 
 

@@ -175,10 +175,10 @@ class ChatClient(HttpClient):
     def _events(self, body: bytes, is_stream: bool) -> Iterator[tuple[int, Any]]:
         """Yield the objects of an answer, each with the place of its last byte. Raises `ServiceError` for an error in one."""
         if not is_stream:
-            found = [(len(body), b"", body)]
+            events = [(len(body), b"", body)]
         else:
-            found = [(match.end(), match[1], match[2]) for match in _EVENT.finditer(body)]
-        for place, kind, data in found:
+            events = [(match.end(), match[1], match[2]) for match in _EVENT.finditer(body)]
+        for place, kind, data in events:
             event = json.loads(data)
             check_no_error({"error": event} if kind == b"error" else event, self._token)
             yield place, event

@@ -62,9 +62,9 @@ def validated(service: ForeignService, scenario: dict[str, Any], device: str, ap
 def test_a_validation_asks_a_single_service_directly() -> None:
     lines = {" ".join(["wort"] * length): 0 for length in (2, 5, 9)}
     with foreign() as service:
-        said: list[str] = []
-        (row,) = validated(service, scenario_of("cloud"), "cloud", "libretranslate", lines=lines, progress=said.append).rows
-    assert any("words on average" in line for line in said), "the service copies, whatever length is wanted"
+        messages: list[str] = []
+        (row,) = validated(service, scenario_of("cloud"), "cloud", "libretranslate", lines=lines, progress=messages.append).rows
+    assert any("words on average" in line for line in messages), "the service copies, whatever length is wanted"
     assert {content["q"] for content in service.asked if not content["q"].startswith("first")} == {*lines}
     assert row.live[0] > 2e-3 and row.live[3] == 0.0
     assert np.isnan(row.errors["structural"][:3]).all(), "the service states no executions"
