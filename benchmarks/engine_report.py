@@ -39,7 +39,10 @@ def environment() -> dict[str, Any]:
 
 
 def format_result(result: Mapping[str, Any], bars_of: Mapping[float, tuple[float, ...]]) -> str:
-    """Return a table of an engine's errors; * marks an error above its bar, by load."""
+    """Return a table of an engine's errors.
+
+    * marks an error above its bar, by load; in brackets stands the error of the prediction at the runs' own speed.
+    """
     columns = ("mean_s", "p95_s", "first_token_mean_s", "first_token_p95_s")
     lines = []
     for cell in result["cells"]:
@@ -48,7 +51,7 @@ def format_result(result: Mapping[str, Any], bars_of: Mapping[float, tuple[float
         for column in columns:
             error = cell["predicted"][column]
             mark = "*" if error is not None and column in bars and abs(error) > bars[column] else ""
-            errors[column] = "-" if error is None else f"{100 * error:+.1f}{mark}"
+            errors[column] = "-" if error is None else f"{100 * error:+.1f}{mark} ({100 * cell['at_speed'][column]:+.1f})"
         structural = None if cell["structural"] is None else cell["structural"]["mean_s"]
         void, live, spread = sum(map(bool, cell["void"])), cell["live"], cell["spread"]
         lines.append(

@@ -7,8 +7,10 @@ Blocks follow each other: a calibration, runs at all loads in random order, and 
 the box is seen. A load is a share of the rate at which the simulated engine of the first calibration is saturated. Requests are
 an open loop of Poisson arrivals. Each run is simulated with its own requests, from the calibration before it and that after it;
 the prediction is the mean of both. A run is void if fewer than 99 % of its requests are answered, or if the reference requests
-before it or after it take more than `UNSTEADY` longer or shorter than those of the calibrations around it. `--minutes` is the
-time of an engine, without that of building it the first time.
+before it or after it take more than `UNSTEADY` longer or shorter than those of the calibrations around it. Beside it stands the
+prediction at the run's own speed, of all runs that were answered: every time of the profile is longer by the factor by which
+the run's reference requests are longer than the calibration's. `--minutes` is the time of an engine, without that of building
+it the first time.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ from simnmt.experiment.units import run_unit
 from simnmt.live.running_services import Api, RunningService
 from simnmt.live.validation import predicted_figures, structural_columns
 from simnmt.live.validation_runs import (
+    FIGURES,
     LiveRun,
     engines_of,
     errors_of,
@@ -93,9 +96,9 @@ def marian_server(cpu: int, *options: str) -> Iterator[str]:
         yield ready
 
 
-def _calibrated_marian(url: str, text: str) -> list[str]:
-    lengths = ("--max-src-len", "48", "--max-tgt-len", "48")
-    return [*MARIAN, "--part", "execution", "--unit", "word", *lengths]
+def _calibrated_batches(url: str, text: str) -> list[str]:
+    lengths = ("--max-src-len", "48", "--max-tgt-len", "96", "--max-batch", "8")
+    return [*MARIAN, "--part", "execution", "--part", "step", "--unit", "word", "--quick", *lengths]
 
 
 def _calibrated_service(url: str, text: str) -> list[str]:
@@ -110,10 +113,10 @@ _MARIAN_BARS = {0.4: (0.05, 0.08), 0.7: (0.05, 0.08), 0.9: (0.10, 0.15)}
 _LIBRE_BARS = {0.4: (0.08, 0.12), 0.7: (0.08, 0.12), 0.9: (0.15, 0.20)}
 _LLAMA_BARS = {0.4: (0.08, 0.12, 0.12, 0.15), 0.7: (0.08, 0.12, 0.12, 0.15), 0.9: (0.10, 0.15, 0.15, 0.20)}
 ENGINES = {
-    "ctranslate2": Engine(marian_server, _calibrated_marian, bars=_MARIAN_BARS),
+    "ctranslate2": Engine(marian_server, _calibrated_service, bars=_MARIAN_BARS),
     "ctranslate2-batched": Engine(
         lambda cpu: marian_server(cpu, "--batching", "mini:8"),
-        lambda url, text: [*_calibrated_marian(url, text), "--part", "step", "--max-batch", "8"],
+        _calibrated_batches,
         batching={"kind": "mini", "size": 8},
         bars=_MARIAN_BARS,
     ),
@@ -212,7 +215,7 @@ class Measurement:
             # The kernel would wake the load generator on the processor of the service that answers, which would slow it down.
             # A gateway's engine has the other processor.
             os.sched_setaffinity(0, allowed if self.of_policies else allowed - {cpu} or allowed)
-            if self.name.startswith("libretranslate"):
+            if self.name != "llama" and not self.of_policies:
                 await self.write_answers()
             services = {device: (url, Api.of(self.engines[device].api)) for device, url in self.urls.items() if url}
             await self.calibrate(cpu, [])
@@ -311,6 +314,8 @@ class Measurement:
             rows = [self.row(cell, run, block) for run, block in cell.runs]
             kept = [row for row in rows if not row["void"]] or rows
             live, simulated = (np.array([row[key] for row in kept]) for key in ("live", "predicted"))
+            answered = [row for row in rows if row["answered"] >= ANSWERED] or rows
+            at_speed, all_live = (np.mean([row[key] for row in answered], axis=0) for key in ("at_speed", "live"))
             structural = np.mean([row["structural"] for row in kept], axis=0) if kept[0]["structural"] is not None else None
             mean = live.mean(axis=0)
             cells.append(
@@ -323,9 +328,11 @@ class Measurement:
                     "live": named(mean),
                     "spread": named(np.ptp(live, axis=0) / np.where(mean == 0.0, np.nan, mean)),
                     "predicted": named(errors_of(simulated.mean(axis=0), mean)),
+                    "at_speed": named(errors_of(at_speed, all_live)),
                     "structural": None if structural is None else named(errors_of(structural, mean)),
                     "runs": [
-                        {**row, **{key: named(row[key]) for key in ("live", "predicted")}, "structural": None} for row in rows
+                        {**row, **{key: named(row[key]) for key in ("live", "predicted", "at_speed")}, "structural": None}
+                        for row in rows
                     ],
                 }
             )
@@ -338,24 +345,42 @@ class Measurement:
 
     def row(self, cell: Cell, run: LiveRun, block: int) -> dict[str, Any]:
         around = self.calibrations[block], self.calibrations[block + 1]
-        simulated = []
-        for calibration in around:
-            plan = self.plan(calibration, cell.rate_rps, cell.requests)
-            numbers = run_unit(unit_at(plan, "lan", run.unit.replication)).numbers
-            (of_policy,) = [one for place, one in numbers.items() if place.policy == cell.policy]
-            simulated.append(predicted_figures(of_policy))
+        simulated = [self.simulated(cell, run, calibration) for calibration in around]
+        slowdowns = [self.slowdown(run, calibration) for calibration in around]
+        at_speed = [self.simulated(cell, run, one, slowdown) for one, slowdown in zip(around, slowdowns, strict=True)]
         others = [other for other, _ in cell.runs if other is not run]
         structural = run.figures(*structural_columns(run, others)) if run.states_executions else None
         return {
             "live": run.figures(*run.live_columns),
             "predicted": np.mean(simulated, axis=0),
             "predicted_by_each": [named(figures) for figures in simulated],
+            "at_speed": np.mean(at_speed, axis=0),
+            "slowdowns": slowdowns,
+            "answered": float(run.valid.mean()),
             "structural": structural,
             "void": self.reason_void(run, around),
             "replication": run.unit.replication,
             "block": block,
             "lateness_p99_s": float(np.nanquantile(run.log.lateness_s, 0.99)),
         }
+
+    def simulated(self, cell: Cell, run: LiveRun, calibration: Calibration, slowdown: float = 1.0) -> Floats:
+        """Return the figures of a simulated run, every time of whose profile is longer by a factor.
+
+        That is a run with arrivals closer by the factor in another unit of time.
+        """
+        plan = self.plan(calibration, cell.rate_rps * slowdown, cell.requests)
+        numbers = run_unit(unit_at(plan, "lan", run.unit.replication)).numbers
+        (of_policy,) = [one for place, one in numbers.items() if place.policy == cell.policy]
+        figures = predicted_figures(of_policy)
+        return np.where([name.endswith("_s") for name in FIGURES], figures * slowdown, figures)
+
+    def slowdown(self, run: LiveRun, calibration: Calibration) -> float:
+        """Return how much longer the reference requests of a run took; of a gateway's own engine that is not known."""
+        if self.of_policies:
+            return 1.0
+        (run_s,), (calibration_s,) = run.references_s, calibration.references_s
+        return float(np.median(run_s) / np.median(calibration_s))
 
     def reason_void(self, run: LiveRun, around: Sequence[Calibration]) -> str:
         """Return why a run does not count; empty if it does."""

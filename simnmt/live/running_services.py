@@ -26,7 +26,7 @@ from simnmt.service.messages import Answer, ServiceError, Times, TranslateReques
 from simnmt.workload.length_units import count_words
 
 APIS = ("libretranslate", "openai")
-REFERENCES = 5
+REFERENCES = 10
 """Reference requests to a service before each run, and after it."""
 
 
@@ -85,8 +85,9 @@ class ChatTranslator(ChatClient):
         self, url: str, model: str, profile: DeviceProfile, counted: EndOfSentence, *, streams: bool, **connection: Any
     ) -> None:
         super().__init__(url, model, **connection)
-        self._streams, self._round_trip_s = streams, 0.0
+        self._streams, self._round_trip_s, self._under_way = streams, 0.0, 0
         self._output = None if profile.slots is None else profile.slots.output
+        self._slots = 1 if profile.slots is None else profile.slots.slots
         self._added = 1 - end_tokens(counted)[1]
 
     async def greet(self, pair: tuple[str, str], token_option: str, remedy: str) -> tuple[Mapping[str, Any], float]:
@@ -112,24 +113,29 @@ class ChatTranslator(ChatClient):
         """Ask for a translation, with the forced length if the request has one. Raises `ServiceError`.
 
         The execution is what llama-server states, from the begin in a slot to the end. Without a statement it is all but the
-        round trip of the greeting. The rest is the queue.
+        round trip of the greeting. The rest is the queue. The answer reports the requests of this client that are left in slots
+        and that wait, as a live server reports its own; those of other clients are not seen.
         """
         if len(request.texts) > 1:
             raise ServiceError(400, "a prompt holds one text")
         tokens = None if request.forced_lens is None else self._tokens(request.forced_lens[0])
         prompt = PROMPT.format(source=request.source, target=request.target, text=request.texts[0])
         asked = self.ask(prompt, max_tokens=tokens, ignore_eos=tokens is not None, stream=self._streams)
+        self._under_way += 1
         try:
             chat = await asyncio.wait_for(asked, timeout_s)
         except asyncio.TimeoutError:
             raise ServiceError(504, f"{self.url} did not answer in time") from None
+        finally:
+            self._under_way -= 1
+        report = min(self._under_way, self._slots), max(self._under_way - self._slots, 0)
         here_s = max(chat.received_s - chat.sent_s - self._round_trip_s, 0.0)
         stated = [chat.timings.get(name) for name in ("prompt_ms", "predicted_ms")]
         stated_s = sum(1e-3 * ms for ms in stated if isinstance(ms, (int, float)))
         execution_s = min(stated_s or here_s, here_s)
         times = Times(here_s - execution_s, execution_s, here_s)
         lengths = chat.prompt_tokens or 0, chat.output_tokens or 0, 0
-        return Exchange(Answer((chat.text,), times, (), lengths), chat.sent_s, chat.received_s, {}, chat.first_s)
+        return Exchange(Answer((chat.text,), times, report, lengths), chat.sent_s, chat.received_s, {}, chat.first_s)
 
 
 class RunningService:
