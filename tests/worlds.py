@@ -12,6 +12,7 @@ import pytest
 from simnmt.base.arrays import Floats
 from simnmt.devices import Fifo, Kind
 from simnmt.policies import Decide, Fixed, TransferEstimate
+from simnmt.results.columns import deferred_s
 from simnmt.results.device_accounts import BatchAccount
 from simnmt.results.requests import Block, Requests, Trail
 from simnmt.world import engine as engines
@@ -34,6 +35,7 @@ def inputs(
     *,
     expected_for: Any = None,
     plan_beyond_for: Any = None,
+    second_for: Any = None,
     judged_share: float = 0.0,
     deciders: int = 1,
     workers: int = 1,
@@ -42,7 +44,8 @@ def inputs(
 ) -> tuple[World, PolicySetup, float]:
     """The inputs of a run from its parts; `deciders`, `workers`: first in, first out, unless `local` is given."""
     groups = [Fifo(deciders, workers)] if local is None else local if isinstance(local, Sequence) else [local]
-    policy = PolicySetup(decide_for, [beliefs] if isinstance(beliefs, Beliefs) else beliefs, expected_for, plan_beyond_for)
+    of_groups = [beliefs] if isinstance(beliefs, Beliefs) else beliefs
+    policy = PolicySetup(decide_for, of_groups, expected_for, plan_beyond_for, second_for)
     return World(requests, kinds, groups, **world), policy, judged_share
 
 
@@ -162,7 +165,7 @@ def away_s(requests: Requests, target: int = CLOUD) -> Floats:
 def latency_s(requests: Requests, trail: Trail) -> Floats:
     """From arrival at the decider to the answer there."""
     here_s, *elsewhere_s = [requests.execution_s[0], *(away_s(requests, k) for k in range(1, len(requests.execution_s)))]
-    return trail.queue_s + np.choose(trail.target, [here_s, *elsewhere_s])
+    return trail.queue_s + np.choose(trail.target, [here_s, *elsewhere_s]) + deferred_s(trail.columns)
 
 
 def fixed(*target: int) -> DecideFor:

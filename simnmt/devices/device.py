@@ -22,10 +22,10 @@ from simnmt.results.columns import Recorder
 from simnmt.results.device_accounts import BatchAccount, BoxesUntil
 from simnmt.results.requests import Block
 
-COMPLETES, LOADED, REACHES, ANSWERED, REFUSAL, ARRIVES, ASKS, BATCH_ACTS, FAILS = range(1, 10)
+COMPLETES, LOADED, REACHES, ANSWERED, REFUSAL, DEFERS, ARRIVES, ASKS, BATCH_ACTS, FAILS = range(1, 11)
 """Kinds of event, in the order in which those of one moment happen: an execution completes, a model is loaded, a request
-reaches its target, an answer or a refusal is received, a request reaches its decider, a client asks, a box that batches acts, a
-box fails or a wait ends."""
+reaches its target, an answer or a refusal is received, a decider decides again, a request reaches its decider, a client asks, a
+box that batches acts, a box fails or a wait ends."""
 
 Process = Generator[simpy.Event, Any, None]
 

@@ -6,7 +6,7 @@ compiled engine declares the arrays that it fills a second time, in `world/compi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from math import nan
 from typing import Any, Literal
@@ -31,7 +31,7 @@ class RequestColumn:
     """Name in requests.parquet; empty if it is not written."""
     filled: Literal["always", "on_request", "later"] = "later"
     """`always`: by the world in every run. `on_request`: by the world, if an execution kind names it in `records`, or the run
-    judges decisions, or has faults, limits or caches. `later`: when the world has ended."""
+    judges decisions, or has faults, limits, caches or a policy that decides again. `later`: when the world has ended."""
     unset: float = 0
 
     def array(self, requests: int) -> Array:
@@ -54,6 +54,10 @@ COLUMNS = {
         RequestColumn("server", "i2", "", "server", "always"),  # which box of the device
         RequestColumn("queue_s", "f8", "s", "t_queue_s", "always"),
         RequestColumn("execution_s", "f8", "s", "t_exe_s", "on_request", nan),  # in a batch, from the encoding to the end
+        RequestColumn("deferred_queue_s", "f8", "s", "deferred_queue_s", "on_request"),
+        # At the first device, before it sent the request on to its target; NaN if it did not.
+        RequestColumn("deferred_exe_s", "f8", "s", "deferred_exe_s", "on_request", nan),
+        RequestColumn("deferred_server", "i4", "", "deferred_server"),  # which box of the first device
         RequestColumn("transfer_s", "f8", "s", "t_tx_s", "on_request", nan),
         RequestColumn("latency_s", "f8", "s", "latency_s"),
         RequestColumn("first_token_s", "f8", "s", "first_token_s", "on_request", nan),
@@ -94,6 +98,44 @@ NO_DEVICE = -1
 def executed_on(log: Mapping[str, Array]) -> Array:
     """Return the number of the device that executed each request; `NO_DEVICE` for those that a cache answered."""
     return np.where(log["hit"] > 0, NO_DEVICE, log["target"]) if "hit" in log else log["target"]
+
+
+EARLIER = {"t_queue_s": "deferred_queue_s", "t_exe_s": "deferred_exe_s", "server": "deferred_server"}
+"""By column of an execution, that of the execution at the first device before a request was sent on."""
+_OF_FIRST = {"target": 0, "t_tx_s": 0.0, "first_token_s": nan, "deferred_queue_s": 0.0, "deferred_exe_s": nan}
+
+
+def deferred_s(log: Mapping[str, Array]) -> Array | float:
+    """Return how long each request was at the first device before that sent it on; 0 for one that was not."""
+    return log["deferred_queue_s"] + np.nan_to_num(log["deferred_exe_s"]) if "deferred_exe_s" in log else 0.0
+
+
+def first_executions(columns: Mapping[str, Array], decider: Array) -> dict[str, Array]:
+    """Return the columns of executions before a request was sent on, also of a policy that sends none on."""
+    names = ("deferred_queue_s", "deferred_exe_s")
+    known = {name: columns[name] if name in columns else COLUMNS[name].array(len(decider)) for name in names}
+    return {**known, "deferred_server": decider.astype(np.int32)}
+
+
+class Executions(Mapping[str, Array]):
+    """The columns of a log by execution: first the rows of the log, then the first executions of requests that were sent on."""
+
+    def __init__(self, log: Mapping[str, Array]) -> None:
+        self._log = log
+        self._rows = np.flatnonzero(~np.isnan(log["deferred_exe_s"])) if "deferred_exe_s" in log else np.empty(0, np.int64)
+
+    def __getitem__(self, name: str) -> Array:
+        column = self._log[name]
+        if not self._rows.size:
+            return column
+        first = self._log[EARLIER.get(name, name)][self._rows]
+        return np.concatenate([column, np.full_like(first, _OF_FIRST[name]) if name in _OF_FIRST else first])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._log)
+
+    def __len__(self) -> int:
+        return len(self._log)
 
 
 def occupied_s(log: Mapping[str, Array]) -> Array:

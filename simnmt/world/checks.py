@@ -31,10 +31,13 @@ class BlockChecks:
         """
         self._has_links, self._foresees, self._last_s = has_links, foresees, 0.0
 
-    def check(self, block: Block, choice: Decide) -> None:
-        """Raise `InputError` if columns of the next block hold what no request has; the message names the first such one."""
+    def check(self, block: Block, choice: Decide, second: LeastTotal | None = None) -> None:
+        """Raise `InputError` if columns of the next block hold what no request has; the message names the first such one.
+
+        `choice`, `second`: the policy prepared for the block, and its decision after the first execution.
+        """
         only = None
-        if not self._foresees and not isinstance(choice, LeastTotal):
+        if not self._foresees and not isinstance(choice, LeastTotal) and second is None:
             only = choice.target if isinstance(choice, Fixed) else NO_TARGET
         for name, column in _columns(block, self._has_links, only):
             if not _is_sound(column):
@@ -45,8 +48,8 @@ class BlockChecks:
                 falls = np.diff(arrival_s, prepend=self._last_s) < 0.0
                 _refuse_first(block, falls, "arrival_s of request {} is before that of the request before")
             self._last_s = float(arrival_s[-1])
-        if isinstance(choice, LeastTotal):
-            for column in choice.execution_s:
+        for weighed in (choice, second):
+            for column in weighed.execution_s if isinstance(weighed, LeastTotal) else ():
                 if np.isnan(np.min(column, initial=0.0)):
                     _refuse_first(block, np.isnan(column), "a policy that estimates NaN for request {}")
 

@@ -82,17 +82,20 @@ def simulate_compiled(
         raise UncompiledError("links are looked up by a function")
     if requests.arrival_s is None and world.clients is None and any(any(beliefs.views) for beliefs in policy.beliefs):
         raise UncompiledError("views have no meaning back to back")
+    if policy.second_for is not None and any(isinstance(kind, Streamed) or _loads_models(kind) for kind in world.local):
+        raise UncompiledError("second decisions after a model was streamed or loaded are in the reference alone")
     run = _Run(world, policy, judged_share, pause_after_ms)
     run.meet_links(route, world.clients)
     knows_truth = any(beliefs.knows_truth for beliefs in policy.beliefs)
     checks = BlockChecks(route is None, foresees=knows_truth or judged_share > 0.0)
     with run.world(cdll) as address:
-        # Where links are looked up during the run, their times are kept by request, and refused requests come back: the run is
-        # one block then.
-        for block in requests.blocks(max(len(requests), 1) if world.refuses or route is not None else BLOCK):
-            choice = policy.decide_for(block)
-            checks.check(block, choice)
-            run.call_to_end(cdll.simnmt_world_block, address, run.block(block, choice))
+        # Where links are looked up during the run, their times are kept by request, and requests that are refused or sent on
+        # are decided on again: the run is one block then.
+        is_whole = world.refuses or route is not None or policy.second_for is not None
+        for block in requests.blocks(max(len(requests), 1) if is_whole else BLOCK):
+            choice, second = policy.decide_for(block), None if policy.second_for is None else policy.second_for(block)
+            checks.check(block, choice, second)
+            run.call_to_end(cdll.simnmt_world_block, address, run.block(block, choice, second))
         run.call_to_end(cdll.simnmt_world_end, address)
         return run.trail(cdll, address)
 
@@ -112,7 +115,8 @@ class _Run:
         optional = frozenset[str]().union(*(kind.records for kind in self._kinds))
         judged = {"decision_regret_s"} if judged_share > 0.0 else frozenset[str]()
         limited = {"outcome", "tries", "retry_s"} if world.refuses else set[str]()
-        self._columns = dict(recorder(len(requests), optional | judged | limited | cached_columns(world)))
+        twice = set[str]() if policy.second_for is None else {"deferred_queue_s", "deferred_exe_s"}
+        self._columns = dict(recorder(len(requests), optional | judged | limited | cached_columns(world) | twice))
         if requests.arrival_s is not None:
             self._columns["arrival_s"] = np.ascontiguousarray(requests.arrival_s, np.float64)
         self._node: NDArray[np.int32] | None = None
@@ -219,7 +223,7 @@ class _Run:
         if status:
             raise MemoryError
 
-    def block(self, block: Block, choice: Decide) -> Any:
+    def block(self, block: Block, choice: Decide, second: LeastTotal | None) -> Any:
         """Return a block as the C reads it."""
         memory = self._memory_of_block = PinnedMemory()
         settings = c.Block()
@@ -230,6 +234,8 @@ class _Run:
             settings.choice, settings.chosen = c.ALWAYS, choice.target
         else:
             settings.choice, self._decide = c.CALLED, choice
+        if second is not None:
+            settings.second_s = memory.addresses(second.execution_s)
         settings.retry_after_s = memory.addresses(block.retry_after_s)
         settings.patience_s = memory.address(block.patience_s)
         settings.arrival_s, settings.access_s = memory.address(block.arrival_s), memory.address(block.access_s)
@@ -362,8 +368,7 @@ class _Run:
         else:
             raise UncompiledError(f"the execution kind {kind.name} is in the reference alone")
         if (max_waiting := getattr(kind, "max_waiting", None)) is not None:
-            models: Models | None = getattr(kind, "models", None)
-            if models is not None and models.loads:
+            if _loads_models(kind):
                 raise UncompiledError("limits of boxes that load models are in the reference alone")
             settings.max_waiting = max_waiting
         if isinstance(balancer, LeastLoadedOfDrawn):
@@ -414,6 +419,11 @@ class _Run:
         )
         settings.slower_s, settings.end_s = (self._memory.address(np.array(table)) for table in (view.slower_s, view.end_s))
         return self._memory.structure(settings)
+
+
+def _loads_models(kind: Kind) -> bool:
+    models: Models | None = getattr(kind, "models", None)
+    return models is not None and models.loads
 
 
 def _plan_view(kind: Kind, pool: Any, view: Any) -> int | None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.policies.batch_view import BatchView
-from simnmt.policies.decision import Decide, DecisionView
+from simnmt.policies.decision import Decide, DecisionView, LeastTotal
 from simnmt.policies.estimates import TransferEstimate
 from simnmt.policies.health import UNREACHABLE_S
 from simnmt.policies.views import BacklogView, StateView
@@ -64,6 +64,8 @@ class Prepared(NamedTuple):
     beyond: Sequence[Sequence[Sequence[float]] | None] = ()
     """Per target that streams its model, and by its state, the seconds beyond the plane at an idle box; needed if the policy
     views states."""
+    second: LeastTotal | None = None
+    """The decision after the first execution (`PolicySetup.second_for`); None if there is none."""
 
     @classmethod
     def of(
@@ -71,10 +73,11 @@ class Prepared(NamedTuple):
         decide: Decide,
         expected: Sequence[NDArray[np.float64]] = (),
         beyond: Sequence[Sequence[NDArray[np.float64]] | None] = (),
+        second: LeastTotal | None = None,
     ) -> Prepared:
         """Return a policy prepared for a block on plain floats."""
         by_state = [None if columns is None else [np.asarray(column).tolist() for column in columns] for columns in beyond]
-        return cls(cast(DecideOnInput, decide), [np.asarray(column).tolist() for column in expected], by_state)
+        return cls(cast(DecideOnInput, decide), [np.asarray(column).tolist() for column in expected], by_state, second)
 
 
 def checked_target(target: Any, targets: int) -> int:

@@ -21,7 +21,7 @@ from simnmt.devices.device import ANSWERED, FAILS, REFUSAL, ByNode, Execution
 from simnmt.network.outages import DownTimes
 from simnmt.policies.health import TRY_S, ServerHealth
 from simnmt.results.device_accounts import FaultAccount
-from simnmt.results.requests import FALLBACK, LOST
+from simnmt.results.requests import LOST
 from simnmt.world.deciders import Decider
 
 if TYPE_CHECKING:
@@ -71,19 +71,23 @@ class FaultyLinks:
     def request(self, request: int, decider: Decider, judges: bool) -> Try:
         """Decide on a request, with what is known of its targets' health, and let it be executed, unless it is refused."""
         world = self._world
-        self._try_again(decider, world.clock.now)
-        if decider in self._watches:
-            self._watches[decider].request = request
+        self.update_health(request, decider)
         target = world.decide(decider, request, judges)
         if target:
-            is_refused = yield from self._send(request, decider, target)
+            is_refused = yield from self.send(request, decider, target)
         else:
             world.trail["transfer_s"][request] = 0.0
-            is_refused = yield from world.execute_here(request, decider)
+            is_refused = yield from world.execute_first(request, decider)
         self._ended_s = world.clock.now
         return is_refused
 
-    def _send(self, request: int, decider: Decider, target: int) -> Try:
+    def update_health(self, request: int, decider: Decider) -> None:
+        """Let a decider know which targets answer before it decides on a request."""
+        self._try_again(decider, self._world.clock.now)
+        if decider in self._watches:
+            self._watches[decider].request = request
+
+    def send(self, request: int, decider: Decider, target: int) -> Try:
         """Send a request, and let its decider execute it if no answer comes in time or its connection breaks."""
         world, clock, sent_s, timeout_s = self._world, self._world.clock, self._world.clock.now, self._faults.timeout_s
         sent_as = world.announce(request, decider, target)
@@ -96,7 +100,7 @@ class FaultyLinks:
         execution = attempt.value if attempt.processed else None
         if execution is not None and execution.is_refused:  # the target is no less healthy for it
             world.trail["transfer_s"][request] = 0.0
-            return (yield from world.refused(request, decider, target, sent_as))
+            return (yield from world.refused(request, decider, target, sent_as, sent_s))
         if execution is not None:
             self._accept(execution, target, sent_s)
             transfer_s = world.trail["transfer_s"][request]
@@ -111,10 +115,9 @@ class FaultyLinks:
         if not attempt.processed:
             world.left_behind.add(request)
             attempt.callbacks.append(lambda late: self._waste(late.value, target))
-        if timeout_s is not None:
-            world.trail["target"][request], world.trail["outcome"][request] = 0, FALLBACK
+        if timeout_s is not None or world.is_deferred(request):
             world.trail["transfer_s"][request] = clock.now - sent_s
-            return (yield from world.execute_here(request, decider))
+            return (yield from world.fall_back(request, decider))
         world.trail["target"][request], world.trail["outcome"][request] = -1, LOST
         world.forget_times(request)
         return False

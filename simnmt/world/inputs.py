@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from simnmt.devices import Fifo, Kind
 from simnmt.devices.translation_cache import CacheConfiguration
 from simnmt.policies.cnmt import PredictLength
-from simnmt.policies.decision import Decide
+from simnmt.policies.decision import Decide, LeastTotal
 from simnmt.results.requests import Block, Requests
 from simnmt.world.deciders import Beliefs
 from simnmt.world.faults import Faults
@@ -82,6 +82,9 @@ class World:
 
 DecideFor = Callable[[Block], Decide]
 """Prepares a policy for one block of requests."""
+SecondFor = Callable[[Block], LeastTotal]
+"""Returns what a policy weighs when a decider's own device has executed a request that was meant for it: by target, the seconds
+that sending the request on takes beside the delay, and in place of those of target 0 what the present translation costs."""
 ExpectedFor = Callable[[Block], Sequence[NDArray[np.float64]]]
 """Returns, per target, the policy's expectation of each request of a block in the unit of the target's view: seconds of
 execution, or tokens if it batches."""
@@ -102,5 +105,7 @@ class PolicySetup:
     """Needed if any beliefs have views."""
     plan_beyond_for: PlanBeyondFor | None = None
     """Needed if any beliefs view states."""
+    second_for: SecondFor | None = None
+    """None if a request is answered once it has been executed; else its decider decides again then."""
     predicted_tgt_len: PredictLength | None = None
     """Predicts target lengths, for the log; None if the policy predicts none."""

@@ -1,7 +1,8 @@
 """The reference: the world in plain SimPy, to be read. It runs everything that a scenario can say; `engine` is fast.
 
 A request is issued at an end node and decided on by the first device on its way (the end node's own, or the gateway). Without
-faults it is executed on exactly one device: there, or on a box of a target behind it (CNMT-01). `Simulation.request` is that
+faults it is executed on exactly one device: there, or on a box of a target behind it (CNMT-01); a policy that decides again may
+have it executed there first, and then on a target behind it. `Simulation.request` is that
 story where requests can wait; an offloaded request takes `send` and `travel`. Three disciplines set the pace. Back to back,
 each request is issued when the one before it has been answered, so nothing ever waits; this is the paper's (CNMT-02), see
 `Simulation.back_to_back`. In the open loop requests arrive independently of answers. In the closed loop clients think between
@@ -13,16 +14,17 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
-from math import inf, nan
+from math import inf, isnan, nan
 from typing import Any
 
 import numpy as np
 import simpy
 
-from simnmt.devices.device import ANSWERED, ARRIVES, ASKS, REACHES, REFUSAL, Arrival, Clock, Device, Execution, Process
+from simnmt.devices.device import ANSWERED, ARRIVES, ASKS, DEFERS, REACHES, REFUSAL, Arrival, Clock, Device, Execution, Process
 from simnmt.devices.fifo import FifoBox
 from simnmt.devices.stream import StreamDevice
-from simnmt.results.columns import recorder
+from simnmt.policies.decision import DecisionView
+from simnmt.results.columns import COLUMNS, recorder
 from simnmt.results.requests import DONE, FALLBACK, REFUSED, Block, Trail
 from simnmt.world.cached import CachedRequests, cached_columns
 from simnmt.world.checks import BlockChecks
@@ -42,11 +44,13 @@ def simulate_reference(world: World, policy: PolicySetup, judged_share: float = 
     (block,) = requests.blocks(max(len(requests), 1)) if len(requests) else (requests,)
     choice = policy.decide_for(block)
     knows_truth = any(beliefs.knows_truth for beliefs in policy.beliefs)
-    BlockChecks(world.route is None, foresees=knows_truth or judged_share > 0.0).check(block, choice)
+    second = None if policy.second_for is None else policy.second_for(block)
+    BlockChecks(world.route is None, foresees=knows_truth or judged_share > 0.0).check(block, choice, second)
     prepared = Prepared.of(
         choice,
         () if policy.expected_for is None else policy.expected_for(block),
         () if policy.plan_beyond_for is None else policy.plan_beyond_for(block),
+        second,
     )
     return Simulation(world, block, prepared, policy.beliefs, judged_share).run()
 
@@ -91,7 +95,8 @@ class Simulation:
         judged = {"decision_regret_s"} if judged_share > 0.0 else set[str]()
         faulty = {"transfer_s", "outcome"} if faults is not None else set[str]()
         limited = {"outcome", "tries", "retry_s"} if world.refuses else set[str]()
-        self.trail = recorder(count, self.devices_record | judged | faulty | limited | cached_columns(world))
+        twice = set[str]() if prepared.second is None else {"deferred_queue_s", "deferred_exe_s"}
+        self.trail = recorder(count, self.devices_record | judged | faulty | limited | cached_columns(world) | twice)
         self.faulty = None if faults is None else FaultyLinks(self, faults)
         sentence = np.arange(count) if requests.sentence is None else requests.sentence
         self._cached = CachedRequests(self, world.caches, sentence) if world.has_caches else None
@@ -187,6 +192,16 @@ class Simulation:
         """Execute a request while no other is under way; return when it has been answered."""
         now_s = self.decided_s[request]
         target = self.decide(decider, request, judges)
+        if not target and self.prepared.second is not None:
+            now_s = self._execute_alone(request, decider, 0, now_s, 0.0)
+            target = self._second_target(request, decider, now_s)
+            if not target:
+                return now_s + on_access_s
+            self._defer(request, target)
+        return self._execute_alone(request, decider, target, now_s, on_access_s)
+
+    def _execute_alone(self, request: int, decider: Decider, target: int, now_s: float, on_access_s: float) -> float:
+        """Execute a request on a target from now on; return when it has been answered."""
         up_s, down_s = self.uplink_s[target][request], self.downlink_s[target][request]
         plan = decider.plans.get(target) if target else None
         if plan is not None:
@@ -243,7 +258,38 @@ class Simulation:
         target = self.decide(decider, request, self._is_judged(request))
         if target:
             return (yield from self.send(request, decider, target, self.announce(request, decider, target)))
-        return (yield from self.execute_here(request, decider))
+        return (yield from self.execute_first(request, decider))
+
+    def execute_first(self, request: int, decider: Decider) -> Try:
+        """Let the decider's own device execute a request that was meant for it, and decide again if the policy does."""
+        if (yield from self.execute_here(request, decider)):
+            return True
+        if self.prepared.second is None:
+            return False
+        yield self.clock.moment(self.clock.now, DEFERS, request)
+        if self.faulty is not None:
+            self.faulty.update_health(request, decider)
+        target = self._second_target(request, decider, self.clock.now)
+        if not target:
+            return False
+        self._defer(request, target)
+        if self.faulty is not None:
+            return (yield from self.faulty.send(request, decider, target))
+        return (yield from self.send(request, decider, target, self.announce(request, decider, target)))
+
+    def _defer(self, request: int, target: int) -> None:
+        """Record what a request took at its decider's own device, and that it goes on to a target."""
+        trail = self.trail
+        execution_s = trail["execution_s"][request] if "execution_s" in trail else nan
+        trail["deferred_exe_s"][request] = self.execution_s[0][request] if isnan(execution_s) else execution_s
+        trail["deferred_queue_s"][request], trail["queue_s"][request] = trail["queue_s"][request], 0.0
+        trail["target"][request] = target
+        for name in self.devices_record:
+            trail[name][request] = COLUMNS[name].unset
+
+    def is_deferred(self, request: int) -> bool:
+        """Return whether a request was sent on after its decider's own device had executed it."""
+        return self.prepared.second is not None and not isnan(self.trail["deferred_exe_s"][request])
 
     def send(self, request: int, decider: Decider, target: int, sent_as: int) -> Try:
         """Send a request to a remote target, and let its decider measure the transfer when the answer is received."""
@@ -251,7 +297,7 @@ class Simulation:
         execution = yield from self.travel(request, target)
         if execution.is_refused:
             yield clock.moment(clock.now + self.downlink_s[target][request], REFUSAL, request)
-            return (yield from self.refused(request, decider, target, sent_as))
+            return (yield from self.refused(request, decider, target, sent_as, sent_s))
         yield execution.ended
         yield clock.moment(execution.finish_s + self.downlink_s[target][request], ANSWERED, request)
         self.record(execution, target)
@@ -260,14 +306,28 @@ class Simulation:
         decider.hear(target, request, transfer_s, clock.now, wait_s, sent_as, execution.report)
         return False
 
-    def refused(self, request: int, decider: Decider, target: int, sent_as: int) -> Try:
-        """Let a decider take in that a target refuses a request now: it executes the request, or passes the refusal on."""
+    def refused(self, request: int, decider: Decider, target: int, sent_as: int, sent_s: float) -> Try:
+        """Let a decider take in that a target refuses a request now: it answers the request, or passes the refusal on."""
         decider.forget(target, request, sent_as)
-        if self._passes_on:
+        if self.is_deferred(request):
+            self.trail["retry_s"][request] += self.clock.now - sent_s
+        elif self._passes_on:
             return True
-        self.trail["target"][request], self.trail["outcome"][request] = 0, FALLBACK
-        self.note_lost_time(request)
-        return (yield from self.execute_here(request, decider))
+        else:
+            self.note_lost_time(request)
+        return (yield from self.fall_back(request, decider))
+
+    def fall_back(self, request: int, decider: Decider) -> Try:
+        """Let a decider answer a request in place of its target, with the execution before the request was sent on if any."""
+        trail = self.trail
+        trail["target"][request], trail["outcome"][request] = 0, FALLBACK
+        if not self.is_deferred(request):
+            return (yield from self.execute_here(request, decider))
+        trail["queue_s"][request], trail["deferred_queue_s"][request] = trail["deferred_queue_s"][request], 0.0
+        if "execution_s" in trail:
+            trail["execution_s"][request] = trail["deferred_exe_s"][request]
+        trail["deferred_exe_s"][request] = nan
+        return False
 
     def _comes_back_s(self, request: int) -> float | None:
         """Return when a client that is refused now has its request at the decider again; None if it has no further try."""
@@ -367,6 +427,13 @@ class Simulation:
             chosen = checked_target(self.prepared.decide(request, self._delays(decider, request, now_s)), self.targets)
             self._last_choice = document, now_s, chosen
         return self._last_choice[2]
+
+    def _second_target(self, request: int, decider: Decider, now_s: float) -> int:
+        """Return the target to which a request goes on that its decider has executed; 0: it is answered."""
+        assert self.prepared.second is not None
+        shown = self._delays(decider, request, now_s)
+        delay_s = shown.delay_s if isinstance(shown, DecisionView) else shown
+        return decider.answering(self.prepared.second(request, [0.0, *delay_s[1:]]))
 
     def _is_judged(self, request: int) -> bool:
         # Multiples of the golden ratio fall evenly: any stretch of requests has its share, whatever turn they come in.

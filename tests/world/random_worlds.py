@@ -393,7 +393,14 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
         return [of_target[0].beyond_s(block.src_len) if of_target else None for of_target in streamed]
 
     beliefs = [beliefs_of(group) for group in range(len(groups))]
+    models_of_deciders = [getattr(kind, "models", None) for kind in local]
+    loads = any(isinstance(kind, Streamed) for kind in local) or any(one is not None and one.loads for one in models_of_deciders)
+    # Of a request that the decider has executed, the translation costs nothing, more than any other device, or something between.
+    keeping_s = np.where(random.random(count) < 0.5, seconds(random, grid, count), random.choice([-inf, inf], count))
+    second_s = [keeping_s, *(spread * seconds(random, grid, count) for _ in balancers)]
+    decides_again = not loads and draw(st.sampled_from([False, False, True]))
     settings = {
+        "second_for": (lambda block: LeastTotal(of_block(second_s)(block))) if decides_again else None,
         "expected_for": of_block(expected_columns) if any(any(group.views) for group in beliefs) else None,
         "judged_share": judged_share,
         "local": local,
@@ -407,5 +414,5 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
     }
     what = f"{count} requests, {balancers} x {boxes} {specs}, deciders {local}, {workers} workers, {estimate}, {policy}"
     description = f"{what}, {discipline}, {beliefs}, judged={judged_share}, from {begins_s} s, load {load}, spread {spread}"
-    description += f", {caches}, by document: {settings['decides_by_document']}"
+    description += f", {caches}, by document: {settings['decides_by_document']}, decides again: {decides_again}"
     return World((Requests(**columns), choice, beliefs, kinds), settings, description)

@@ -4,7 +4,7 @@
 
 #include "containers.h"
 
-enum { COMPLETES, LOADED, REACHES, REFUSAL, ARRIVES, ASKS, BATCH_ACTS };
+enum { COMPLETES, LOADED, REACHES, REFUSAL, DEFERS, ARRIVES, ASKS, BATCH_ACTS };
 
 typedef struct {
     double at_s;

@@ -34,7 +34,7 @@ static void decider_begin(World *world, int64_t number, int64_t group, int64_t i
     }
     self->only_heard = !of_group->true_transfer && !of_group->true_backlog && !self->has_views;
     if (of_group->cache != NULL && settings->sentence != NULL) self->cache = cache_new(memory, of_group->cache);
-    self->notes_executions = self->room != NULL || self->cache != NULL;
+    self->notes_executions = self->room != NULL || self->cache != NULL || settings->deferred_exe_s != NULL;
 }
 
 static inline void learn(Decider *self, int64_t target, double transfer_s, double at_s, double wait_s) {
@@ -75,6 +75,16 @@ static KEPT_APART void cache_answer(World *world, SentenceCache *cache, int64_t 
     CacheEntry *entry = cache->entries + cache_find(cache, world->settings.sentence[request]);
     entry->at_s = received_s;
     while (entry->waiting != NOTHING) record_hit(world, cache, cache_stop_waiting(cache, &entry->waiting), JOINED, received_s);
+}
+
+/* Let the answer of a target be received at a moment; at the decider's own device, decide again then if the policy does. */
+static KEPT_APART void receive(World *world, Decider *self, int64_t request, int64_t target, double received_s) {
+    if (!target && world->settings.deferred_exe_s != NULL) {
+        clock_push(world->memory, &world->clock, (Entry){received_s, order_of(DEFERS, request), NULL});
+        return;
+    }
+    answered(world, request, received_s);
+    if (self->cache != NULL) cache_answer(world, self->cache, request, received_s);
 }
 
 /* Keep the translations whose answers were received until now. */

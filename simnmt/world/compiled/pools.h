@@ -142,8 +142,10 @@ static inline void answer(World *world, RequestEvent *event, double begin_s, dou
         heard_s = received_s = finish_s + event->downlink_s;
         event->transfer_s = (received_s - event->sent_s) - (finish_s - entry_s);
     }
-    answered(world, request, received_s);
-    if (event->decider->cache != NULL) cache_answer(world, event->decider->cache, request, received_s);
+    if (event->decider->notes_executions)
+        receive(world, event->decider, request, event->target, received_s);
+    else
+        answered(world, request, received_s);
     if (event->target || hears_itself(event->decider))
         clock_push(world->memory, &event->decider->answers, (Entry){heard_s, request, event});
     else

@@ -174,6 +174,7 @@ typedef struct {
     int64_t events_a_look, pause_after_ms; /* see `is_pause_due` */
     int64_t passes_on, retries; /* whether deciders pass refusals on; most further tries of a client */
     double *decided_s;          /* when the decider last had each request, where clients come back */
+    double *deferred_queue_s, *deferred_exe_s; /* of a policy that decides again; NULL: none does */
     double *arrival_s, *queue_s, *estimate_s, *measured_at_s, *decision_regret_s, *execution_s, *first_token_s, *stall_s, *load_wait_s, *retry_s;
     int8_t *target, *state, *deadline_missed, *model_load, *outcome, *tries, *hit;
     int16_t *server;
@@ -193,6 +194,7 @@ typedef struct {
     const int8_t *priority; /* ranks of classes; NULL: 0 for all */
     const double *const *execution_s;
     double *const *uplink_s, *const *downlink_s;                      /* by target, from 1 on; filled where links are looked up */
+    const double *const *second_s; /* by target, what the decision after the first execution weighs; NULL: there is none */
     const double *const *weighed_s, *const *expected, *const *factor; /* by target */
     const double *const *const *added;  /* by target that streams: the columns of its requests */
     const double *const *const *beyond; /* by target that streams: by state, what the policy expects beyond its plane */

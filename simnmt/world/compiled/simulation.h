@@ -79,6 +79,8 @@ static int run_until(World *world, double moment_s, int64_t order) {
             model_loaded(world, entry.event, number & 0xFFFFFFFF, entry.at_s);
         else if (kind == COMPLETES)
             queue_completes(world, entry.event, number & 0xFFFFFFFF, entry.at_s);
+        else if (kind == DEFERS)
+            decide_again(world, number, entry.at_s);
         else
             refused(world, entry.event, entry.at_s);
         if (is_pause_due(world)) return 0;
@@ -129,6 +131,27 @@ static void open_loop(World *world) {
     }
 }
 
+/* Execute a request, while no other is under way, on a target; return when it is answered. */
+static inline double execute_alone(World *world, Decider *decider, const Block *block, int64_t in_block, int64_t target, double now_s, double access_s) {
+    int64_t request = block->first + in_block;
+    double transfer_s = transfer_of(block, target, in_block);
+    Pool *pool = pool_of(world, decider, target);
+    PlanView *plan = target ? decider->views[target].plan : NULL;
+    int64_t believed = plan == NULL ? 0 : plan_view_sent(plan, request, estimated_entry_s(decider, target, now_s));
+    if (pool != NULL && pool->settings.kind == STREAM_POOL) {
+        int64_t box;
+        Arrival arrival;
+        set_arrival(world, decider, block, in_block, target, now_s, &arrival);
+        StreamOutcome outcome = enter_stream(world, pool, &arrival, &box);
+        now_s = outcome.finish_s + access_s + (target ? block->downlink_s[target][in_block] : 0.0);
+        if (plan != NULL) plan_view_reported(plan, request, believed, outcome.state, now_s - access_s - transfer_s / 2);
+    } else {
+        now_s += block->execution_s[target][in_block] + transfer_s + access_s;
+    }
+    if (target) learn(decider, target, transfer_s, now_s, 0.0);
+    return now_s;
+}
+
 /* Execute a request while no other is under way. */
 static void serve_alone(World *world, const Block *block, int64_t in_block, double access_s) {
     const WorldSettings *settings = &world->settings;
@@ -145,21 +168,15 @@ static void serve_alone(World *world, const Block *block, int64_t in_block, doub
     if (settings->judged_limit) least_s = foresee_totals(world, decider, block, in_block, now_s);
     int64_t target = decide(world, decider, block, in_block, now_s);
     if (settings->judged_limit) settings->decision_regret_s[request] = world->totals_s[target] - least_s;
-    double transfer_s = transfer_of(block, target, in_block);
-    Pool *pool = pool_of(world, decider, target);
-    PlanView *plan = target ? decider->views[target].plan : NULL;
-    int64_t believed = plan == NULL ? 0 : plan_view_sent(plan, request, estimated_entry_s(decider, target, now_s));
-    if (pool != NULL && pool->settings.kind == STREAM_POOL) {
-        int64_t box;
-        Arrival arrival;
-        set_arrival(world, decider, block, in_block, target, now_s, &arrival);
-        StreamOutcome outcome = enter_stream(world, pool, &arrival, &box);
-        now_s = outcome.finish_s + access_s + (target ? block->downlink_s[target][in_block] : 0.0);
-        if (plan != NULL) plan_view_reported(plan, request, believed, outcome.state, now_s - access_s - transfer_s / 2);
-    } else {
-        now_s += block->execution_s[target][in_block] + transfer_s + access_s;
+    if (!target && block->second_s != NULL) {
+        now_s = execute_alone(world, decider, block, in_block, 0, now_s, 0.0);
+        target = second_target(world, decider, block, in_block, now_s);
+        if (target)
+            defer(settings, block, in_block, target);
+        else
+            now_s += access_s;
     }
-    if (target) learn(decider, target, transfer_s, now_s, 0.0);
+    if (target || block->second_s == NULL) now_s = execute_alone(world, decider, block, in_block, target, now_s, access_s);
     if (decider->cache != NULL) cache_insert(world->memory, decider->cache, settings->sentence[request], now_s);
     world->now_s = now_s;
 }

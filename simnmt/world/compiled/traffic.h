@@ -124,11 +124,11 @@ static int64_t called(const World *world, const Decider *decider, int64_t in_blo
 }
 
 /* Return the target with the least execution plus delay; a tie goes to the target named first (CNMT-09). */
-static inline int64_t least_total(const Block *block, int64_t in_block, const double *delay_s, int64_t targets) {
-    double least_s = block->weighed_s[0][in_block] + delay_s[0];
+static inline int64_t least_total(const double *const *weighed_s, int64_t in_block, const double *delay_s, int64_t targets) {
+    double least_s = weighed_s[0][in_block] + delay_s[0];
     int64_t best = 0;
     for (int64_t target = 1; target < targets; target++) {
-        double total_s = block->weighed_s[target][in_block] + delay_s[target];
+        double total_s = weighed_s[target][in_block] + delay_s[target];
         best = total_s < least_s ? target : best;
         least_s = smaller(least_s, total_s);
     }
@@ -147,7 +147,7 @@ static inline int64_t decide(World *world, Decider *decider, const Block *block,
         if (block->choice == CALLED)
             target = called(world, decider, in_block, delay_s, now_s);
         else
-            target = least_total(block, in_block, delay_s, settings->targets);
+            target = least_total(block->weighed_s, in_block, delay_s, settings->targets);
     }
     if (document >= 0) {
         world->last_document = document;
@@ -178,10 +178,12 @@ static inline void execute_here(World *world, Decider *decider, const Block *blo
         clock_push(world->memory, &decider->answers, (Entry){start_s, request, seen});
     }
     double finish_s = start_s + block->execution_s[0][in_block];
-    answered(world, request, finish_s);
-    if (!decider->notes_executions) return;
+    if (!decider->notes_executions) {
+        answered(world, request, finish_s);
+        return;
+    }
     if (decider->room != NULL) starts_add(world->memory, &decider->room->starts, start_s);
-    if (decider->cache != NULL) cache_answer(world, decider->cache, request, finish_s);
+    receive(world, decider, request, 0, finish_s);
 }
 
 /* Let a client that is refused come back later, or have no further try. */
@@ -283,14 +285,73 @@ static void translate_waiting(World *world, Decider *decider, const Block *block
     }
 }
 
+/* Return the target to which a request goes on that its decider has executed; 0: it is answered. */
+static int64_t second_target(World *world, Decider *decider, const Block *block, int64_t in_block, double now_s) {
+    const double *delay_s = decider->delay_s;
+    if (!decider->only_heard) {
+        world->waits_of = -1;
+        delay_s = known_delays(world, decider, block, in_block, now_s);
+        world->delay_s[0] = 0.0; /* it has been executed here */
+    }
+    return least_total(block->second_s, in_block, delay_s, world->settings.targets);
+}
+
+/* Record what a request took at its decider's own device, and that it goes on to a target. */
+static void defer(const WorldSettings *settings, const Block *block, int64_t in_block, int64_t target) {
+    int64_t request = block->first + in_block;
+    double execution_s = settings->execution_s == NULL ? NAN : settings->execution_s[request];
+    settings->deferred_queue_s[request] = settings->queue_s[request];
+    settings->deferred_exe_s[request] = isnan(execution_s) ? block->execution_s[0][in_block] : execution_s;
+    settings->queue_s[request] = 0.0;
+    if (settings->execution_s != NULL) settings->execution_s[request] = NAN;
+    if (settings->first_token_s != NULL) settings->first_token_s[request] = NAN;
+    settings->target[request] = (int8_t)target;
+}
+
+/* Decide again on a request that its decider has executed: answer it, or send it on. */
+static void decide_again(World *world, int64_t request, double now_s) {
+    const WorldSettings *settings = &world->settings;
+    const Block *block = world->block;
+    int64_t in_block = request - block->first, target = 0;
+    Decider *decider = decider_of(world, block, in_block);
+    hear(world, decider, now_s);
+    if (settings->outcome == NULL || settings->outcome[request] != FELL_BACK) target = second_target(world, decider, block, in_block, now_s);
+    if (target) {
+        defer(settings, block, in_block, target);
+        send_to(world, decider, block, in_block, target, now_s);
+        return;
+    }
+    answered(world, request, now_s);
+    if (decider->cache != NULL) cache_answer(world, decider->cache, request, now_s);
+}
+
+/* Answer a request, which a target has refused, with the execution before it was sent on. */
+static void answer_with_first(World *world, Decider *decider, int64_t request, double lost_s, double now_s) {
+    WorldSettings *settings = &world->settings;
+    settings->queue_s[request] = settings->deferred_queue_s[request];
+    if (settings->execution_s != NULL) settings->execution_s[request] = settings->deferred_exe_s[request];
+    settings->deferred_queue_s[request] = 0.0;
+    settings->deferred_exe_s[request] = NAN;
+    settings->target[request] = 0;
+    settings->outcome[request] = FELL_BACK;
+    settings->retry_s[request] += lost_s;
+    answered(world, request, now_s);
+    if (decider->cache != NULL) cache_answer(world, decider->cache, request, now_s);
+}
+
 /* A decider has received the refusal of a target: it executes the request itself, or passes the refusal on. */
 static void refused(World *world, RequestEvent *event, double now_s) {
     WorldSettings *settings = &world->settings;
     Decider *decider = event->decider;
     int64_t request = event->arrival.request, in_block = request - world->block->first;
+    double sent_s = event->sent_s;
     hear(world, decider, now_s);
     forget(decider, event->target, event->sent_as);
     free_event(world, event);
+    if (settings->deferred_exe_s != NULL && !isnan(settings->deferred_exe_s[request])) {
+        answer_with_first(world, decider, request, now_s - sent_s, now_s);
+        return;
+    }
     if (settings->passes_on) {
         refuse_client(world, decider, world->block, in_block, now_s);
         return;

@@ -28,7 +28,7 @@ typedef struct {
     WaitingRoom *room;           /* of this device; NULL: any number of requests may wait */
     int only_heard, has_views;   /* whether it knows what it has heard and no more; whether it has any views */
     SentenceCache *cache;        /* NULL: none */
-    int notes_executions;        /* whether the room or the cache notes what this device executes */
+    int notes_executions;        /* whether the room, the cache or a second decision needs to know what this device executes */
     Clock answers;               /* only the next decision needs an answer, so that none is on the clock of the world */
     TransferEstimate *estimates; /* by target, as the following; that of target 0 stays at 0 */
     double *delay_s, *reported_wait_s;
