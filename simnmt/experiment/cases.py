@@ -258,6 +258,11 @@ class Unit:
         return self.scenario.refuses or any(part.case.refuses_long for part in self.parts)
 
     @property
+    def decides_again(self) -> bool:
+        """True if a policy sends requests on that the first device has executed."""
+        return any(policy.decides_again for part in self.parts for policy in part.scenario.policies.values())
+
+    @property
     def site_name(self) -> str:
         """Name of its site in results."""
         return ALL if self.site is None else self.site.name

@@ -15,8 +15,8 @@ import numpy as np
 from simnmt.base import random_streams
 from simnmt.experiment.accounts import Rows
 from simnmt.experiment.cases import Unit
-from simnmt.results.columns import Array, executed_on
-from simnmt.results.device_accounts import FaultAccount
+from simnmt.results.columns import Array, Executions, executed_on
+from simnmt.results.device_accounts import FaultAccount, Log
 from simnmt.results.requests import DONE, GAVE_UP, REFUSED, RequestLog, Trail, Truth, were_answered
 from simnmt.results.summary import Device, Numbers
 from simnmt.workload.configuration import ClientsConfiguration
@@ -67,8 +67,10 @@ def with_given_up(unit: Unit, truth: Truth, trail: Trail, devices: Sequence[Devi
     faults = trail.faults or FaultAccount(0, tuple(np.zeros(count) for count in boxes))
     columns: dict[str, Any] = {"outcome": np.where(late, np.int8(GAVE_UP), outcome)}
     if late.any():
+        executions = Executions(log)
+        wasted = late[executions["request_id"]]
         work = [
-            done + _work_by_box(log, late & (executed_on(log) == number), number in _batching(trail), len(done))
+            done + _work_by_box(executions, wasted & (executed_on(executions) == number), number in _batching(trail), len(done))
             for number, done in enumerate(faults.extra_work)
         ]
         faults = replace(faults, extra_work=tuple(work), loads=(*faults.loads, *_loads(trail, devices, part, late)))
@@ -85,7 +87,7 @@ def _batching(trail: Trail) -> list[int]:
     return [number for number, account in enumerate(trail.batches) if account is not None]
 
 
-def _work_by_box(log: RequestLog, there: Array, in_batches: bool, boxes: int) -> Array:
+def _work_by_box(log: Log, there: Array, in_batches: bool, boxes: int) -> Array:
     """Return the work of some requests by box: seconds, or target tokens with the end of the sentence in batches."""
     work = log["tgt_len"][there] + 1.0 if in_batches else log["t_exe_s"][there]
     return np.bincount(log["server"][there], work, boxes)

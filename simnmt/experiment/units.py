@@ -39,7 +39,7 @@ from simnmt.experiment.policy_setup import UnitSetup, truths_by_source
 from simnmt.experiment.routes import estimate_age_s
 from simnmt.experiment.targets import most_together, saturated_s
 from simnmt.network.outages import DownTimes
-from simnmt.results.columns import Array, executed_on
+from simnmt.results.columns import Array, Executions, executed_on, first_executions
 from simnmt.results.device_accounts import FaultAccount, Log, StreamAccount
 from simnmt.results.metrics import Criteria
 from simnmt.results.places import ALL, Place
@@ -324,6 +324,7 @@ class UnitWorld:
             decided_s=None,
             measured_at_s=None,
             node=None,
+            **(first_executions(trail.columns, decider) if self._unit.decides_again else {}),
         )
         trail = replace(trail, tgt_len_by_src_len=setup.tgt_len_by_src_len, truth=drawn.own_truth(issued_s, node))
         if drawn.decided_order is not None:
@@ -381,14 +382,15 @@ class UnitWorld:
         parts, device = self._unit.parts, list(self._unit.scenario.devices)[number]
         for at, part in enumerate(parts):
             alike.setdefault((part.case.targets[number].profile.name, id(part.scenario.devices[device])), []).append(at)
-        there, seconds = executed_on(log) == number, np.zeros(len(parts))
+        executions, seconds = Executions(log), np.zeros(len(parts))
+        there = executed_on(executions) == number
         for of_kind in alike.values():
             decoding = parts[of_kind[0]].case.targets[number].together
-            rows = np.flatnonzero(there if len(alike) == 1 else there & np.isin(log["part"], of_kind))
+            rows = np.flatnonzero(there if len(alike) == 1 else there & np.isin(executions["part"], of_kind))
             if decoding is None or not rows.size:
                 continue
-            src_len, tgt_len = log["src_len"][rows], log["tgt_len"][rows]
-            part_of = log["part"][rows] if len(parts) > 1 else np.zeros(len(rows), np.int64)
+            src_len, tgt_len = executions["src_len"][rows], executions["tgt_len"][rows]
+            part_of = executions["part"][rows] if len(parts) > 1 else np.zeros(len(rows), np.int64)
             tokens = np.bincount(part_of, tgt_len + 1.0, minlength=len(parts))
             seconds += tokens / tokens.sum() * saturated_s(decoding, src_len, tgt_len, self._unit.engine)
         return seconds
@@ -456,6 +458,8 @@ def _servers_from(log: RequestLog, first: int) -> Log:
 
     def read(name: str) -> Array:
         column = log[name]
+        if name == "deferred_server":
+            return column - first
         return np.where(log["target"] == 0, column - first, column) if name == "server" else column
 
     return Columns(log.keys, read) if first else log

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from simnmt.base.arrays import Floats
 from simnmt.profile.power import SECONDS_PER_HOUR, BoxPower
-from simnmt.results.columns import Array, executed_on, occupied_s
+from simnmt.results.columns import Array, Executions, executed_on, occupied_s
 
 Log = Mapping[str, Array]
 """Columns of requests by name, all of shape (requests,)."""
@@ -416,7 +416,9 @@ class RunEnergy:
         part = log["part"] if self.token_j.shape[1] > 1 else 0
         tokens, share = log["src_len"] + log["tgt_len"], requests / self.requests
         static_j, moved = share * self.sums["static_j"], float(self.token_price[target, part] @ tokens)
-        dynamic_j, transfer_j = float(self.execution_w[target] @ occupied_s(log)), float(self.token_j[target, part] @ tokens)
+        executions = Executions(log)
+        dynamic_j = float(self.execution_w[executions["target"]] @ occupied_s(executions))
+        transfer_j = float(self.token_j[target, part] @ tokens)
         boxes_price = self.sums["cost"] - self.parts[-1]["price"]
         sums = {"energy_j": static_j + dynamic_j + transfer_j, "static_j": static_j, "dynamic_j": dynamic_j}
         sums |= {"transfer_j": transfer_j, "cost": share * boxes_price + moved}
@@ -427,6 +429,8 @@ class RunEnergy:
         """Return the joules of each request by its log; NaN if unknown. They add up to `energy_j`."""
         token_j = self.token_j[log["target"], log["part"] if self.token_j.shape[1] > 1 else 0]
         joules: Floats = self.execution_w[log["target"]] * occupied_s(log) + token_j * (log["src_len"] + log["tgt_len"])
+        if "deferred_exe_s" in log:
+            joules += self.execution_w[0] * np.nan_to_num(log["deferred_exe_s"])
         return joules + self.sums["static_j"] / self.requests
 
     def numbers(self) -> Numbers:
@@ -458,8 +462,9 @@ def account_energy(
     empty for none. The account of batches has them already.
     """
     target, span_s = log["target"], float((log["arrival_s"] + log["latency_s"]).max())
-    requests = np.bincount(executed_on(log) + 1, minlength=len(costs) + 1)[1:]  # place 0 is that of no device
-    execution_s = np.bincount(target, occupied_s(log), len(costs))
+    executions = Executions(log)
+    requests = np.bincount(executed_on(executions) + 1, minlength=len(costs) + 1)[1:]  # place 0 is that of no device
+    execution_s = np.bincount(executions["target"], occupied_s(executions), len(costs))
     parts, execution_w = list[dict[str, Any]](), np.full(len(costs), nan)
     for number, cost in enumerate(costs):
         account, executed_s = batches[number] if batches else None, float(execution_s[number])

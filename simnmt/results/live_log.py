@@ -61,6 +61,7 @@ class RequestRecord:
     model it needs, such as `de-en`, `model_load` whether the request asked for the load of that model, `request_class` its
     class, empty if the service has none, and `document` the number of the first text of the list that it was sent in. `hit` is
     1 if a cache had the answer, and 2 if the request waited for a translation of the same text; then nothing was decided.
+    `deferred_queue_s` and `deferred_exe_s` are wait and execution at the gateway of a request that it then sent on.
     """
 
     event: Literal["request"] = field(default="request", kw_only=True)
@@ -83,13 +84,16 @@ class RequestRecord:
     hit: Annotated[Whole, Field(le=2)] = 0
     request_class: str = ""
     document: Whole | None = None
+    deferred_queue_s: Seconds | None = None
+    deferred_exe_s: Seconds | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionRecord:
     """A decision: the targets that did not answer at that time, the delays that the policy was shown, and its choice.
 
-    `held`: it is that on the first sentence of the document.
+    `held`: it is that on the first sentence of the document. `again`: the gateway has translated the request, and target 0 means
+    that it is answered. `gain`: the expected gain in quality, if the policy weighs that.
     """
 
     event: Literal["decision"] = field(default="decision", kw_only=True)
@@ -100,6 +104,8 @@ class DecisionRecord:
     delay_s: tuple[float, ...]
     target: Whole
     held: bool = False
+    again: bool = False
+    gain: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.arrays import Floats
-from simnmt.results.columns import COLUMNS, Array
+from simnmt.results.columns import COLUMNS, Array, deferred_s
 from simnmt.results.device_accounts import (
     BatchAccount,
     BoxesUntil,
@@ -42,8 +42,8 @@ def were_answered(outcome: Array) -> NDArray[np.bool_]:
     return answered
 
 
-_OPTIONAL = ("node", "access_s", "tgt_len", "model", "sentence", "document", "priority", "patience_s")
-"""Columns that the world reads, and that requests may lack."""
+_OPTIONAL = ("node", "access_s", "tgt_len", "model", "sentence", "document", "text_row", "priority", "patience_s")
+"""Columns that the world or a policy reads, and that requests may lack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,8 @@ class Requests:
     document: Array | None = None
     """Which document it is a sentence of, by number; those of one are decided on at one moment, one after another. None: each
     is a document of its own."""
+    text_row: Array | None = None
+    """Row of its sentence in the text of its workload, from 0; None if quality is unknown."""
     priority: Array | None = None
     """Rank of its class, 0 for the first served; None: 0 for all."""
     retry_after_s: tuple[Array, ...] = ()
@@ -219,7 +221,7 @@ def _transfer_s(truth: Truth, trail: Trail) -> Floats:
 
 
 def _latency_s(truth: Truth, trail: Trail) -> Floats:
-    latency_s: Floats = trail.queue_s + _execution_s(truth, trail) + _transfer_s(truth, trail)
+    latency_s: Floats = trail.queue_s + _execution_s(truth, trail) + _transfer_s(truth, trail) + deferred_s(trail.columns)
     return latency_s if trail.retry_s is None else latency_s + trail.retry_s
 
 
@@ -340,16 +342,22 @@ ROUNDING_S = 1e-9
 def decision_regret_s(truth: Truth, trail: Trail) -> NDArray[np.float32]:
     """Return by how many seconds each request takes longer than on the best device, as foreseen at its decision.
 
-    NaN for requests that no oracle judged; where nothing waits, the true times are what would be foreseen. A request with a
+    NaN for requests that no oracle judged, and for those that were executed twice; where nothing waits, the true times are what would be foreseen. A request with a
     regret above 0 was misrouted. `truth` is used unless the trail has its own.
     """
     truth = trail.truth or truth
     if trail.decision_regret_s is not None:
         foreseen_s: NDArray[np.float32] = trail.decision_regret_s.astype(np.float32)
         foreseen_s[foreseen_s < ROUNDING_S] = 0.0
-        return foreseen_s
+        return _unless_deferred(foreseen_s, trail)
     totals_s = [truth.total_s(number, truth.all) for number in range(len(truth.execution_s))]
     lost: NDArray[np.float32] = (_on_target(tuple(totals_s), trail) - np.minimum.reduce(totals_s)).astype(np.float32)
     if trail.hit is not None:
         lost[trail.hit > 0] = np.nan  # nothing was decided
-    return lost
+    return _unless_deferred(lost, trail)
+
+
+def _unless_deferred(lost_s: NDArray[np.float32], trail: Trail) -> NDArray[np.float32]:
+    if trail.deferred_exe_s is not None:
+        lost_s[~np.isnan(trail.deferred_exe_s)] = np.nan
+    return lost_s

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simnmt.base.arrays import Floats
-from simnmt.results.columns import NO_DEVICE, executed_on
+from simnmt.results.columns import NO_DEVICE, Executions, deferred_s, executed_on
 from simnmt.results.device_accounts import Log
 from simnmt.results.places import ALL, Place, by_cell
 from simnmt.results.summary import Device, Numbers, Row, Runs, known
@@ -181,8 +181,9 @@ def device_timeline(log: Log, devices: Sequence[Device], spans: int) -> DeviceTi
         float(log["arrival_s"].max(initial=0.0)), float((log["arrival_s"] + log["latency_s"]).max(initial=0.0)), spans
     )
     waiting_s, busy_s = (np.zeros((len(devices), edges_s.size - 1)) for _ in range(2))
+    log = Executions(log)
     target, execution_s = executed_on(log), log["t_exe_s"]
-    entry_s = log["arrival_s"] + log["t_tx_s"] / 2 + log.get("retry_s", 0.0)
+    entry_s = log["arrival_s"] + log["t_tx_s"] / 2 + log.get("retry_s", 0.0) + deferred_s(log)
     start_s = entry_s + log["t_queue_s"]
     for number in np.unique(target[target != NO_DEVICE]).tolist():
         there = target == number

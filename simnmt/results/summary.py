@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.arrays import Floats
-from simnmt.results.columns import NO_DEVICE, executed_on
+from simnmt.results.columns import EARLIER, NO_DEVICE, Executions, deferred_s, executed_on
 from simnmt.results.device_accounts import (
     BatchAccount,
     Log,
@@ -127,7 +127,9 @@ def measure(
     requests, issued_s, makespan_s = len(target), float(arrival_s.max()), float((arrival_s + latency_s).max())
     working_s = {"back_to_back": 0.0, "open": issued_s - start_s, "closed": makespan_s - start_s}[discipline]
     is_cached = target == NO_DEVICE
-    sent = np.bincount(target[~is_cached], minlength=max(len(devices), 1))
+    executions = Executions(log)
+    executed = executed_on(executions)
+    sent = np.bincount(executed[executed != NO_DEVICE], minlength=max(len(devices), 1))
     quantiles = _quantiles(latency_s, "latency", criteria.metrics)
 
     def answered(within_s: float | Floats | None) -> int:
@@ -162,24 +164,25 @@ def measure(
         numbers["model_loads"] = float(loads_of(log["model_load"]).sum()) + len(extra_loads)
     for number, device in enumerate(devices):
         there, name, more_loads = target == number, device.name, extra_loads[extra_loads[:, 0] == number]
+        here = there if len(executed) == requests else executed == number
         numbers |= {f"{name}_share": int(sent[number]) / requests, f"{name}_load": None, f"{name}_busiest_load": None}
         in_batches = batched[number] if batched else None
         account = None if in_batches is None else in_batches.account
         if device.batch is not None:
             numbers |= batch_columns(
-                name, device.servers, account, makespan_s, log["t_queue_s"][there], log["first_token_s"][there]
+                name, device.servers, account, makespan_s, executions["t_queue_s"][here], log["first_token_s"][there]
             )
         if device.streamed:
             numbers |= stream_columns(name, streamed[number] if streamed else None, makespan_s)
         if device.loads and loading:
             numbers |= model_columns(name, log["model_load"][there], log["load_wait_s"][there], len(more_loads))
         if working_s > 0.0:
-            work_s, extra = log["t_exe_s"][there], extra_work[number] if extra_work else 0.0
+            work_s, extra = executions["t_exe_s"][here], extra_work[number] if extra_work else 0.0
             if in_batches is not None:
-                token_s = in_batches.token_s(log, there)
-                work_s = (log["tgt_len"][there] + 1.0) * token_s
+                token_s = in_batches.token_s(executions, here)
+                work_s = (executions["tgt_len"][here] + 1.0) * token_s
                 extra = extra * float(np.mean(token_s))  # in target tokens
-            work_s = np.bincount(log["server"][there], work_s, minlength=device.servers) + extra
+            work_s = np.bincount(executions["server"][here], work_s, minlength=device.servers) + extra
             if loading and np.any(device.load_s):
                 # A box is as busy as its disk if that has more to do than its workers.
                 load_s = np.asarray(device.load_s)[log["part"][there] if "part" in log else 0]
@@ -203,7 +206,7 @@ def _first_token_latency_s(log: Log) -> Floats:
 
     It takes the same transfer as the whole text, whose bytes are few. A text without tokens has its end instead.
     """
-    first_s = log["first_token_s"] + log["t_tx_s"] + log.get("retry_s", 0.0)
+    first_s = log["first_token_s"] + log["t_tx_s"] + log.get("retry_s", 0.0) + deferred_s(log)
     without_tokens = (log["tgt_len"] == 0) & np.isnan(first_s)
     latency_s: Floats = np.where(without_tokens, log["latency_s"], first_s)
     return latency_s
@@ -263,13 +266,18 @@ TRIES = {"retry": "retry_s"}
 
 
 def _parts(log: Log, p95_s: float) -> Numbers:
-    """Return the mean parts of all requests, and of those that take as long as p95 or longer."""
+    """Return the mean parts of all requests, and of those that take as long as p95 or longer.
+
+    Waits and executions are those on both devices of a request that the first one sent on.
+    """
     slowest = log["latency_s"] >= p95_s
     means: Numbers = {}
     for part, column in (PARTS | TRIES).items():
         if part in TRIES and column not in log:
             continue
         seconds = log[column]
+        if (earlier := EARLIER.get(column)) in log:
+            seconds = seconds + np.nan_to_num(log[earlier])
         means[f"mean_{part}_s"] = float(seconds.sum()) / len(seconds)
         means[f"beyond_p95_{part}_s"] = float(seconds[slowest].mean())
     return means
