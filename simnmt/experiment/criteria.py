@@ -43,7 +43,7 @@ def check_criteria(plan: RunPlan, document: Document | None = None) -> None:
         for limited in part.slo or {}
     ]
     criteria += [(("metrics", number), metric(name), []) for number, name in enumerate(scenario.metrics)]
-    deployable = [name for name, policy in scenario.policies.items() if not policy.knows_truth]
+    deployable = [name for name, policy in scenario.policies.items() if policy.is_deployable]
     for location, known, limited in criteria:
         faults = [_lacks_documents(plan, known, _judged_alone(plan, location))]
         policies = [None, *(deployable if limited or known.label else [])]

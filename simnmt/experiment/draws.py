@@ -23,6 +23,7 @@ from simnmt.experiment.clients import client_columns
 from simnmt.experiment.routes import Line, clock_pace_s, half_overheads_s, lines_of
 from simnmt.network.link import MovingRoute, Overhead
 from simnmt.policies.decision import Knowledge, Resource
+from simnmt.policies.gains import Gains
 from simnmt.profile.cost import Plane
 from simnmt.profile.execution_fit import PlaneFit, fit_plane
 from simnmt.profile.power import RequestCost
@@ -55,6 +56,8 @@ class Learnt:
     planes: tuple[Plane, ...]
     costs: dict[Resource, tuple[RequestCost, ...]] = field(default_factory=dict)
     """Joules and money of a request alone on each target; without what is unknown on some target."""
+    gains: Gains | None = None
+    """Expected gains in quality of the last device over the first one; None if quality is unknown."""
 
     def knowledge(self, devices: Sequence[str]) -> Knowledge:
         """Return the knowledge from which policies are made."""

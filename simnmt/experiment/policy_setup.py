@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from simnmt.base import random_streams
 from simnmt.base.arrays import Floats
+from simnmt.base.errors import InputError
 from simnmt.devices import Slots
 from simnmt.experiment.cases import Unit
 from simnmt.experiment.draws import Drawn, DrawnPart, Learnt
@@ -22,6 +23,7 @@ from simnmt.policies import BacklogView, BatchView, CNmt, Decide, Fixed, LeastTo
 from simnmt.policies.cnmt import TimesAlone
 from simnmt.policies.custom import CheckedPolicy, is_shown_view
 from simnmt.policies.decision import Estimation, PolicySettings
+from simnmt.policies.gains import GainPolicySettings
 from simnmt.results.requests import Block, Requests
 from simnmt.world.deciders import Beliefs
 from simnmt.world.inputs import PolicySetup
@@ -102,13 +104,33 @@ def set_up_policy(
         of_block = informed(block)
         return _expected(unit, of_block.planes, block.src_len, of_block.predict(block.src_len))
 
-    return PolicySetup(
+    setup = PolicySetup(
         lambda block: informed(block).prepare(block.src_len),
         [beliefs],
         expected_for if any(beliefs.views) else None,
         plan_beyond_for if knows_states else None,
-        policy.predict,
+        predicted_tgt_len=policy.predict,
     )
+    return _weighing_gain(setup, settings, learnt) if isinstance(settings, GainPolicySettings) else setup
+
+
+def _weighing_gain(setup: PolicySetup, settings: GainPolicySettings, learnt: Learnt) -> PolicySetup:
+    """Return the set-up of C-NMT's estimates with the decision of a policy that weighs the gain in quality."""
+    gains = learnt.gains
+    if gains is None:
+        what = f"a policy of kind {settings.kind} weighs the gain in quality, which this scenario does not know"
+        raise InputError(what, remedy="give quality, with the scores of each device")
+    fitted = gains.fitted(settings.signal)
+
+    def weighed_for(block: Block) -> LeastTotal:
+        times = setup.decide_for(block)
+        assert block.text_row is not None and isinstance(times, LeastTotal)
+        gain = gains.gain(settings.signal, block.text_row)
+        return settings.weighed(times, settings.keeping_s(gain, fitted))
+
+    if settings.decides_again:
+        return replace(setup, decide_for=lambda block: Fixed(0), second_for=weighed_for)
+    return replace(setup, decide_for=weighed_for)
 
 
 def _simulated_estimate(
@@ -269,7 +291,11 @@ class UnitSetup:
         has_views, has_plans = any(one.expected_for for one in self.setups), any(one.plan_beyond_for for one in self.setups)
         beliefs = [self.setups[deciders.parts[0]].beliefs[0] for deciders in unit.deciders]
         return PolicySetup(
-            self._decide_for, beliefs, self._expected_for if has_views else None, self._beyond_for if has_plans else None
+            self._decide_for,
+            beliefs,
+            self._expected_for if has_views else None,
+            self._beyond_for if has_plans else None,
+            self._second_for if any(one.second_for for one in self.setups) else None,
         )
 
     @property
@@ -291,7 +317,8 @@ class UnitSetup:
                 yield setup, rows, replace(block, first=int(begin))
             elif rows.size:
                 execution_s = tuple(column[rows] for column in block.execution_s)
-                yield setup, rows, Requests(block.src_len[rows], execution_s, first=int(begin))
+                text_row = None if block.text_row is None else block.text_row[rows]
+                yield setup, rows, Requests(block.src_len[rows], execution_s, first=int(begin), text_row=text_row)
 
     def _decide_for(self, block: Block) -> Decide:
         choices = [(setup.decide_for(requests), rows) for setup, rows, requests in self._parts_of(block)]
@@ -301,12 +328,7 @@ class UnitSetup:
         if len(fixed) == 1 and None not in fixed:
             return choices[0][0]
         if all(isinstance(choice, (Fixed, LeastTotal)) for choice, _ in choices):
-            columns = [np.empty(len(block)) for _ in block.execution_s]
-            for choice, rows in choices:
-                for target, column in enumerate(columns):
-                    fixed_s = 0.0 if getattr(choice, "target", None) == target else np.inf
-                    column[rows] = choice.execution_s[target] if isinstance(choice, LeastTotal) else fixed_s
-            return LeastTotal(columns)
+            return _joined(block, choices)
         places = len(block) * [(choices[0][0], 0)]
         for choice, rows in choices:
             for in_part, row in enumerate(rows.tolist()):
@@ -317,6 +339,11 @@ class UnitSetup:
             return choice(in_part, shown)
 
         return decide
+
+    def _second_for(self, block: Block) -> LeastTotal:
+        keep: Decide = Fixed(0)
+        parts = self._parts_of(block)
+        return _joined(block, [(setup.second_for(of) if setup.second_for else keep, rows) for setup, rows, of in parts])
 
     def _expected_for(self, block: Block) -> Sequence[Floats]:
         columns = [np.zeros(len(block)) for _ in block.execution_s]
@@ -336,3 +363,13 @@ class UnitSetup:
                         column[rows] = seconds
                     tables[target] = table
         return tables
+
+
+def _joined(block: Block, choices: Sequence[tuple[Decide, NDArray[np.int64]]]) -> LeastTotal:
+    """Return the decision on the requests of a block, each by that of its part, which is `Fixed` or `LeastTotal`."""
+    columns = [np.empty(len(block)) for _ in block.execution_s]
+    for choice, rows in choices:
+        for target, column in enumerate(columns):
+            fixed_s = 0.0 if getattr(choice, "target", None) == target else np.inf
+            column[rows] = choice.execution_s[target] if isinstance(choice, LeastTotal) else fixed_s
+    return LeastTotal(columns)

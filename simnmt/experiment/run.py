@@ -209,7 +209,7 @@ def roles_of(scenario: ScenarioConfiguration) -> Roles:
     """Return the policies of a scenario by role."""
     policies = scenario.policies
     return Roles(
-        deployable=[name for name, policy in policies.items() if not policy.knows_truth],
+        deployable=[name for name, policy in policies.items() if policy.is_deployable],
         fixed=[name for name, policy in policies.items() if policy.single_device],
         oracle=next((name for name, policy in policies.items() if policy.knows_truth), None),
     )

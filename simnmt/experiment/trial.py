@@ -330,7 +330,7 @@ def deployable_placements(plan: RunPlan) -> Iterator[tuple[Placement, ...]]:
 
     Those of a policy are all workloads, or their mix if they share the devices, on all networks.
     """
-    policies = {name: policy for name, policy in plan.scenario.policies.items() if not policy.knows_truth}
+    policies = {name: policy for name, policy in plan.scenario.policies.items() if policy.is_deployable}
     if not policies:
         raise InputError("no policy of the scenario can be deployed", remedy="add one that is no oracle")
     workloads = list(plan.cases)

@@ -99,6 +99,20 @@ class PolicySettings(Configuration):
     """True if it knows true execution and transfer times, so that it cannot be deployed."""
     single_device: ClassVar[bool] = False
     """True if it sends every request to one device."""
+    weighs_gain: ClassVar[bool] = False
+    """True if it needs scores of translations (`policies.gains`)."""
+    decides_again: ClassVar[bool] = False
+    """True if it decides again when the first device has executed a request."""
+
+    @property
+    def is_deployable(self) -> bool:
+        """False if it knows what no gateway knows."""
+        return not self.knows_truth
+
+    @property
+    def reads_logprob(self) -> bool:
+        """True if it decides by the log-probability of a translation."""
+        return False
 
     @abstractmethod
     def policy(self, knowledge: Knowledge) -> Policy:

@@ -51,7 +51,8 @@ def _parts(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
         yield ("gap_analysis",), "there is no policy of kind cnmt to be analysed"
     for site in scenario.sites or [None]:
         seen = scenario if site is None else scenario.at(site)
-        for location, what in chain(_devices(seen, scenario), _hops(seen), _links(seen), _clocks(seen), _fixed_policies(seen)):
+        checks = _devices(seen, scenario), _hops(seen), _links(seen), _clocks(seen), _policies(seen)
+        for location, what in chain(*checks):
             place = location if site is None else scenario.key_at(site, location)
             if place != location:
                 what = what.replace(format_location(location[:2]), format_location(place[:4]))
@@ -240,7 +241,10 @@ def _clocks(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
             yield ("networks", name, "pace_s"), f"no workload meets networks.{name} on the clock pace"
 
 
-def _fixed_policies(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
+def _policies(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
+    first, device = next(iter(scenario.devices.items()))
     for name, policy in scenario.policies.items():
         if isinstance(policy, FixedPolicy) and policy.device not in scenario.devices:
             yield ("policies", name, "device"), f"unknown device ({did_you_mean(policy.device, scenario.devices)})"
+        if policy.decides_again and (device.sti is not None or device.loads_models):
+            yield ("policies", name), f"decides again when {first} has executed a request, and {first} streams or loads models"

@@ -1,0 +1,83 @@
+"""Policies that weigh the expected gain in quality: their settings, and what they weigh."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from simnmt.base.errors import InputError
+from simnmt.policies import LeastTotal, PolicyConfiguration
+from tests.policies.stub_gains import StubGains
+
+GAIN = np.array([0.0, 2.5, 5.0, 9.99])
+TIMES = LeastTotal([np.full(4, 1.0), np.full(4, 2.0), np.full(4, 3.0)])
+"""Of a gateway, an edge server that no such policy uses, and a cloud."""
+
+
+def policy(kind: str = "cascade", **keys: Any) -> Any:
+    return TypeAdapter(PolicyConfiguration).validate_python({"kind": kind, "signal": "src_len", **keys})
+
+
+def targets(kind: str, delay_s: float = 0.0, **keys: Any) -> list[int]:
+    settings = policy(kind, **keys)
+    weighed = settings.weighed(TIMES, settings.keeping_s(GAIN, StubGains().fitted("src_len")))
+    return [weighed(request, [0.0, delay_s, delay_s]) for request in range(4)]
+
+
+@pytest.mark.parametrize("kind", ["cascade", "route"])
+def test_a_threshold_and_a_budget_send_the_highest_gains_to_the_last_device_whatever_its_delay(kind: str) -> None:
+    for delay_s in (0.0, 1e3):
+        assert targets(kind, delay_s, threshold=4.0) == [0, 0, 2, 2]
+        assert targets(kind, delay_s, budget=0.25) == [0, 0, 0, 2]
+        assert targets(kind, delay_s, budget=0.0) == [0] * 4
+        assert targets(kind, delay_s, budget=1.0) == [2] * 4
+
+
+def test_a_price_weighs_the_gain_against_the_time_that_is_left() -> None:
+    """A cascade has translated already; a route saves the first execution."""
+    assert targets("cascade", 1.5, seconds_per_point=1.0) == [0, 0, 2, 2]
+    assert targets("cascade", 2.5, seconds_per_point=1.0) == [0, 0, 0, 2]
+    assert targets("route", 2.5, seconds_per_point=1.0) == [0, 0, 2, 2]
+
+
+@pytest.mark.parametrize("share", [0.1, 0.37, 0.9])
+def test_the_budget_is_the_share_of_the_sentences_of_the_fit(share: float) -> None:
+    fitted = np.random.default_rng(1).normal(size=5_000)
+    assert np.mean(policy(budget=share).keeping_s(fitted, fitted) > 0.0) == pytest.approx(share, abs=1e-3)
+    ties = np.repeat([0.0, 1.0], 2_500)
+    assert np.mean(policy(budget=share).keeping_s(ties, ties) > 0.0) <= share
+
+
+def test_a_threshold_that_no_gain_comes_to_is_refused() -> None:
+    for threshold in (-0.5, 80.0):
+        with pytest.raises(InputError, match=r"outside the gains that src_len predicts, 0 to 9\.99"):
+            targets("cascade", threshold=threshold)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({}, "got none"),
+        ({"threshold": 1.0, "budget": 0.2}, "got threshold and budget"),
+        ({"budget": 1.2}, "less than or equal to 1"),
+        ({"threshold": float("nan")}, "finite"),
+        ({"seconds_per_point": -1.0}, "greater than or equal to 0"),
+        ({"signal": "mood", "budget": 0.2}, "logprob"),
+        ({"kind": "route", "signal": "logprob", "budget": 0.2}, "route decides before there is one"),
+    ],
+)
+def test_other_settings_are_refused(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        policy(**{"kind": "cascade", **keys})
+
+
+def test_what_a_policy_reads_follows_from_its_signal() -> None:
+    facts = {signal: policy(signal=signal, budget=0.5) for signal in ("logprob", "ridge", "src_len", "random", "oracle")}
+    assert [signal for signal, one in facts.items() if one.reads_logprob] == ["logprob", "ridge"]
+    assert [signal for signal, one in facts.items() if not one.is_deployable] == ["oracle"]
+    assert facts["ridge"].devices_of(["gateway", "edge", "cloud"]) == ["gateway", "cloud"]
+    assert facts["ridge"].devices_of(["gateway"]) == ["gateway"]
+    assert [policy(kind, budget=0.1).decides_again for kind in ("cascade", "route")] == [True, False]
