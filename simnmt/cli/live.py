@@ -242,7 +242,7 @@ def gateway(
 
     Example: simnmt live gateway @live-smoke --policy cnmt --server http://127.0.0.1:5001 --forced-lengths
     """
-    from simnmt.live.decider import live_unit
+    from simnmt.live.decider import deployable_policy, live_unit
     from simnmt.live.deployment import engine_settings, expected_hash, recommended_policy, target_of
     from simnmt.live.engine_process import EngineProcess
     from simnmt.live.gateway import GatewaySettings, LiveGateway, with_classes
@@ -255,8 +255,8 @@ def gateway(
         if local_server is None:
             if local_unit is not None:
                 raise InputError("--local-unit without --local-server", remedy="leave it out")
-            waits_s = unit.scenario.max_wait_s
-            return EngineProcess(engine_settings(target, folder, any_model, waits_s, **options.settings()))
+            waits_s, scored = unit.scenario.max_wait_s, deployable_policy(unit, policy).reads_logprob
+            return EngineProcess(engine_settings(target, folder, any_model, waits_s, scored=scored, **options.settings()))
         if engine_options := given(context, [field.name for field in fields(EngineOptions)]):
             what = f"--{engine_options[0].replace('_', '-')} is of an engine of the gateway, not of --local-server"
             raise InputError(what, remedy="give it to that service")

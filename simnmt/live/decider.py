@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import nan
+from dataclasses import dataclass, replace
+from math import isnan, nan
 
 import numpy as np
+from numpy.typing import NDArray
 
+from simnmt.base.arrays import Floats
 from simnmt.base.configuration import end_tokens
 from simnmt.base.errors import InputError
 from simnmt.experiment.cases import RunPlan, Unit
@@ -20,7 +22,9 @@ from simnmt.experiment.draws import learn
 from simnmt.experiment.policy_setup import set_up_policy
 from simnmt.policies.decision import PolicySettings
 from simnmt.policies.estimates import TransferEstimate
+from simnmt.policies.gains import GainPolicySettings, Gains, Signal
 from simnmt.results.requests import Requests
+from simnmt.workload.length_units import count_words
 from simnmt.world.deciders import Decider, Prepared
 from simnmt.world.inputs import PolicySetup
 
@@ -39,6 +43,27 @@ class Decision:
     estimate_s: float
     measured_at_s: float
     sent_as: int
+
+
+class _GainOfText(Gains):
+    """Expected gains of the text that is decided on."""
+
+    def __init__(self, gains: Gains, signal: Signal) -> None:
+        self._gains, self._signal, self.present = gains, signal, 0.0
+
+    def gain(self, signal: Signal, rows: NDArray[np.integer]) -> Floats:
+        return np.full(len(rows), self.present)
+
+    def fitted(self, signal: Signal) -> Floats:
+        return self._gains.fitted(signal)
+
+    def gain_of(self, signal: Signal, features: Mapping[str, float]) -> float:
+        return self._gains.gain_of(signal, features)
+
+    def gain_of_text(self, text: str, output_len: int, logprob: float) -> float:
+        source = {"src_chars": len(text.strip()), "src_words": count_words(text)}
+        gain = self.gain_of(self._signal, {**source, "output_len": output_len, "logprob": logprob})
+        return 0.0 if isnan(gain) else gain  # of an empty translation
 
 
 def live_unit(plan: RunPlan, workload: str | None = None, site: str | None = None) -> Unit:
@@ -73,7 +98,7 @@ def deployable_policy(unit: Unit, policy: str) -> PolicySettings:
     if policy not in scenario.policies:
         raise InputError(f"no policy {policy}", remedy=f"one of {', '.join(scenario.policies)}")
     settings = scenario.policies[policy]
-    if settings.knows_truth:
+    if not settings.is_deployable:
         raise InputError(f"policy {policy} knows the truth and cannot be deployed", remedy="choose another policy")
     return settings
 
@@ -86,8 +111,12 @@ class LiveDecider:
 
         Raises `InputError` for an unknown policy and for one that knows the truth.
         """
-        settings = deployable_policy(unit, policy)
+        settings, learnt = deployable_policy(unit, policy), learn(unit)
         estimation = settings.estimation
+        self._gain: _GainOfText | None = None
+        if isinstance(settings, GainPolicySettings) and learnt.gains is not None:
+            self._gain = _GainOfText(learnt.gains, settings.signal)
+            learnt = replace(learnt, gains=self._gain)
 
         def estimate(decider: int, target: int) -> TransferEstimate:
             first_s = initial_s[target] if estimation.initial_transfer_ms is None else estimation.initial_transfer_ms / 1e3
@@ -95,7 +124,7 @@ class LiveDecider:
 
         self._uncounted = 1 - end_tokens(unit.case.profiles[0].length_unit.end_of_sentence)[0]
         """Tokens of a source that the scenario's lengths do not count: the end of the sentence, or none."""
-        self._setup: PolicySetup = set_up_policy(unit, learn(unit), settings, estimate)
+        self._setup: PolicySetup = set_up_policy(unit, learnt, settings, estimate)
         self._decider = Decider(0, len(unit.case.targets), self._setup.beliefs[0])
         self._prepared: dict[int, tuple[Prepared, float | None]] = {}
 
@@ -104,22 +133,51 @@ class LiveDecider:
         """Whether it counts the requests at the gateway's own device."""
         return self._decider.views_itself
 
+    @property
+    def decides_again(self) -> bool:
+        """Whether it decides again when the gateway has translated a request."""
+        return self._setup.second_for is not None
+
+    def gain_of(self, text: str, output_len: int = 0, logprob: float = nan) -> float | None:
+        """Return the expected gain in quality of a text at the last device; None if the policy weighs none.
+
+        `output_len`, `logprob`: tokens of the gateway's translation, and the sum of their natural log-probabilities.
+        """
+        return None if self._gain is None else self._gain.gain_of_text(text, output_len, logprob)
+
     def decide(
-        self, request: int, src_len: int, now_s: float, unreachable: Sequence[int] = (), held: int | None = None
+        self,
+        request: int,
+        src_len: int,
+        now_s: float,
+        unreachable: Sequence[int] = (),
+        held: int | None = None,
+        *,
+        gain: float | None = None,
+        again: bool = False,
     ) -> Decision:
         """Decide on a request, and note that it is sent; `src_len` includes the end of the sentence.
 
-        `unreachable`: targets that do not answer for now; the first of the others takes what the policy sends to one. `held`:
-        the decision on the first sentence of the document, if that holds for this one.
+        Args:
+            request, src_len, now_s: its number and its length, and the moment.
+            unreachable: targets that do not answer for now; the first of the others takes what the policy sends to one.
+            held: the decision on the first sentence of the document, if that holds for this one.
+            gain: what `gain_of` returned.
+            again: the gateway has translated the request. Target 0 then means that it is answered.
         """
-        prepared, tgt_len = self._prepared.get(src_len) or self._prepare(src_len)
+        prepared, tgt_len = self._prepared.get(src_len) or self._prepare(src_len, gain)
         decider = self._decider
         decider.unreachable, delay_s = unreachable, list(decider.delay_s)
         decider.add_views(delay_s, prepared, 0, now_s)
-        shown = decider.view(delay_s, now_s, nan) if decider.beliefs.shows_view else delay_s
-        target = decider.answering(prepared.decide(0, shown) if held is None else held)
+        if again and prepared.second is not None:
+            delay_s[0] = 0.0
+            chosen = prepared.second(0, delay_s)
+        else:
+            shown = decider.view(delay_s, now_s, nan) if decider.beliefs.shows_view else delay_s
+            chosen = prepared.decide(0, shown) if held is None else held
+        target = decider.answering(chosen)
         estimate = decider.estimates[-1]
-        sent_as = decider.announce(prepared, target, request, 0, now_s)
+        sent_as = decider.announce(prepared, target, request, 0, now_s) if target or not again else 0
         _LOG.debug("request %d of %d tokens: to target %d; delays %s s", request, src_len, target, delay_s)
         return Decision(target, tuple(delay_s), tgt_len, estimate.value_s, estimate.measured_at_s, sent_as)
 
@@ -144,14 +202,17 @@ class LiveDecider:
         """Learn from the first round trip to a target that answers again."""
         self._decider.learn(target, rtt_s, now_s)
 
-    def _prepare(self, src_len: int) -> tuple[Prepared, float | None]:
-        """Prepare the policy for a source length; what it holds depends on nothing else."""
-        setup = self._setup
-        block = Requests(src_len=np.array([max(src_len - self._uncounted, 0)], np.int64), execution_s=())
+    def _prepare(self, src_len: int, gain: float | None) -> tuple[Prepared, float | None]:
+        """Prepare the policy for a source length and an expected gain; what it holds depends on nothing else."""
+        setup, counted = self._setup, np.array([max(src_len - self._uncounted, 0)], np.int64)
+        block = Requests(src_len=counted, execution_s=(), text_row=np.zeros(1, np.int64))
+        if self._gain is not None:
+            self._gain.present = gain or 0.0
         expected = () if setup.expected_for is None else setup.expected_for(block)
         predict = setup.predicted_tgt_len
         tgt_len = None if predict is None else float(predict(block.src_len)[0])
-        result = Prepared.of(setup.decide_for(block), expected), tgt_len
-        if len(self._prepared) < 10_000:
+        second = None if setup.second_for is None else setup.second_for(block)
+        result = Prepared.of(setup.decide_for(block), expected, second=second), tgt_len
+        if self._gain is None and len(self._prepared) < 10_000:
             self._prepared[src_len] = result
         return result

@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import inf, nan
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.nmt.pretrained_config import model_path, read_pretrained_architecture
 from simnmt.nmt.pretrained_tokenizer import Languages, is_pretrained, open_tokenizer
 from simnmt.nmt.sentence_decoder import Admit, DecodeRequest, Hypothesis, SentenceDecoder
-from simnmt.nmt.source_lines import LONGEST_SOURCE, LineCoder, SourceLine, load_subwords
+from simnmt.nmt.source_lines import LONGEST_SOURCE, LineCoder, SourceLine, Translation, load_subwords
 from simnmt.nmt.subwords import SOURCE_TOKENIZER, Tokeniser
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.origin import EngineBlock
@@ -77,6 +77,8 @@ class EngineSettings:
     """`SlotLimits` are for a decoder-only model."""
     prompt: str | None = None
     """Of a decoder-only model of Hugging Face, see `open_tokenizer`; None: `PROMPT`."""
+    scored: bool = False
+    """Whether translations have log-probabilities, which cost a greedy search a softmax."""
     max_len: int | None = None
     """Most target tokens; None: twice the source's and 10."""
     src_lang: str | None = None
@@ -127,6 +129,12 @@ class Result:
     """Whether it asked for the load of its model."""
     first_token_s: float | None = None
     """From arrival until its first token, where the decoder keeps that."""
+    output_len: int = 0
+    """Tokens of the translation, without the end."""
+    logprob: float = nan
+    """Sum of their natural log-probabilities, of the end too, where the decoder computes them (`EngineSettings.scored`)."""
+    deferred: Result | None = None
+    """The gateway's own translation, if it sent the text on then."""
 
 
 def load_model(settings: EngineSettings) -> ServedModel:
@@ -138,7 +146,7 @@ def load_model(settings: EngineSettings) -> ServedModel:
     engine = load_engine(settings.model, **{name: getattr(settings, name) for name in names}, languages=languages)
 
     def new_decoder(batching: Batching | SlotLimits) -> SentenceDecoder:
-        return engine.sentence_decoder(batching, settings.beam)
+        return engine.sentence_decoder(batching, settings.beam, scored=settings.scored)
 
     def run_reference() -> float:
         engine.run(BEFORE_REFERENCE)
@@ -244,13 +252,13 @@ class TextCodec:
             raise ServiceError(400, f"a text has more than the {most} tokens that the model takes; send it in parts")
         return line
 
-    def text(self, line: SourceLine, output: Hypothesis) -> str:
-        """Return the text of an output; of a decoder-only model, with as many lines as the source has."""
-        text = self._coder.translation(line, output).text
+    def translation(self, line: SourceLine, output: Hypothesis) -> Translation:
+        """Return the translation; of a decoder-only model, with as many lines as the source has."""
+        translation = self._coder.translation(line, output)
         if not self._continues:
-            return text
-        lines = [part.strip() for part in text.strip().splitlines()]
-        return "\n".join((lines + [""] * line.lines)[: line.lines])
+            return translation
+        lines = [part.strip() for part in translation.text.strip().splitlines()]
+        return replace(translation, text="\n".join((lines + [""] * line.lines)[: line.lines]))
 
 
 def send(connection: Connection, *message: Any) -> None:
@@ -404,11 +412,12 @@ class _Loop:
         sentence = self.sentences.pop(key, None)
         if sentence is not None:
             decoder, begin_s = self.decoder, sentence.begin_s
-            text, steps = self.codec.text(sentence.line, hypothesis), hypothesis.steps or len(hypothesis.tokens)
+            output, steps = self.codec.translation(sentence.line, hypothesis), hypothesis.steps or len(hypothesis.tokens)
             end_s = time.monotonic()  # with the text: the next sentence waits for that too
             queue_s, lengths = max(begin_s - sentence.arrival_s, 0.0), (len(sentence.line.ids), steps, sentence.largest_batch)
             left = decoder.active, decoder.queued
-            result = Result(text, queue_s, end_s - begin_s, left, lengths, first_token_s=sentence.first_token_s)
+            result = Result(output.text, queue_s, end_s - begin_s, left, lengths, first_token_s=sentence.first_token_s)
+            result.output_len, result.logprob = output.tgt_len, output.logprob
             send(self.connection, "done", key, result)
 
     def _drop_lost(self, error: SimnmtError) -> None:

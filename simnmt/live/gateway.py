@@ -121,7 +121,10 @@ class LiveGateway(LiveService):
         """
         targets = settings.unit.case.targets
         self.devices = [target.device for target in targets]
-        deployable_policy(settings.unit, settings.policy)
+        policy = deployable_policy(settings.unit, settings.policy)
+        if policy.reads_logprob and not getattr(getattr(engine, "settings", None), "scored", False):
+            what = f"policy {settings.policy} reads log-probabilities, which the engine of {self.devices[0]} does not compute"
+            raise InputError(what, remedy="choose signal: src_len, or an engine of simnmt with torch")
         if set(settings.servers) != set(self.devices[1:]):
             remedy = " ".join(f"--server {device}=URL" for device in self.devices[1:]) or "give no --server"
             raise InputError(f"the scenario's other devices are {', '.join(self.devices[1:]) or 'none'}", remedy=remedy)
@@ -210,16 +213,17 @@ class LiveGateway(LiveService):
         target = decision.target
         try:
             result = await self._translate_at(trip, line, target)
+            if not target and self.decider.decides_again:
+                decision, result = await self._send_on(trip, line, result)
+                target = decision.target
         except ServiceError as error:
             self._give_up(trip)
-            scenario = self._settings.unit.scenario
-            # As in the simulation, a server that has the scenario's limit is no less healthy when it is full.
-            is_full = bool(target and error.status == 429 and scenario.devices[self.devices[target]].refuses_above)
-            if is_full and scenario.on_refusal == "pass_on":
+            is_full = self._is_full(target, error)
+            if is_full and self._settings.unit.scenario.on_refusal == "pass_on":
                 raise
             if target:
                 if not is_full:
-                    self._note_failure(trip, self._servers[target - 1], error)
+                    self._note_failure(trip, self._servers[target - 1], error, trip.decided_s)
                 unreachable = [server.number for server in self._servers]
             elif self.engine.alive or len(unreachable := self._unreachable()) == len(self.devices):
                 raise
@@ -228,10 +232,37 @@ class LiveGateway(LiveService):
             target = self._decide(trip, unreachable).target
             result = await self._translate_at(trip, line, target)
         predicted = "" if decision.tgt_len_predicted is None else f"{decision.tgt_len_predicted:.6g}"
-        age_s = (trip.decided_s or 0.0) - self.begin_s - decision.measured_at_s
+        age_s = max((trip.decided_s or 0.0) - self.begin_s - decision.measured_at_s, 0.0)
         account = f"target={target};estimate_s={decision.estimate_s:.9f};age_s={age_s:.6f}"
+        if (first := result.deferred) is not None:
+            account += f";deferred_queue_s={first.queue_s:.9f};deferred_exe_s={first.execution_s:.9f}"
         result.decision = f"{account};tgt_len={predicted};fallback={int(trip.fell_back)}"
         return result
+
+    async def _send_on(self, trip: Trip, line: SourceLine, first: Result) -> tuple[Decision, Result]:
+        """Decide on a text that was translated here: return the decision, and that translation or the one of a server.
+
+        If the server fails, the translation is the answer, with the decision to keep it.
+        """
+        sent_s, decision = time.monotonic(), self._decide(trip, self._unreachable(), first)
+        if not decision.target:
+            return decision, first
+        server = self._servers[decision.target - 1]
+        try:
+            result = await self._offloaded(trip, line, server)
+        except ServiceError as error:
+            self._give_up(trip)
+            if not self._is_full(decision.target, error):
+                self._note_failure(trip, server, error, sent_s)
+            trip.device, trip.fell_back = self.name, True
+            return replace(decision, target=0), first
+        result.deferred = first
+        return decision, result
+
+    def _is_full(self, target: int, error: ServiceError) -> bool:
+        """Return whether a server was full: as in the simulation, one that has the scenario's limit is no less healthy then."""
+        device = self._settings.unit.scenario.devices[self.devices[target]]
+        return bool(target and error.status == 429 and device.refuses_above)
 
     def _unreachable(self) -> list[int]:
         servers = self._server_health.left_out
@@ -249,22 +280,30 @@ class LiveGateway(LiveService):
         if result is not None and trip.device is not None:
             self._drift.observe(trip.device, result)
 
-    def _decide(self, trip: Trip, unreachable: Sequence[int]) -> Decision:
-        """Return the decision on a request, and note it. Raises `ServiceError` if the policy, which users may write, fails."""
+    def _decide(self, trip: Trip, unreachable: Sequence[int], first: Result | None = None) -> Decision:
+        """Return the decision on a request, and note it; `first`: its translation here, if it is the second decision.
+
+        Raises `ServiceError` if the policy, which users may write, fails.
+        """
         number, src_len, at_s, document = trip.number, trip.src_len or 0, time.monotonic(), trip.document
         now_s = at_s - self.begin_s
         held = document.target if self._by_document and trip.target is None else None  # not after a failure
+        again, translated = first is not None, () if first is None else (first.output_len, first.logprob)
+        gain = self.decider.gain_of(trip.text, *translated)
         try:
-            trip.sent = decision = self.decider.decide(number, src_len, now_s, unreachable, held)
+            decision = self.decider.decide(number, src_len, now_s, unreachable, held, gain=gain, again=again)
+            trip.sent = decision if decision.target or not again else None
         except PolicyError as error:
             self._on_error(str(error))
             raise ServiceError(500, "the gateway's policy failed") from error
         if trip.target is None:
-            trip.target, trip.decided_s = decision.target, at_s
+            trip.decided_s = at_s
+        if trip.target is None or again:
+            trip.target = decision.target
         if document.target is None:
             document.target = decision.target
-        left_out, is_held = tuple(unreachable), held is not None
-        self.write(DecisionRecord(number, now_s, src_len, left_out, decision.delay_s, decision.target, held=is_held))
+        facts: dict[str, Any] = {"held": held is not None, "again": again, "gain": gain}
+        self.write(DecisionRecord(number, now_s, src_len, tuple(unreachable), decision.delay_s, decision.target, **facts))
         return decision
 
     def _hear(self, trip: Trip, transfer_s: float, wait_s: float, report: tuple[int, ...]) -> None:
@@ -306,10 +345,10 @@ class LiveGateway(LiveService):
         self._hear(trip, exchange.transfer_s, queue_s, answer.report)
         return Result(answer.texts[0], queue_s, execution_s, answer.report, answer.lengths)
 
-    def _note_failure(self, trip: Trip, server: _Server, error: ServiceError) -> None:
-        """Take a server out of use until it answers again, if `ServerHealth` says so."""
-        assert trip.decided_s is not None
-        sent_s, now_s = trip.decided_s - self.begin_s, time.monotonic() - self.begin_s
+    def _note_failure(self, trip: Trip, server: _Server, error: ServiceError, sent_s: float | None) -> None:
+        """Take a server out of use until it answers again, if `ServerHealth` says so; `sent_s`: when the request was sent."""
+        assert sent_s is not None
+        sent_s, now_s = sent_s - self.begin_s, time.monotonic() - self.begin_s
         hurried, retry_after_s = trip.hurried, error.retry_after_s
         if self._server_health.failed(server.number, sent_s, now_s, error.status, hurried=hurried, retry_after_s=retry_after_s):
             server.why = error.message

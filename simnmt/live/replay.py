@@ -35,6 +35,7 @@ from simnmt.live.deployment import ReplayedRequests, expected_hash, replayed_req
 from simnmt.live.running_services import ChatTranslator
 from simnmt.live.server import outcome_of, served_hash
 from simnmt.network.series import RttSeries
+from simnmt.results.columns import first_executions
 from simnmt.results.live_log import LIVE_OUTCOMES
 from simnmt.results.number_text import duration, percent
 from simnmt.results.places import ALL, Place
@@ -242,7 +243,7 @@ def _measured_columns(unit: Unit, requests: ReplayedRequests, log: LoadLog, *, t
     taken = np.where(done, stated, -1).astype(np.int8)
     execution_s, queue_s = (np.where(done, column, nan) for column in (log.execution_s, log.queue_s))
     retry_s = np.where(log.tries > 1, log.retry_s, 0.0)
-    transfer_s = np.where(done, log.latency_s - retry_s, nan) - queue_s - execution_s
+    transfer_s = np.where(done, log.latency_s - retry_s - log.deferred_s, nan) - queue_s - execution_s
     ends = end_tokens(unit.case.profiles[0].length_unit.end_of_sentence)
     lengths = (log.src_len * done, log.tgt_len * done) if texts else (requests.src_len, requests.tgt_len)
     src_len, tgt_len = (np.maximum(length - (1 - end), 0) for length, end in zip(lengths, ends, strict=True))
@@ -270,6 +271,9 @@ def _measured_columns(unit: Unit, requests: ReplayedRequests, log: LoadLog, *, t
         "outcome": outcome,
         **cached,
     }
+    if unit.decides_again:
+        known = {"deferred_queue_s": np.nan_to_num(log.deferred_queue_s), "deferred_exe_s": log.deferred_exe_s}
+        columns |= first_executions(known, np.zeros(count))
     if requests.document is not None:
         columns["document"] = requests.document
     if requests.pauses_s:

@@ -313,7 +313,7 @@ class LiveService(ABC):
 
     def note(self, trip: Trip, result: Result | None, outcome: Outcome) -> None:
         """Count and log how a text ended."""
-        trip.ended_s = time.monotonic()
+        trip.ended_s, first = time.monotonic(), None if result is None else result.deferred
         self.outcomes[outcome] += 1
         if result is not None and not trip.hit:
             src_len, tgt_len, batch = result.lengths
@@ -343,6 +343,8 @@ class LiveService(ABC):
                 hit=trip.hit,
                 request_class=trip.request_class,
                 document=trip.document.number,
+                deferred_queue_s=None if first is None else first.queue_s,
+                deferred_exe_s=None if first is None else first.execution_s,
             )
         )
 

@@ -43,7 +43,9 @@ from simnmt.live.validation_runs import (
     replayed_runs,
     unit_at,
 )
+from simnmt.policies.decision import LeastTotal
 from simnmt.policies.estimates import TransferEstimate
+from simnmt.results.columns import deferred_s
 from simnmt.results.places import ALL
 from simnmt.results.requests import Block, Requests
 from simnmt.results.summary import Numbers
@@ -195,7 +197,7 @@ def validate(
     `SimnmtError` if a live run fails.
     """
     scenario = plan.scenario
-    names = list(policies) or [name for name, settings in scenario.policies.items() if not settings.knows_truth]
+    names = list(policies) or [name for name, settings in scenario.policies.items() if settings.is_deployable]
     check(plan, names, services or {})
     others_cpus = [BusyWatch.over_span()]
     predicted: dict[tuple[str, str, str, int], Floats] = {}
@@ -207,7 +209,7 @@ def validate(
             if place.workload == first:
                 predicted[network, place.policy, place.site, replication] = predicted_figures(numbers)
     with TemporaryDirectory(prefix="simnmt-", ignore_cleanup_errors=True) as folder:
-        started = engines_of(plan, Path(folder), engines or {}, any_model, services or {})
+        started = engines_of(plan, Path(folder), engines or {}, any_model, services or {}, names)
         runs = run_precisely(replayed_runs(plan, names, started, Path(folder), progress, lines))
     others_cpus.append(BusyWatch.over_span())
     references_s = [np.concatenate(seconds) for seconds in zip(*(run.references_s for run in runs), strict=True)]
@@ -301,6 +303,10 @@ def structural_columns(run: LiveRun, others: Sequence[LiveRun]) -> tuple[Floats,
     live_s = np.nan_to_num(log.execution_s)[translated]
     busy_s = live_s + np.array(run.turnaround_s)[box]
     execution_s = [np.where(target == number, busy_s, 0.0) for number in numbers]
+    is_deferred = np.isfinite(log.deferred_exe_s)[translated]
+    first = np.where(is_deferred, 0, target)
+    first_s = log.deferred_exe_s[translated] + np.array(run.turnaround_s)[requests.gateway]
+    execution_s[0][is_deferred] = first_s[is_deferred]
     batching = [(at, one.number) for at, one in enumerate(boxes) if one.target.decoding is not None]
     hit_overhead_s = np.array([_mean_overhead_s(run, others, at, hits=True) for at in range(len(gateways))])[requests.gateway]
     for at, one in enumerate(boxes):
@@ -311,7 +317,10 @@ def structural_columns(run: LiveRun, others: Sequence[LiveRun]) -> tuple[Floats,
     up_s, down_s = run.link_s()
 
     def decide_for(block: Block) -> Callable[[int, Sequence[float]], int]:
-        return lambda in_block, delay_s: int(target[block.first + in_block])
+        return lambda in_block, delay_s: int(first[block.first + in_block])
+
+    def second_for(block: Block) -> LeastTotal:
+        return LeastTotal([np.where(is_deferred, np.inf, -np.inf), *(np.where(target == number, 0.0, 1e9) for number in numbers[1:])])
 
     for step in range(BATCH_STEPS + 1 if batching else 1):
         columns = Requests(
@@ -329,7 +338,7 @@ def structural_columns(run: LiveRun, others: Sequence[LiveRun]) -> tuple[Floats,
         behind, local = kinds(gateways[0])[1:], [kinds(one)[0] for one in gateways]
         measured = [*map(_as_measured, behind)], [*map(_as_measured, local)]
         world = World(columns, *measured, decider=requests.gateway, caches=caches)
-        trail = simulate(world, PolicySetup(decide_for, beliefs))
+        trail = simulate(world, PolicySetup(decide_for, beliefs, second_for=second_for if is_deferred.any() else None))
         done_s = np.choose(target, execution_s)
         if trail.execution_s is not None:
             done_s = np.where(np.isnan(trail.execution_s[:]), done_s, trail.execution_s[:])
@@ -338,6 +347,7 @@ def structural_columns(run: LiveRun, others: Sequence[LiveRun]) -> tuple[Floats,
             execution_s[number][there] *= np.clip(live_s[there] / done_s[there], 1.0 / LARGEST_STEP, LARGEST_STEP)
     hit = np.zeros(len(target), np.int8) if trail.hit is None else trail.hit
     latency_s: Floats = trail.queue_s + done_s + np.where(hit > 0, hit_overhead_s, up_s + down_s + overhead_s)
+    latency_s = latency_s + deferred_s(trail.columns)
     return latency_s, hit
 
 

@@ -181,7 +181,7 @@ class LiveRun:
         box answered from its cache instead."""
         log, there = self.log, self.valid & (self.box == box) & ((self.log.hit > 0) == hits)
         waiting_s = np.maximum(log.queue_s - self.handover_s[box], 0.0)
-        overhead_s: Floats = (log.latency_s - waiting_s - log.execution_s - sum(self.link_s()))[there]
+        overhead_s: Floats = (log.latency_s - log.deferred_s - waiting_s - log.execution_s - sum(self.link_s()))[there]
         return overhead_s
 
 
@@ -191,7 +191,9 @@ def _engine_gaps_s(requests: Sequence[RequestRecord], device: str) -> tuple[floa
     Between two executions of which the second waits, the engine sends an answer, and its front may use the same processor.
     """
     done = [one for one in requests if (one.device, one.outcome) == (device, "done")]
-    times_s = np.array([(one.decision_s, one.queue_s, one.execution_s) for one in done], np.float64)
+    times = [(one.decision_s, one.queue_s, one.execution_s) for one in done]
+    times += [(one.decision_s, one.deferred_queue_s, one.deferred_exe_s) for one in requests if one.deferred_exe_s is not None]
+    times_s = np.array(times, np.float64)
     decision_s, queue_s, execution_s = times_s.reshape(-1, 3).T
     begin_s = decision_s + queue_s
     order = np.argsort(begin_s)
@@ -262,6 +264,7 @@ def engines_of(
     given: Mapping[str, EngineSettings],
     any_model: bool,
     services: Mapping[str, tuple[str, Api]],
+    policies: Sequence[str] = (),
 ) -> list[EngineProcess | ModelEngines | RunningService]:
     """Return the engines of all boxes, each box on a processor of its own if there are enough.
 
@@ -285,7 +288,8 @@ def engines_of(
         if box.gateway is not None or not holds_models(plan, device):
             settings = given.get(device) or engine_settings(box.target, place, any_model, cpus=cpus)
             settings = settings.with_classes(plan.scenario.max_wait_s)
-            engines.append(EngineProcess(replace(settings, reference_every_s=every_s)))
+            scored = box.gateway is not None and any(deployable_policy(unit.parts[0], name).reads_logprob for name in policies)
+            engines.append(EngineProcess(replace(settings, reference_every_s=every_s, scored=scored)))
         elif device in given:
             settings = given[device].with_classes(plan.scenario.max_wait_s)
             engines.append(ModelEngines(dict.fromkeys(plan.cases, settings)))

@@ -88,7 +88,10 @@ class CTranslate2Engine:
         self.translate(sources, beam=work.beam, forced_lens=[work.tgt_len] * len(sources))
         return Timing(time.perf_counter() - begin_s, None, None)
 
-    def sentence_decoder(self, batching: Batching, beam: int) -> WholeBatchDecoder:
+    def sentence_decoder(self, batching: Batching, beam: int, *, scored: bool = False) -> WholeBatchDecoder:
+        if scored:
+            raise NmtError("ctranslate2 computes no log-probabilities", remedy="choose another signal of the policy")
+
         def decode(requests: Sequence[DecodeRequest]) -> list[Hypothesis]:
             forced = [request.forced_len for request in requests if request.forced_len is not None]
             if len({request.forced_len for request in requests}) > 1 and (beam > 1 or len(forced) < len(requests)):

@@ -146,8 +146,11 @@ class ServingEngine(Engine, Protocol):
     def supported_types(device: str) -> list[str]:
         """Return the compute types supported on a device, the default first. Raises `NmtError` for a missing device."""
 
-    def sentence_decoder(self, batching: Batching | SlotLimits, beam: int) -> SentenceDecoder:
-        """Return a decoder of single sentences that arrive over time. Raises `NmtError` for a batching it cannot do."""
+    def sentence_decoder(self, batching: Batching | SlotLimits, beam: int, *, scored: bool = False) -> SentenceDecoder:
+        """Return a decoder of single sentences that arrive over time; `scored`: with scores of greedy search.
+
+        Raises `NmtError` for a batching that it cannot do, and if it computes no scores.
+        """
 
 
 def supported_types(backend: str, device: str) -> list[str]:

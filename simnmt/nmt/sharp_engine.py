@@ -104,8 +104,8 @@ class SharpEngine:
             raise NmtError("only compiled kernels time the stages of a step", remedy="install with a C compiler")
         return stage_s
 
-    def sentence_decoder(self, batching: Batching, beam: int) -> WholeBatchDecoder:
-        """See `ServingEngine`; the sentences of a batch are decoded one after another."""
+    def sentence_decoder(self, batching: Batching, beam: int, *, scored: bool = False) -> WholeBatchDecoder:
+        """See `ServingEngine`; the sentences of a batch are decoded one after another, always with scores."""
         translator = self._translator(self._settings.model_copy(update={"beam": beam}))
         return translator.sentence_decoder(batching, lambda _: self._candidates(self._settings))
 

@@ -10,6 +10,7 @@ import json
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from math import nan
 from pathlib import Path
 
 from simnmt.nmt.errors import NmtError
@@ -42,6 +43,11 @@ class Translation:
     """Unknown tokens replaced by means of the attention."""
     unknown: int = 0
     """Unknown tokens that stay, as `⁇` in the text."""
+
+    @property
+    def logprob(self) -> float:
+        """The natural log-probability, of the end mark too; NaN without scores."""
+        return nan if self.score is None else self.score * (self.tgt_len + self.ended)
 
     def as_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False)

@@ -151,10 +151,10 @@ class TorchEngine(ModelEngine[TranslationModel]):
 
         return self._measure(timed)
 
-    def sentence_decoder(self, batching: Batching | SlotLimits, beam: int) -> Decoder:
+    def sentence_decoder(self, batching: Batching | SlotLimits, beam: int, *, scored: bool = False) -> Decoder:
         if isinstance(batching, SlotLimits):
             raise NmtError("slots are for decoder-only models", remedy="give mini, maxi or top-up")
-        return self._measure(lambda model: Decoder(model, batching, Search(beam), self._output))
+        return self._measure(lambda model: Decoder(model, batching, Search(beam, scored), self._output))
 
     def joining_timer(self, joining: int, others: int, *, src_len: int, beam: int) -> Timer:
         """Return a timer of `joining` encoded sentences as they join others in one step, and leave before them in one step.
@@ -277,7 +277,9 @@ class SlotEngine(ModelEngine[LlamaModel]):
 
         return self._measure(timed)
 
-    def sentence_decoder(self, batching: Batching | SlotLimits, beam: int) -> SlotDecoder:
+    def sentence_decoder(self, batching: Batching | SlotLimits, beam: int, *, scored: bool = False) -> SlotDecoder:
+        if scored:
+            raise NmtError("a decoder-only model computes no log-probabilities", remedy="choose another signal of the policy")
         if isinstance(batching, Batching):
             if batching.size > 1:
                 raise NmtError("a decoder-only model is batched in slots", remedy="give --batching slots:N")

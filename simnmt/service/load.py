@@ -96,6 +96,9 @@ class LoadLog:
     """The gateway's estimate of the transfer time at the decision."""
     age_s: Floats
     tgt_len_predicted: Floats
+    deferred_queue_s: Floats
+    """Wait at the gateway, which translated the request before it sent it on; NaN if it did not."""
+    deferred_exe_s: Floats
     hit: NDArray[np.int64]
     """1 if the gateway's cache had the answer, 2 if the request waited there for a translation of the same text, else 0."""
     fell_back: NDArray[np.bool_]
@@ -109,6 +112,11 @@ class LoadLog:
     def lateness_s(self) -> Floats:
         """By how much later than due the generator itself sent each request."""
         return self.sent_s - self.due_s
+
+    @property
+    def deferred_s(self) -> Floats:
+        """How long each request was translated at the gateway before that sent it on; 0 for one that was not."""
+        return np.nan_to_num(self.deferred_queue_s + self.deferred_exe_s)
 
     @property
     def latency_s(self) -> Floats:
@@ -143,7 +151,8 @@ class LoadLog:
         target = account.get("target", "")
         if target.isascii() and target.isdecimal() and len(target) < 10:
             self.target[request] = int(target)
-        self.estimate_s[request], self.age_s[request] = (number_of(account.get(key, "")) for key in ("estimate_s", "age_s"))
+        for name in ("estimate_s", "age_s", "deferred_queue_s", "deferred_exe_s"):
+            getattr(self, name)[request] = number_of(account.get(name, ""))
         self.tgt_len_predicted[request] = number_of(account.get("tgt_len", ""))
         self.hit[request] = int(account["hit"]) if account.get("hit") in ("1", "2") else 0
         self.fell_back[request] = account.get("fallback") == "1"

@@ -170,7 +170,8 @@ def replayed_targets(unit: Unit, policy: str, initial_s: Mapping[int, float], ev
     for event in events:
         if isinstance(event, DecisionRecord):
             held = event.target if event.held else None
-            decision = decider.decide(event.request, event.src_len, event.at_s, event.unreachable, held)
+            known: dict[str, Any] = {"gain": event.gain, "again": event.again}
+            decision = decider.decide(event.request, event.src_len, event.at_s, event.unreachable, held, **known)
             decisions[event.request] = decision
             targets.append(decision.target)
         elif isinstance(event, HeardRecord):
