@@ -289,7 +289,7 @@ class LiveGateway(LiveService):
         now_s = at_s - self.begin_s
         held = document.target if self._by_document and trip.target is None else None  # not after a failure
         again, translated = first is not None, () if first is None else (first.output_len, first.logprob)
-        gain = self.decider.gain_of(trip.text, *translated)
+        gain = self.decider.gain_of(trip.text, *translated) if again or not self.decider.decides_again else None
         try:
             decision = self.decider.decide(number, src_len, now_s, unreachable, held, gain=gain, again=again)
             trip.sent = decision if decision.target or not again else None

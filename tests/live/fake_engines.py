@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -39,6 +40,16 @@ def _served(decode: Callable[[Sequence[DecodeRequest]], list[Hypothesis]]) -> Se
 def load_echo(settings: EngineSettings) -> ServedModel:
     """Each source is its own translation, at once."""
     return _served(lambda requests: [_echo(request) for request in requests])
+
+
+def load_scored(settings: EngineSettings) -> ServedModel:
+    """As `load_echo`, with a natural log-probability of -1 for each token of the source, its end included."""
+
+    def scored(request: DecodeRequest) -> Hypothesis:
+        output = _echo(request)
+        return replace(output, score=-len(request.source) / (len(output.tokens) + 1))
+
+    return _served(lambda requests: [*map(scored, requests)])
 
 
 def load_paced(settings: EngineSettings) -> ServedModel:

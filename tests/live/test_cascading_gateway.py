@@ -1,0 +1,160 @@
+"""A live gateway that sends on what it has translated: what is sent, what the answer and the log say, and faults of the server."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from simnmt.base.errors import InputError
+from simnmt.live.decider import LiveDecider
+from simnmt.live.engine_process import EngineProcess
+from simnmt.live.gateway import GatewaySettings, LiveGateway
+from simnmt.live.replay import ReplaySettings, replay_plan
+from simnmt.results.live_log import DecisionRecord, read_live_log
+from simnmt.service.client import Exchange
+from tests.live.fake_engines import STEP_S, load_paced, load_scored
+from tests.live.live_services import FRONT, Services, ask, engine_settings, new_engine, plan_of, replayed_targets, unit_of
+from tests.policies.stub_gains import know_gains
+
+CASCADE = {"kind": "cascade", "signal": "src_len", "threshold": 3.5}
+"""Of texts of four words and more, as the stub has it."""
+TEXTS = ["a b", "a b c d", "a", "a b c d e f", "a b c"]
+
+
+@pytest.fixture(autouse=True)
+def gains(monkeypatch: pytest.MonkeyPatch) -> None:
+    know_gains(monkeypatch)
+    monkeypatch.setattr("simnmt.policies.health.PAUSES_S", (30.0,))
+
+
+@pytest.fixture
+def start(services: Services, faulty: EngineProcess, make_scenario: Callable[..., Any]) -> Callable[..., LiveGateway]:
+    def gateway(url: str, policy: dict[str, Any] = CASCADE, log: Any = None, engine: Any = None) -> LiveGateway:
+        unit = unit_of(make_scenario(policies={"cascade": policy}))
+        settings = GatewaySettings(unit, "cascade", {"cloud": url}, FRONT, offload_s=1.0, any_model=True)
+        return services.gateway(settings, log, engine or faulty)
+
+    return gateway
+
+
+def accounts(answers: list[Any]) -> list[dict[str, str]]:
+    assert all(isinstance(answer, Exchange) for answer in answers), answers
+    return [dict(part.split("=") for part in answer.headers["Simnmt-Decision"].split(";")) for answer in answers]
+
+
+def requests_of(log: io.StringIO, folder: Path, gateway: LiveGateway) -> pd.DataFrame:
+    """The requests in a log, whose decisions replay to the same targets."""
+    (folder / "log.jsonl").write_text(log.getvalue())
+    read, settings = read_live_log(folder / "log.jsonl"), gateway._settings
+    assert read.begin is not None
+    first_s = dict(enumerate(read.begin.initial_s, 1))
+    decisions = [event.target for event in read.decider_events if isinstance(event, DecisionRecord)]
+    assert replayed_targets(settings.unit, settings.policy, first_s, read.decider_events) == decisions
+    return pd.DataFrame(map(dataclasses.asdict, read.requests))
+
+
+def test_what_gains_enough_is_translated_here_and_then_there(
+    services: Services, faulty: EngineProcess, start: Callable[..., LiveGateway], tmp_path: Path
+) -> None:
+    log, server_log = io.StringIO(), io.StringIO()
+    server = services.server(faulty, log=server_log)
+    gateway = start(server.http.url, log=log)
+    answers = [services.translate(gateway.http.url, ask(text))[0] for text in TEXTS]
+    told = accounts(answers)
+    assert [account["target"] for account in told] == ["0", "1", "0", "1", "0"]
+    assert [float(account["deferred_exe_s"]) >= STEP_S for account in told if account["target"] == "1"] == [True, True]
+    assert not any("deferred_exe_s" in account for account in told if account["target"] == "0")
+    requests = requests_of(log, tmp_path, gateway)
+    assert requests.device.tolist() == ["gateway", "cloud", "gateway", "cloud", "gateway"]
+    assert requests.deferred_exe_s.notna().tolist() == [False, True, False, True, False]
+    sent_on = requests[requests.device == "cloud"]
+    spent_s = sent_on.deferred_queue_s + sent_on.deferred_exe_s + sent_on.queue_s + sent_on.execution_s
+    assert (sent_on.egress_s - sent_on.ingress_s > spent_s).all()
+    assert server_log.getvalue().count('"event":"request"') == 2
+    assert gateway.outcomes == {"done": 5}
+
+
+def test_a_server_that_fails_costs_no_second_execution_here(
+    services: Services, faulty: EngineProcess, start: Callable[..., LiveGateway], tmp_path: Path
+) -> None:
+    server, log = services.server(faulty), io.StringIO()
+    gateway = start(server.http.url, log=log)
+    services.stop(server)
+    answers = [services.translate(gateway.http.url, ask(text))[0] for text in ("a b c d", "a b c d e")]
+    assert [account["target"] for account in accounts(answers)] == ["0", "0"]
+    requests = requests_of(log, tmp_path, gateway)
+    assert requests.outcome.tolist() == ["fallback", "done"], "the second one is not sent to a server that is left out"
+    assert requests.device.tolist() == ["gateway", "gateway"]
+    events = [line for line in log.getvalue().splitlines() if '"event":"heard"' in line]
+    assert len(events) == 2, "each text was translated once"
+    assert any("translating here until it answers" in line for line in services.errors)
+    services.errors.clear()
+
+
+def test_the_log_probability_of_the_gateways_translation_decides(
+    services: Services, faulty: EngineProcess, start: Callable[..., LiveGateway]
+) -> None:
+    """The stub expects a gain of minus the log-probability by token, which is a little more than 1 here."""
+    server = services.server(faulty)
+    by_logprob = CASCADE | {"signal": "logprob", "threshold": 1.4}
+    with pytest.raises(InputError, match="reads log-probabilities"):
+        start(server.http.url, by_logprob)
+    gateway = start(server.http.url, by_logprob, engine=new_engine(load_scored, scored=True))
+    answers = services.translate(gateway.http.url, ask("a"), ask("a b c d"), ask("a b c d e f"))
+    assert [account["target"] for account in accounts(answers)] == ["1", "0", "0"]
+
+
+def test_a_true_gain_cannot_be_deployed(make_scenario: Callable[..., Any]) -> None:
+    unit = unit_of(make_scenario(policies={"cascade": CASCADE | {"signal": "oracle"}}))
+    with pytest.raises(InputError, match="cannot be deployed"):
+        LiveDecider(unit, "cascade", {1: 0.05})
+
+
+def test_a_route_decides_before_any_translation(make_scenario: Callable[..., Any]) -> None:
+    unit = unit_of(make_scenario(policies={"route": CASCADE | {"kind": "route"}}))
+    decider = LiveDecider(unit, "route", {1: 0.05})
+    gains = [decider.gain_of(text) for text in TEXTS]
+    assert gains == [2.0, 4.0, 1.0, 6.0, 3.0] and not decider.decides_again
+    assert [decider.decide(number, 9, 0.0, gain=gain).target for number, gain in enumerate(gains)] == [0, 1, 0, 1, 0]
+
+
+def test_a_price_keeps_translations_here_while_the_server_is_far(make_scenario: Callable[..., Any]) -> None:
+    unit = unit_of(make_scenario(policies={"cascade": {"kind": "cascade", "signal": "src_len", "seconds_per_point": 0.1}}))
+    decider = LiveDecider(unit, "cascade", {1: 0.05})
+
+    def second(gain: float) -> int:
+        first = decider.decide(0, 9, 0.0)
+        assert first.target == 0
+        decider.heard(first, 0.0, transfer_s=0.0, wait_s=0.0)
+        return decider.decide(0, 9, 0.1, gain=gain, again=True).target
+
+    assert (second(0.0), second(9.0)) == (0, 1)
+    decider.heard(decider.decide(1, 9, 0.2, gain=9.0, again=True), 0.9, transfer_s=30.0, wait_s=0.0)
+    assert second(9.0) == 0
+
+
+def test_a_replay_counts_the_first_executions(
+    services: Services, start: Callable[..., LiveGateway], make_scenario: Callable[..., Any]
+) -> None:
+    server = services.server(engine_settings(load_paced))
+    gateway = start(server.http.url)
+    workloads = {"de-en": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 20.0}}}
+    plan = plan_of(make_scenario(policies={"cascade": CASCADE}, workloads=workloads, requests=40, replications=1))
+    settings = ReplaySettings(gateway.http.url, texts=TEXTS)
+    result = replay_in_thread(services, lambda: replay_plan(plan, settings))
+    (row,), requests = result.summary_rows, result.requests
+    assert row["offloaded_share"] == 0.4 == requests["deferred_exe_s"].notna().mean()
+    parts = requests[["t_queue_s", "t_exe_s", "t_tx_s", "deferred_queue_s", "deferred_exe_s"]].fillna(0.0).sum(axis=1)
+    assert requests["latency_s"].to_numpy() == pytest.approx(parts.to_numpy())
+    assert (requests["t_tx_s"] > 0.0).all()
+
+
+def replay_in_thread(services: Services, work: Callable[[], Any]) -> Any:
+    """Run what has an event loop of its own while the services run."""
+    return services.run(services.loop.run_in_executor(None, work), 60.0)  # type: ignore[arg-type]
