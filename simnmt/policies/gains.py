@@ -60,6 +60,9 @@ class GainPolicySettings(EstimatingPolicySettings):
         if len(given) != 1:
             what = f"give one of threshold, budget and seconds_per_point (got {' and '.join(given) or 'none'})"
             raise PydanticCustomError("one_limit", "{what}", {"what": what})
+        if self.signal == "random" and self.budget is None:
+            what = "signal: random expects no gain of a sentence, so it needs a budget"
+            raise PydanticCustomError("needs_budget", "{what}", {"what": what})
         return self
 
     @property

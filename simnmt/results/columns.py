@@ -131,6 +131,9 @@ class Executions(Mapping[str, Array]):
         first = self._log[EARLIER.get(name, name)][self._rows]
         return np.concatenate([column, np.full_like(first, _OF_FIRST[name]) if name in _OF_FIRST else first])
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._log
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._log)
 

@@ -276,7 +276,8 @@ def _parts(log: Log, p95_s: float) -> Numbers:
         if part in TRIES and column not in log:
             continue
         seconds = log[column]
-        if (earlier := EARLIER.get(column)) in log:
+        earlier = EARLIER.get(column)
+        if earlier is not None and earlier in log:
             seconds = seconds + np.nan_to_num(log[earlier])
         means[f"mean_{part}_s"] = float(seconds.sum()) / len(seconds)
         means[f"beyond_p95_{part}_s"] = float(seconds[slowest].mean())

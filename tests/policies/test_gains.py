@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from simnmt.base.errors import InputError
 from simnmt.policies import LeastTotal, PolicyConfiguration
+from simnmt.policies.fitted_gains import FittedGains
 from tests.policies.stub_gains import StubGains
 
 GAIN = np.array([0.0, 2.5, 5.0, 9.99])
@@ -66,12 +68,50 @@ def test_a_threshold_that_no_gain_comes_to_is_refused() -> None:
         ({"threshold": float("nan")}, "finite"),
         ({"seconds_per_point": -1.0}, "greater than or equal to 0"),
         ({"signal": "mood", "budget": 0.2}, "logprob"),
+        ({"signal": "random", "threshold": 0.2}, "needs a budget"),
         ({"kind": "route", "signal": "logprob", "budget": 0.2}, "route decides before there is one"),
     ],
 )
 def test_other_settings_are_refused(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         policy(**{"kind": "cascade", **keys})
+
+
+def drawn_gains(sentences: int = 4_000) -> FittedGains:
+    """Gains that fall with the log-probability by token and rise with the length, beside noise."""
+    random = np.random.default_rng(49)
+    words = random.integers(1, 40, sentences)
+    by_token = -random.exponential(0.5, sentences)
+    true = 1.0 - 2.0 * by_token + 0.05 * words + random.normal(0.0, 1.0, sentences)
+    features = {"src_chars": 5.5 * words, "src_words": words, "output_len": words, "logprob": by_token * (words + 1.0)}
+    return FittedGains({name: np.asarray(column, float) for name, column in features.items()}, true, np.arange(0, sentences, 2), random.random(sentences))
+
+
+def test_a_fit_expects_the_gains_of_other_sentences_as_well_as_its_features_allow() -> None:
+    gains = drawn_gains()
+    others = np.arange(1, len(gains.true_gain), 2)
+    shared = {name: np.corrcoef(gains.gain(name, others), gains.true_gain[others])[0, 1] for name in ("src_len", "logprob", "ridge", "random", "oracle")}
+    assert shared["ridge"] > shared["logprob"] > shared["src_len"] > 0.2 and abs(shared["random"]) < 0.05
+    assert shared["oracle"] == pytest.approx(1.0)
+    noise = gains.true_gain[others] - gains.gain("ridge", others)
+    assert abs(noise.mean()) < 0.1 and noise.std() == pytest.approx(1.0, abs=0.05)
+
+
+def test_a_live_text_has_the_gain_of_a_sentence_with_its_features() -> None:
+    gains = drawn_gains()
+    for signal in ("src_len", "logprob", "ridge"):
+        features = {name: float(column[7]) for name, column in gains.features.items()}
+        assert gains.gain_of(signal, features) == pytest.approx(gains.gain(signal, np.array([7]))[0])
+    assert 0.0 <= gains.gain_of("random", {}) < 1.0
+
+
+def test_scores_without_log_probabilities_are_refused_for_signals_that_read_them() -> None:
+    gains = drawn_gains(100)
+    unknown = replace(gains, features=gains.features | {"logprob": np.full(100, np.nan)}, _lines={})
+    assert unknown.fitted("src_len").shape == (50,)
+    for signal in ("logprob", "ridge"):
+        with pytest.raises(InputError, match="which the scores of the first device lack"):
+            unknown.fitted(signal)
 
 
 def test_what_a_policy_reads_follows_from_its_signal() -> None:
