@@ -79,6 +79,8 @@ class Requests:
     document: Array | None = None
     """Which document it is a sentence of, by number; those of one are decided on at one moment, one after another. None: each
     is a document of its own."""
+    text_row: Array | None = None
+    """Row of its sentence in the text of its workload, from 0; None if quality is unknown."""
     priority: Array | None = None
     """Rank of its class, 0 for the first served; None: 0 for all."""
     retry_after_s: tuple[Array, ...] = ()
