@@ -193,9 +193,11 @@ def score(
 
     Example: simnmt nmt score small big --text test.fr --references test.en --out scores.parquet
     """
-    from simnmt.nmt.errors import need_packages
+    from simnmt.nmt.errors import need, need_packages
 
-    need_packages()
+    if models:
+        need_packages()
+    need("sacrebleu")
     from simnmt.base.text_tables import format_table
     from simnmt.nmt.pretrained_tokenizer import Languages
     from simnmt.nmt.scoring import (

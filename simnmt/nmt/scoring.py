@@ -15,10 +15,8 @@ import numpy as np
 
 from simnmt.base.errors import describe_error, shorten
 from simnmt.nmt.errors import NmtError, need
-from simnmt.nmt.models import load_pretrained
 from simnmt.nmt.pretrained_tokenizer import Languages, is_pretrained
 from simnmt.nmt.source_lines import LineCoder, Translation
-from simnmt.nmt.translation import Translator, check_search, load_folder, parse_batching, report_problems, translate_lines
 from simnmt.workload import CorpusError
 from simnmt.workload.corpus import text_pairs
 from simnmt.workload.length_units import count_words
@@ -92,11 +90,13 @@ def translate_text(
     sources: Sequence[str],
     options: DecodingOptions,
     progress: Callable[[float], None],
-    report: Callable[[Iterator[Translation]], Iterator[Translation]] = iter,
+    note: Callable[[str], None],
 ) -> Output:
-    """Return the translations of a text by a model; `report`: reports their problems. Raises `NmtError`."""
+    """Return the translations of a text by a model; `note`: is called with their problems. Raises `NmtError`."""
+    from simnmt.nmt.translation import report_problems
+
     translations = list[Translation]()
-    for translation in report(_stream(folder, options)(sources)):
+    for translation in report_problems(_stream(folder, options)(sources), note):
         translations.append(translation)
         progress(len(translations) / len(sources))
     logprobs = [nan if one.score is None else one.score * (one.tgt_len + one.ended) for one in translations]
@@ -109,11 +109,14 @@ def _stream(folder: Path, options: DecodingOptions) -> Callable[[Iterable[str]],
         from simnmt.nmt.sharp_translator import load_sharp
 
         return load_sharp([folder], technique=options.sharp, beam=options.beam, candidates=options.vocabulary)[1]
+    from simnmt.nmt.translation import Translator, check_search, load_folder, parse_batching, translate_lines
+
     where: dict[str, Any] = {"device": options.device, "threads": options.threads}
     if options.compute_type is None:
         decoding = {"beam": options.beam, "vocabulary": options.vocabulary, "languages": options.languages}
         return Translator.load(folder, **decoding, **where).stream
     from simnmt.nmt.engine import load_engine
+    from simnmt.nmt.models import load_pretrained
 
     if is_pretrained(folder):
         loaded, source = load_pretrained(folder, options.languages)
@@ -188,8 +191,10 @@ def named_outputs(
     Raises `NmtError` for two systems of one name, before the long work, and the errors of files and models.
     """
     files = [split_name(text) for text in hypotheses]
-    folders = [split_name(text) for text in models]
-    folders = [(path, name if text.endswith(f"={name}") else name + options.suffix) for text, (path, name) in zip(models, folders, strict=True)]
+    folders = list[tuple[Path, str]]()
+    for text in models:
+        folder, name = split_name(text)
+        folders.append((folder, name if text.endswith(f"={name}") else name + options.suffix))
     names = [name for _, name in (*files, *folders)]
     if twice := [name for name in names if names.count(name) > 1]:
         raise NmtError(f"two systems are called {twice[0]}", remedy="name one of them, as in FILE=NAME")
@@ -199,7 +204,7 @@ def named_outputs(
         def shown(share: float, name: str = name) -> None:
             progress(f"{name} translates", share)
 
-        outputs.append(translate_text(folder, name, sources, options, shown, lambda lines: report_problems(lines, note)))
+        outputs.append(translate_text(folder, name, sources, options, shown, note))
     return outputs
 
 
