@@ -1,4 +1,4 @@
-"""`simnmt nmt train` and `simnmt nmt translate`."""
+"""`simnmt nmt train`, `simnmt nmt translate` and `simnmt nmt score`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,19 @@ from typing import Annotated, Any
 
 import typer
 
-from simnmt.cli.options import Device, Force, Keys, Threads, argument, check_output, flag, json_keys, option, refuse_given
+from simnmt.cli.options import (
+    Device,
+    Force,
+    Keys,
+    Threads,
+    argument,
+    check_output,
+    flag,
+    json_keys,
+    option,
+    print_result,
+    refuse_given,
+)
 from simnmt.cli.terminal import Bar, note, progress_bar, warn
 
 app = typer.Typer(help="Small translation models of our own: for measuring deployment, not for winning at translation.")
@@ -149,3 +161,75 @@ def translate(
         with target as sink:
             for translation in report_problems(stream(TextLines(file or Path("-"))), note):
                 sink.write((translation.as_json() if as_json else translation.text) + "\n")
+
+
+_MODELS = "Folders that simnmt nmt train wrote, or folders or ids of Hugging Face; =NAME: its name in the file."
+_TOKENIZE = "Sacrebleu's tokeniser of BLEU, such as zh."
+
+
+@app.command()
+def score(
+    text: Annotated[Path, option("SRC", "Sources, one a line; without --references, two columns or JSON Lines.")],
+    out: Annotated[Path, option("FILE", "File of scores to write, such as scores.parquet.")],
+    models: Annotated[list[str] | None, argument("[DIR|ID[=NAME]...]", _MODELS)] = None,
+    references: Annotated[Path | None, option("REF", "Their translations by people; line i translates line i.")] = None,
+    keys: Keys = None,
+    hypotheses: Annotated[list[str] | None, option("FILE[=NAME]", "Translations by any other system; repeatable.")] = None,
+    beam: Annotated[int, option("B", "Hypotheses kept; 1 is greedy.", min=1)] = 1,
+    vocabulary: Annotated[Path | None, option("BUNDLE", _VOCABULARY)] = None,
+    sharp: Annotated[str | None, option("exact|fast", "Decode attentional models with the sharp decoder.")] = None,
+    compute_type: Annotated[str | None, option("TYPE", "Such as int8: translate with CTranslate2 in this type.")] = None,
+    src_lang: Annotated[str | None, option("CODE", "Language as the model writes it.")] = None,
+    tgt_lang: Annotated[str | None, option("CODE", "Language to translate to.")] = None,
+    tokenize: Annotated[str, option("NAME", _TOKENIZE)] = "13a",
+    force: Force = False,
+    as_json: Annotated[bool, flag("--json", "Print the corpus scores as JSON and nothing else.")] = False,
+    device: Device = "cpu",
+    threads: Threads = None,
+) -> None:
+    """Score translations by sentence: of models, and of other systems from files.
+
+    The file is the `quality` of devices in a scenario. Decoder options hold for all models of a call.
+
+    Example: simnmt nmt score small big --text test.fr --references test.en --out scores.parquet
+    """
+    from simnmt.nmt.errors import need, need_packages
+
+    if models:
+        need_packages()
+    need("sacrebleu")
+    from simnmt.base.text_tables import format_table
+    from simnmt.nmt.pretrained_tokenizer import Languages
+    from simnmt.nmt.scoring import (
+        DecodingOptions,
+        load_metrics,
+        named_outputs,
+        read_text,
+        score_outputs,
+        split_name,
+        summarise_scores,
+    )
+    from simnmt.results.number_text import format_interval
+    from simnmt.workload.quality import SCORES, write_scores
+
+    models, hypotheses = models or [], hypotheses or []
+    if not models and not hypotheses:
+        raise typer.BadParameter("give models, or translations of another system", param_hint="DIR, --hypotheses")
+    files = [path for path in (text, references) if path is not None]
+    check_output(out, force, *files, *(split_name(name)[0] for name in (*models, *hypotheses)))
+    options = DecodingOptions(beam, vocabulary, sharp, compute_type, Languages(src_lang, tgt_lang), device, threads)
+    metrics, (sources, targets) = load_metrics(tokenize), read_text(files, json_keys(keys))
+    with progress_bar() as bar:
+        outputs = named_outputs(models, hypotheses, sources, options, bar.stage, note)
+    columns, facts = score_outputs(sources, targets, outputs, metrics)
+    summary = summarise_scores(columns, outputs, facts)
+    write_scores(out, columns, facts | {"text": text.name, "references": files[-1].name})
+
+    def shown(record: dict[str, Any], name: str) -> str:
+        return " ".join(format_interval(record[name], record[f"{name}_low"], record[f"{name}_high"], signs="minus"))
+
+    def table() -> str:
+        rows = [[one["model"], f"{one['sentences']:,}", *(shown(one, name) for name in SCORES)] for one in summary["systems"]]
+        return f"{format_table(['model', 'sentences', 'chrF', 'BLEU'], rows)}\nscores: {out}"
+
+    print_result(as_json, lambda: summary, table)

@@ -19,6 +19,7 @@ from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
 from simnmt.scenario.errors import Location
 from simnmt.workload.arrivals import ArrivalProcess
 from simnmt.workload.length_table import LengthTable
+from simnmt.workload.quality import ScoredText
 from simnmt.workload.repeats import Repeats
 
 
@@ -37,6 +38,8 @@ class Case:
     """How often sentences come back; None: each request is a new one."""
     characters: float | None = None
     """Mean characters of the source of a request; None if unknown."""
+    quality: ScoredText | None = None
+    """The sentences of its text with their scores by device; None without any."""
 
     @property
     def profiles(self) -> tuple[DeviceProfile, ...]:

@@ -9,7 +9,7 @@ from simnmt.base.errors import InputError
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.accounts import unknown_spending
 from simnmt.experiment.cases import RunPlan
-from simnmt.results.metrics import OF_DOCUMENTS, Assertion, Metric, columns_of, metric, objective_metric
+from simnmt.results.metrics import OF_DOCUMENTS, OF_QUALITY, Assertion, Metric, columns_of, metric, objective_metric
 from simnmt.results.places import class_of
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import Location
@@ -112,6 +112,9 @@ def _fault(plan: RunPlan, known: Metric, policy: str | None, workloads: Iterable
         return error
     if known.sample in OF_DOCUMENTS and all(scenario.workloads[one].documents is None for one in workloads):
         return InputError(f"{name}: no workload has documents", remedy="give workloads.NAME.documents, or leave it out")
+    if known.name in OF_QUALITY and (unscored := [one for one in workloads if plan.cases[one].quality is None]):
+        remedy = f"give quality: {{{', '.join(f'{device}: FILE' for device in scenario.devices)}}}, or leave it out"
+        return InputError(f"{name}: the translations of workload {unscored[0]} have no scores", remedy=remedy)
     if policy is None:
         return None
     for case in map(plan.cases.__getitem__, workloads):

@@ -54,6 +54,8 @@ class Learnt:
     plane_fits: tuple[PlaneFit | None, ...]
     """Fit of each target's plane; None if the policies use the profile's plane."""
     planes: tuple[Plane, ...]
+    sentences: NDArray[np.int32] | None = None
+    """Row in the text of each evaluated pair, in the order of the pairs; None without quality."""
     costs: dict[Resource, tuple[RequestCost, ...]] = field(default_factory=dict)
     """Joules and money of a request alone on each target; without what is unknown on some target."""
     gains: Gains | None = None
@@ -73,7 +75,9 @@ def learn(unit: Unit) -> Learnt:
     planes = tuple(
         profile.plane if fitted is None else fitted.plane for profile, fitted in zip(case.profiles, plane_fits, strict=True)
     )
-    return Learnt(fit_pairs, evaluated_pairs, fit_lengths(fit_pairs), plane_fits, planes, request_costs(unit))
+    text = case.quality
+    sentences = None if text is None else text.evaluated(case.table, evaluated_pairs, seed, unit.replication)
+    return Learnt(fit_pairs, evaluated_pairs, fit_lengths(fit_pairs), plane_fits, planes, sentences, request_costs(unit))
 
 
 def learn_parts(unit: Unit) -> list[Learnt]:
@@ -293,8 +297,8 @@ def _blocks(
 ) -> Iterator[tuple[slice, Columns]]:
     """Yield each block of requests with its drawn numbers: whatever the site of a request is, it has the same ones.
 
-    These are `node_share` (a uniform number, which draws the end node), lengths, noises of execution, overheads by law, and the
-    sentence, whose requests all have the same lengths.
+    These are `node_share` (a uniform number, which draws the end node), lengths, noises of execution, overheads by law, the
+    sentence, whose requests all have the same lengths, and with quality the row of the text.
     """
     part, arrivals, size = parts[0], parts[0].case.arrivals, parts[0].scenario.requests
     ranks, repeats = arrivals.size_ranks(size, RandomStream(*part.stream("arrivals"))), part.case.repeats
@@ -323,6 +327,8 @@ def _blocks(
         columns: Columns = {"moment_s": moments_s[rows], "node_share": node_share, "src_len": src_len, "tgt_len": tgt_len}
         if sentence is not None:
             columns["sentence"] = sentence[rows]
+        if learnt.sentences is not None:  # the number that draws a pair of lengths is that of one of its sentences
+            columns["text_row"] = learnt.sentences[(uniform * len(learnt.sentences)).astype(np.int64)]
         for target in part.case.targets:
             columns[f"noise {target.device}"] = stream(f"execution {target.device}").standard_normal(count)
         for number, (device, law) in enumerate(laws):
@@ -383,8 +389,7 @@ def _on_line(part: Unit, line: Line, laws: Laws, drawn: Columns) -> Columns:
     columns |= {f"uplink_s {number}": column for number, column in enumerate(ways.uplink_s, start=1)}
     columns |= {f"downlink_s {number}": column for number, column in enumerate(ways.downlink_s, start=1)}
     columns |= {f"half_overhead_s {number}": column for number, column in enumerate(halves_s) if column is not None}
-    if "sentence" in drawn:
-        columns["sentence"] = drawn["sentence"]
+    columns |= {name: drawn[name] for name in ("sentence", "text_row") if name in drawn}
     return columns if ways.access_s is None else columns | {"access_up_s": ways.access_s[0]}
 
 
@@ -403,6 +408,7 @@ def _requests(columns: Columns, issued_s: Array | None, targets: int, *, is_part
         rtt_time_s=columns["rtt_time_s"],
         sentence=columns.get("sentence"),
         document=columns.get("document"),
+        text_row=columns.get("text_row"),
     )
     access_up_s, order = columns.get("access_up_s"), None
     if access_up_s is not None and truth.document is not None:

@@ -17,6 +17,7 @@ from simnmt.base.errors import InputError
 from simnmt.base.extension import Extended
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.cases import Case, DrawnProfiles, RunPlan, SitePlan, UsedTarget, misfits, requests_by_workload
+from simnmt.experiment.quality import read_quality
 from simnmt.experiment.targets import (
     Conversion,
     Decoding,
@@ -307,7 +308,8 @@ class _Reader:
             arrivals = arrivals if sizes is None else DocumentArrivals(arrivals, sizes)
         with self.naming("workloads", name, "repeats"):
             repeats = self.cache.get((written, workload.repeats), partial(workload.read_repeats, base))
-        return Case(name, table, targets, arrivals, () if warning is None else (warning,), repeats, characters)
+        quality = read_quality(scenario, name, base, table, self.naming, self.cache.get)
+        return Case(name, table, targets, arrivals, () if warning is None else (warning,), repeats, characters, quality)
 
     def draws(self, case: Case) -> DrawnProfiles:
         """Draw the profiles of the workload's devices. A profile has the same draws on all devices and workloads that use it.

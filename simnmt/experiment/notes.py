@@ -16,6 +16,7 @@ from simnmt.devices.translation_cache import CacheConfiguration
 from simnmt.experiment.accounts import AVAILABILITY, LEFT_OUT_S, LEFT_OUT_TIMES, box_powers
 from simnmt.experiment.cases import Case, RunPlan, UsedTarget, requests_by_workload
 from simnmt.experiment.draws import Learnt
+from simnmt.experiment.quality import describe_quality
 from simnmt.experiment.targets import Target, outside_share
 from simnmt.profile.execution_fit import PlaneFit
 from simnmt.profile.profile_variant import as_calibrated
@@ -73,6 +74,7 @@ def notes(plan: RunPlan, learnt: Mapping[str, Learnt], rows: Sequence[Row], engi
             for name, part in scenario.devices.items()
             if part.failures is not None and name + AVAILABILITY in rows[0]
         },
+        "qualities": {case.name: describe_quality(case, list(scenario.devices)) for case in cases},
         "caches": {label: cache.describe() for label, cache in _caches(plan).items()},
         "messages": [*warnings(plan, rows), *_left_out_devices(rows)],
         # Sites that state no line have that of the scenario.

@@ -11,6 +11,7 @@ from simnmt.experiment.cases import RunPlan, Unit, groups_of, mixed_unit
 from simnmt.experiment.draws import Learnt
 from simnmt.experiment.notes import describe_scope, fits, notes, warnings
 from simnmt.experiment.processes import answers_of, worthwhile_processes
+from simnmt.experiment.quality import with_quality_intervals
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import UnitResult, devices_of, expected_s, run_unit
 from simnmt.policies.cnmt import CNmtPolicy
@@ -112,7 +113,7 @@ def _run(units: list[Unit], begin: int, jobs: int | None, progress: Progress | N
 def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:
     scenario = plan.scenario
     numbers = in_order(scenario, units, results)
-    table = summarise(plan, numbers)
+    table = summarise(plan, numbers, results)
     # Of the kind C-NMT, all are compared with the first, and with the one that differs by a view alone.
     cnmt = {name: policy for name, policy in scenario.policies.items() if isinstance(policy, CNmtPolicy)}
     views = (("sees_backlog", False), ("batch", "plain"), ("plan_state", "ignored"))
@@ -159,10 +160,11 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:
     )
 
 
-def summarise(plan: RunPlan, runs: Runs) -> list[Row]:
-    """Return the rows of the summary with the overloaded devices; `runs`: the numbers of each replication."""
+def summarise(plan: RunPlan, runs: Runs, results: Sequence[UnitResult]) -> list[Row]:
+    """Return the rows of the summary with the overloaded devices; `runs`: the numbers of each replication of the results."""
     scenario = plan.scenario
     table = rows(runs, scenario.requests, metrics=scenario.measured_metrics, oracle=roles_of(scenario).oracle)
+    table = with_quality_intervals(table, plan.cases, [result.sentences for result in results], scenario.seed)
     # Only requests that arrive by themselves can overload a device.
     open_loops = [unit for unit in _units_on_one_network(plan) if unit.case.arrivals.discipline == "open"]
     groups = [(unit, group) for unit in open_loops for group in unit.groups]

@@ -153,8 +153,9 @@ def run_point(point: Point, engine: Engine | None = None, jobs: int = 1) -> Poin
                 raise InputError("an input that has changed since the sweep began", path=path, remedy="restore it")
         plan = read_inputs(point.scenario, Path.cwd(), cache=_cache_of(point.inputs))
         units = units_of(plan, engine, keeps_requests=False)
-        runs = in_order(plan.scenario, units, answers_of(run_unit, units, jobs))
-        summary = summarise(plan, runs)
+        results = answers_of(run_unit, units, jobs)
+        runs = in_order(plan.scenario, units, results)
+        summary = summarise(plan, runs, results)
         rows: list[Row] = []
         worlds = by_world(summary)
         for cell, of_cell in by_cell(summary).items():

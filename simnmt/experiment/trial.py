@@ -20,7 +20,7 @@ from simnmt.experiment.inputs import InputCache, read_inputs
 from simnmt.experiment.run import level_at
 from simnmt.experiment.targets import SATURATION_SAMPLE, Target, saturated_s
 from simnmt.experiment.units import devices_of, run_unit
-from simnmt.results.metrics import Requirement, unanswered_share
+from simnmt.results.metrics import OF_QUALITY, Requirement, unanswered_share
 from simnmt.results.places import ALL, class_row
 from simnmt.results.stability import JudgedLoad, judged_load
 from simnmt.results.summary import PARTS, Device, Numbers, Row, known
@@ -402,6 +402,9 @@ def _binding(placement: Placement, trials: Sequence[Trial], loads: Mapping[str, 
     busiest = max(loads, key=loads.__getitem__)
     if check == STABLE or loads[busiest] > 1.0:
         return f"{busiest} is saturated (load {min(loads[busiest], 1.0):.2f})", busiest
+    if check.requirement.metric.name in OF_QUALITY:
+        resource = greatest({device: f"{device}_share" for device in loads})
+        return f"{check}, because of the translations by {resource}", resource
     part = greatest({part: f"beyond_p95_{part}_s" for part in PARTS})
     load_waits_s = {
         device: mean(known(row[f"{device}_share"]) * (row.get(f"{device}_mean_load_wait_s") or 0.0) for row in rows)

@@ -36,6 +36,7 @@ from simnmt.experiment.clients import client_shares, with_given_up
 from simnmt.experiment.draws import Drawn, Learnt, draw, learn_parts
 from simnmt.experiment.group_numbers import documents_of, overdue_share
 from simnmt.experiment.policy_setup import UnitSetup, truths_by_source
+from simnmt.experiment.quality import SentenceCounts, corpus_numbers, count_sentences
 from simnmt.experiment.routes import estimate_age_s
 from simnmt.experiment.targets import most_together, saturated_s
 from simnmt.network.outages import DownTimes
@@ -179,6 +180,8 @@ class UnitResult:
     trails: dict[str, Trail]
     rows: dict[tuple[str, str], NDArray[np.int64]] = field(default_factory=dict)
     """In a mix, numbers of the requests by site and workload."""
+    sentences: dict[Place, SentenceCounts] = field(default_factory=dict)
+    """With quality, how often each device translated each sentence."""
     live: bool = False
     """True if measured live, so that only the target that was taken has known times."""
 
@@ -198,14 +201,18 @@ def run_unit(unit: Unit) -> UnitResult:
     # Misroutes of runs with drawn profiles are shown nowhere.
     share = None if unit.calibrated is not None else judged_share(unit)
     cut = scenario.warm_up_requests
-    trails, numbers = dict[str, Trail](), dict[Place, Numbers]()
+    trails, numbers, sentences = dict[str, Trail](), dict[Place, Numbers](), dict[Place, SentenceCounts]()
     for name in scenario.policies:
         trail = world.trail(UnitSetup.of(unit.known, drawn, name), share or 0.0)
         refuse_without_answers(unit, name, trail.outcome, cut)
         trail = replace(trail, energy=unit_energy(unit, RequestLog.of(drawn.truth, trail).answered, trail))
         trails[name] = trail
         for group, measured in world.measured(trail):
-            numbers[Place(group.site, group.workload, unit.network, name)] = measured
+            place = Place(group.site, group.workload, unit.network, name)
+            numbers[place] = measured
+            if drawn.truth.text_row is not None:
+                sentences[place] = count_sentences(unit, group, trail.target, drawn.truth.text_row, drawn.part)
+                measured |= corpus_numbers(unit, sentences[place])
             policies = [unit.parts[number].scenario.policies[name] for number in group.parts]
             if all(policy.knows_truth or policy.single_device for policy in policies):
                 measured["mean_estimate_age_s"] = None  # it uses none
@@ -230,6 +237,7 @@ def run_unit(unit: Unit) -> UnitResult:
         rows={name: rows for name, rows in zip(names, part_rows, strict=True) if len(rows)}
         if unit.is_kept and unit.mixed
         else {},
+        sentences=sentences,
     )
 
 
@@ -329,7 +337,7 @@ class UnitWorld:
         trail = replace(trail, tgt_len_by_src_len=setup.tgt_len_by_src_len, truth=drawn.own_truth(issued_s, node))
         if drawn.decided_order is not None:
             trail = trail.in_order(drawn.decided_order)
-        trail = trail.with_columns(part=drawn.part, document=drawn.truth.document)
+        trail = trail.with_columns(part=drawn.part, document=drawn.truth.document, text_row=drawn.truth.text_row)
         if trail.transfer_s is not None:  # the world measures from the deciders, a log from the end nodes
             trail = trail.with_columns(transfer_s=trail.transfer_s + (trail.truth or drawn.truth).transfer_s[0])
         if drawn.issued_s is not None:

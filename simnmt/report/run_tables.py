@@ -46,6 +46,7 @@ def policies_table(result: Run, colours: Mapping[str, int] | None = None) -> Tab
         estimate("total s", "total_latency_s", mark=lambda row: "*" * bool(row.get("unstable"))),
         *_latency_columns(result),
         *_share_columns(rows),
+        *_quality_columns(rows),
         *(vs(name) for name in dict.fromkeys(row["policy"] for row in result.whole_rows) if name in compared),
     ]
     return Table(
@@ -81,6 +82,7 @@ def _policies_facts(result: Run) -> Row:
         "unstable": any(row.get("unstable") for row in rows),
         "goodput": "" if not limits_s else f"{1e3 * limits_s.pop():g} ms" if len(limits_s) == 1 else "the workload's deadline",
         "misrouted": bool(judged),
+        "quality": any("chrf" in row for row in rows),
         "unknown": bool(unknown),
         "unknown_since": _no_misroutes(result, unknown),
     }
@@ -127,6 +129,13 @@ def _document_columns(rows: Sequence[Row]) -> list[Column]:
         return []
     first = latency("first sentence ms", "mean_first_sentence_s", on_terminal=False)
     return [latency("document ms", "mean_document_s"), latency("document p95 ms", "p95_document_s"), first]
+
+
+def _quality_columns(rows: Sequence[Row]) -> list[Column]:
+    """Return columns for the quality of the translations; none if it is unknown."""
+    if not any("chrf" in row for row in rows):
+        return []
+    return [estimate("chrF", "chrf", interval_on_terminal=True), estimate("BLEU", "bleu", on_terminal=False)]
 
 
 def _below_mean(row: Row) -> str:
@@ -210,6 +219,7 @@ def parts_tables(result: Run, world: CellName, colours: Mapping[str, int] | None
             share("offloaded %", "offloaded_share"),
             latency("waiting ms", "mean_queue_s"),
             *_document_columns(rows),
+            *_quality_columns(rows),
         ]
         if any(map(level, rows)):
             columns.append(Column("level", level, words=True))

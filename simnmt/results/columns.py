@@ -45,6 +45,7 @@ COLUMNS = {
         RequestColumn("request_id", "i4", "", "request_id"),
         RequestColumn("node", "i4", "", "node"),
         RequestColumn("document", "i4", "", "document"),
+        RequestColumn("text_row", "i4", "", "text_row"),
         RequestColumn("arrival_s", "f8", "s", "arrival_s", "always"),
         RequestColumn("decided_s", "f8", "s"),  # when its decider had it
         RequestColumn("src_len", "i4", "tokens", "src_len"),

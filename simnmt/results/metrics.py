@@ -105,9 +105,13 @@ PLAIN_METRICS = {
         Metric("hit_share", "hit_share", "", ">=", most=1.0),
         Metric("goodput_rps", "goodput_rps", "requests/s", ">="),
         Metric("stable", "stable", "", ">=", most=1.0),
+        Metric("chrf", "chrf", "", ">=", most=100.0),
+        Metric("bleu", "bleu", "", ">=", most=100.0),
     )
 }
 """Metrics with fixed names. A further one needs a line here, and a column of the same numbers in the summary."""
+OF_QUALITY = ("chrf", "bleu")
+"""Metrics that only runs with `quality` have. Their intervals are over sentences, not over replications."""
 SPENDINGS = {name: known for name, known in PLAIN_METRICS.items() if known.label}
 _PERCENTILE = re.compile(r"(?:(first_token|document|first_sentence)_)?p([5-9]\d)(?:\.([1-9]))?_ms")
 _COLUMN = re.compile(r"p(\d\d)(\d?)_(latency|first_token|document|first_sentence)_s")
@@ -134,8 +138,8 @@ def metric(name: str) -> Metric:
         name,
         _STANDARD,
         "metrics are mean_ms, percentiles from p50_ms to p99.9_ms, first_token_ms, first_token_p95_ms, document_mean_ms, "
-        "document_p95_ms, first_sentence_p95_ms, deadline_met_share, hit_share, goodput_rps, stable, energy_j and "
-        "cost_per_request",
+        "document_p95_ms, first_sentence_p95_ms, deadline_met_share, hit_share, goodput_rps, stable, energy_j, "
+        "cost_per_request, chrf and bleu",
     )
     raise InputError(f"unknown metric {shorten(name)}", remedy=remedy)
 
@@ -283,6 +287,8 @@ class Requirement:
                 remedy = f"name a workload with documents, as in 'NAME: {self}'"
             raise InputError(f"this run has no {self.metric.name}", remedy=remedy)
         estimate, is_failed = self.metric.estimate(known), is_lost or about["unstable"] is not None
+        if self.metric.name in OF_QUALITY:
+            estimate = Estimate(*(row[f"{self.metric.column}{end}"] for end in ("", "_low", "_high")))
         met_by = [self.is_met_by(self.metric.per_si_unit * value) for value in known]
         ends = [self.is_met_by(end) for end in (estimate.low, estimate.high) if end is not None]
         return Assessment(
@@ -349,7 +355,7 @@ class Assessment:
         """Return requirement, place, value with its interval, and outcome in words."""
         known, outcome, shown = self.requirement.metric, "met" if self.met else "missed", ""
         if known.name != "stable":
-            factor, unit = (1.0, known.unit) if known.most is None else (100.0, "%")
+            factor, unit = (100.0, "%") if known.most == 1.0 else (1.0, known.unit)
             low, high = (None if end is None else factor * end for end in (self.low, self.high))
             # A price of a request may be as small as a millionth.
             most = max(2, 2 - floor(log10(self.value))) if known.label and self.value > 0.0 else 2

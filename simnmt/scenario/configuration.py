@@ -34,6 +34,7 @@ from simnmt.scenario.parts import (
     Name,
     Objective,
     Policies,
+    Quality,
     ServedWorkload,
     ServiceLevel,
     Site,
@@ -117,6 +118,9 @@ class ScenarioConfiguration(Configuration):
     itself. Left out: they do if there are sites, or several workloads that all have arrivals at a rate."""
     decide_by: Literal["sentence", "document"] = "sentence"
     """Whether policies decide on each sentence of a document by itself, or the decision on its first one holds for all."""
+    quality: Quality = Field(default={})
+    """How well each device translates the sentences of a workload's text, such as `{gateway: small.parquet, cloud: {scores:
+    both.parquet, model: big}}`: the summary then has chrF and BLEU of each policy. Left out: only latency is compared."""
     classes: dict[Name, ClassConfiguration] = Field(default={}, max_length=16)
     """Classes of requests that devices serve before others, such as `{interactive: {priority: 0}, files: {priority: 1}}`; each
     workload names its `class`. Left out: all requests are served in the order of arrival."""
@@ -326,6 +330,11 @@ class ScenarioConfiguration(Configuration):
         """Return the model by which a device executes the requests of a workload; None for a device with a profile."""
         models = self.devices[device].models
         return None if models is None else models[workload_name]
+
+    def quality_of(self, workload: str) -> Quality:
+        """Return the scores of a workload by device; empty without any."""
+        own = self.workloads[workload].quality
+        return self.quality if own is None else own
 
     @property
     def requirements(self) -> tuple[Requirement, ...]:

@@ -305,6 +305,28 @@ class ClassConfiguration(Configuration):
     """Service level of all requests of the class, in place of the scenario's."""
 
 
+class ScoresConfiguration(Configuration):
+    """How well a device translates each sentence of a text."""
+
+    scores: Annotated[str, InputFile(), Field(min_length=1)]
+    """File that `simnmt nmt score` wrote."""
+    model: Annotated[str, Field(min_length=1)] | None = None
+    """The model of the file that runs on this device; left out: the only one of the file."""
+
+
+Quality = dict[
+    DeviceName,
+    Annotated[
+        ScoresConfiguration,
+        BeforeValidator(
+            lambda value: {"scores": value} if isinstance(value, str) else value,
+            json_schema_input_type=Annotated[str, Field(min_length=1)] | ScoresConfiguration,
+        ),
+    ],
+]
+"""The scores of each device; the file alone stands for its only model."""
+
+
 class ServedWorkload(WorkloadConfiguration):
     """A workload with what its policy should minimise, and the service level that it should meet."""
 
@@ -315,6 +337,8 @@ class ServedWorkload(WorkloadConfiguration):
     """What the best policy of this workload minimises, in place of the scenario's `objective`."""
     slo: ServiceLevel | None = None
     """Service level of this workload, in place of the scenario's."""
+    quality: Quality | None = None
+    """Scores of this workload's sentences by device, in place of the scenario's."""
 
 
 class SiteConfiguration(Configuration):

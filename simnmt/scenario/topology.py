@@ -41,7 +41,9 @@ _EXCLUSIVE = {
 
 def check_topology(scenario: ScenarioConfiguration, document: Document) -> None:
     """Raise `ScenarioError` at the first key that does not fit the others."""
-    for location, what in chain(_sites(scenario), _classes(scenario), _drawn_lines(scenario), _parts(scenario)):
+    for location, what in chain(
+        _sites(scenario), _classes(scenario), _quality(scenario), _drawn_lines(scenario), _parts(scenario)
+    ):
         raise document.error(location, what, key=True)
 
 
@@ -121,6 +123,30 @@ def _classes(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
     for name, device in scenario.devices.items() if classes else ():
         if device.sti is not None:
             yield ("devices", name, "sti"), "a streamed model serves requests in the order of arrival, without classes"
+
+
+def _quality(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
+    """Yield scores of devices that do not exist, devices without scores, and workloads whose requests are no sentences."""
+    scored = [name for name in scenario.workloads if scenario.quality_of(name)]
+    for name in scored:
+        workload, quality = scenario.workloads[name], scenario.quality_of(name)
+        place: Location = ("quality",) if workload.quality is None else ("workloads", name, "quality")
+        for device in quality:
+            if device not in scenario.devices:
+                yield (*place, device), f"unknown device ({did_you_mean(device, scenario.devices)})"
+        for device in scenario.devices:
+            if device not in quality:
+                yield place, f"the scores of {device} are unknown (give {format_location((*place, device))})"
+        if not workload.text_file:
+            what = "quality is known by sentence, and these lengths are of no text"
+            yield ("workloads", name, "lengths"), f"{what} (give source and target, tsv or jsonl)"
+        if workload.lines_per_request > 1:
+            yield ("workloads", name, "lines_per_request"), "quality is known of single sentences (leave it or quality out)"
+        if scenario.has_caches:
+            yield place, "it is not recorded which model's translation a cache holds (leave quality or the cache out)"
+    for name in scenario.workloads if scored and scenario.shares_devices else ():
+        if name not in scored:
+            yield ("workloads", name), f"shares devices with {scored[0]}, but has no scores (give workloads.{name}.quality)"
 
 
 def _drawn_lines(scenario: ScenarioConfiguration) -> Iterator[Misfit]:

@@ -28,11 +28,12 @@ from simnmt.base.configuration import Configuration, InputFile, form_by_key, mis
 from simnmt.base.extension import Extended, Extensible
 from simnmt.workload.arrivals import Arrivals, BackToBack, Recorded
 from simnmt.workload.arrivals.process import custom_arrivals
-from simnmt.workload.corpus import FilterName, RatioFilter, read_corpus
+from simnmt.workload.corpus import FilterName, RatioFilter, read_corpus, text_pairs
 from simnmt.workload.documents import CorpusDocuments, DocumentsConfiguration, DocumentSizes
 from simnmt.workload.length_table import LengthTable, read_table
-from simnmt.workload.length_units import Fertility, TokeniserKind, tokenisers_in
+from simnmt.workload.length_units import Fertility, TokeniserKind, tokenisers_in, unit_and_counter
 from simnmt.workload.lengths import MIXES, SENTENCES, LognormalLengths, lengths_in
+from simnmt.workload.quality import Sentences, read_sentences
 from simnmt.workload.repeats import RecordedRepeats, Repeats, RepeatsConfiguration
 
 _NAME_OR_KEYS = Discriminator(lambda value: "by_keys" if isinstance(value, (dict, BaseModel)) else "by_name")
@@ -94,7 +95,7 @@ class TableFile(Lengths):
         return (_read_shipped_table if self.table.startswith("@") else read_table)(_TABLE_FILE.path(self.table, base))
 
 
-class _Text(Lengths):
+class TextLengths(Lengths):
     """Fields of all lengths that are counted on a text."""
 
     src_unit: Unit
@@ -106,17 +107,30 @@ class _Text(Lengths):
 
     @property
     @abstractmethod
-    def first_file(self) -> str:
-        """Path of the text, or of that of the sources."""
+    def files(self) -> tuple[str, ...]:
+        """Paths of the text: that of the sources, and of the targets if they have a file of their own."""
 
-    def _counted(self, base: Path, *files: str, keys: tuple[str, str] | None = None) -> LengthTable:
-        units = (self.src_unit, self.tgt_unit)
-        src_unit, tgt_unit = (unit if isinstance(unit, str) else unit.written(base) for unit in units)
-        paths = (base / file for file in files)
-        return read_corpus(*paths, keys=keys, src_unit=src_unit, tgt_unit=tgt_unit, filter=self.filter)[0]
+    @property
+    def keys(self) -> tuple[str, str] | None:
+        """Keys of the two texts in JSON Lines; None for another form."""
+        return None
+
+    def load(self, base: Path) -> LengthTable:
+        src_unit, tgt_unit = self._written_units(base)
+        paths = (base / file for file in self.files)
+        return read_corpus(*paths, keys=self.keys, src_unit=src_unit, tgt_unit=tgt_unit, filter=self.filter)[0]
+
+    def sentences(self, base: Path) -> Sentences:
+        """Return the sentences of the text, also those that the filter drops. Raises `CorpusError`."""
+        src_unit, tgt_unit = self._written_units(base)
+        pairs = text_pairs([base / file for file in self.files], self.keys)
+        return read_sentences(pairs, unit_and_counter(src_unit)[1], unit_and_counter(tgt_unit, "tgt")[1])
+
+    def _written_units(self, base: Path) -> list[str]:
+        return [unit if isinstance(unit, str) else unit.written(base) for unit in (self.src_unit, self.tgt_unit)]
 
 
-class TextFiles(_Text):
+class TextFiles(TextLengths):
     """Lengths from two text files, plain or gzip; line i of one is line i of the other, translated."""
 
     source: FilePath
@@ -125,28 +139,22 @@ class TextFiles(_Text):
     """Path, relative to the scenario file."""
 
     @property
-    def first_file(self) -> str:
-        return self.source
-
-    def load(self, base: Path) -> LengthTable:
-        return self._counted(base, self.source, self.target)
+    def files(self) -> tuple[str, ...]:
+        return self.source, self.target
 
 
-class TsvFile(_Text):
+class TsvFile(TextLengths):
     """Lengths from one text file with two tab-separated columns, source and target; plain or gzip."""
 
     tsv: FilePath
     """Path, relative to the scenario file."""
 
     @property
-    def first_file(self) -> str:
-        return self.tsv
-
-    def load(self, base: Path) -> LengthTable:
-        return self._counted(base, self.tsv)
+    def files(self) -> tuple[str, ...]:
+        return (self.tsv,)
 
 
-class JsonLinesFile(_Text):
+class JsonLinesFile(TextLengths):
     """Lengths from JSON Lines, plain or gzip: an object a line that holds the two texts, or has them under `translation`."""
 
     jsonl: FilePath
@@ -157,11 +165,12 @@ class JsonLinesFile(_Text):
     """Key of the target text, such as `en`."""
 
     @property
-    def first_file(self) -> str:
-        return self.jsonl
+    def files(self) -> tuple[str, ...]:
+        return (self.jsonl,)
 
-    def load(self, base: Path) -> LengthTable:
-        return self._counted(base, self.jsonl, keys=(self.src_key, self.tgt_key))
+    @property
+    def keys(self) -> tuple[str, str] | None:
+        return self.src_key, self.tgt_key
 
 
 class LognormalMix(Configuration):
@@ -341,7 +350,7 @@ class WorkloadConfiguration(Configuration):
         if isinstance(self.arrivals, Recorded) and self.arrivals.lengths == "rank":
             what = "lengths: rank orders sentences, but each row of the log is a document (write independent)"
             raise misfit(("documents",), what)
-        if isinstance(self.documents, CorpusDocuments) and not isinstance(self.lengths, _Text):
+        if isinstance(self.documents, CorpusDocuments) and not isinstance(self.lengths, TextLengths):
             raise misfit(("documents", "corpus"), "the lengths are of no text whose blank lines could separate documents")
         return self
 
@@ -352,7 +361,7 @@ class WorkloadConfiguration(Configuration):
     @property
     def text_file(self) -> str:
         """Path of the text of the sources that lengths are counted on; empty if they are counted on none."""
-        return self.lengths.first_file if isinstance(self.lengths, _Text) else ""
+        return self.lengths.files[0] if isinstance(self.lengths, TextLengths) else ""
 
     def read_repeats(self, base: Path) -> Repeats | None:
         """Return how often sentences come back; None if each request is a new one. Raises `ArrivalsError`."""

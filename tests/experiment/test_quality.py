@@ -1,0 +1,238 @@
+"""Translation quality in runs: corpus scores of policies, their intervals and levels, and what a scenario may not say of them."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import simnmt
+from simnmt.base.errors import InputError
+from simnmt.cli.run_text import format_result
+from simnmt.experiment.draws import draw, learn_parts
+from simnmt.nmt.scoring import load_metrics
+from simnmt.results.requests import DONE
+from simnmt.scenario.errors import ScenarioError
+from tests.command_line import Command, assert_one_line
+from tests.units import plan_of, unit_of
+from tests.workload.scored_text import Text, made_text
+
+Scenario = dict[str, Any]
+TEXT = made_text(250)
+
+
+@pytest.fixture
+def scenario(make_scenario: Any, tmp_path: Path) -> Scenario:
+    """A small scenario with a text that the gateway translates with the worse system, the cloud with the better one."""
+    lengths = TEXT.write(tmp_path)
+    keys = {"workloads": {"fr-en": {"lengths": lengths}}, "requests": 700, "replications": 2}
+    quality = {"gateway": str(tmp_path / "small.parquet"), "cloud": {"scores": str(tmp_path / "big.parquet"), "model": "big"}}
+    made: Scenario = make_scenario(**keys, quality=quality)
+    return made
+
+
+def without_quality(scenario: Scenario) -> Scenario:
+    return {key: value for key, value in scenario.items() if key != "quality"}
+
+
+def corpus_score(name: str, requests: Any, text: Text = TEXT) -> float:
+    """The score by sacrebleu of the requests of a log."""
+    outputs = [*text.outputs.values()]
+    texts = [outputs[target][row] for target, row in zip(requests["target"], requests["text_row"], strict=True)]
+    references = [text.references[row] for row in requests["text_row"]]
+    return float(load_metrics()[name].corpus_score(texts, [references]).score)
+
+
+def test_each_policy_has_the_corpus_scores_of_sacrebleu_of_its_requests(scenario: Scenario) -> None:
+    result = simnmt.run(scenario, replications=1)
+    requests = result.requests
+    for _, row in result.rows.iterrows():
+        of_policy = requests[requests["policy"] == row["policy"]]
+        for name in ("chrf", "bleu"):
+            assert row[name] == pytest.approx(corpus_score(name, of_policy), rel=1e-9)
+            assert row[f"{name}_low"] < row[name] < row[f"{name}_high"]
+    by_policy = result.rows.set_index("policy")["chrf"]
+    assert by_policy["edge"] < by_policy["cnmt"] < by_policy["cloud"]
+    for side, lines in (("src_len", TEXT.sources), ("tgt_len", TEXT.references)):
+        assert requests[side].tolist() == [len(lines[row].split()) for row in requests["text_row"]]
+
+
+def test_the_row_is_of_all_replications_and_its_interval_of_sentences(scenario: Scenario) -> None:
+    """With ten times the requests, sentences are as many as before: the interval is hardly narrower."""
+    widths = []
+    for requests in (700, 7_000):
+        row = simnmt.run(scenario, requests=requests).rows.set_index("policy").loc["cloud"]
+        widths.append(row["chrf_high"] - row["chrf_low"])
+    assert 0.5 * widths[0] < widths[1] < widths[0]
+    text = format_result(simnmt.run(scenario))
+    assert " chrF " in text and "its interval is over texts of as many sentences" in text
+    notes = " ".join(simnmt.run(scenario).notes)
+    assert "small on gateway, big on cloud" in notes and "nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no" in notes
+    assert "only latency is compared" not in notes
+
+
+def test_nothing_else_changes_with_quality(scenario: Scenario) -> None:
+    scored, plain = simnmt.run(scenario), simnmt.run(without_quality(scenario))
+    assert "chrf" not in plain.rows and "text_row" not in plain.requests
+    for ours, theirs in zip(scored.summary_rows, plain.summary_rows, strict=True):
+        assert {key: value for key, value in ours.items() if key.removesuffix("_low").removesuffix("_high") not in ("chrf", "bleu")} == theirs
+    assert scored.requests.drop(columns="text_row").equals(plain.requests)
+    assert scored.comparisons == plain.comparisons
+
+
+def test_no_request_is_of_a_sentence_for_fitting_and_all_requests_of_a_repeated_sentence_are_of_one(scenario: Scenario) -> None:
+    seen = []
+    for repeats in (None, {"zipf": 1.0, "over": 40}):
+        scenario["workloads"]["fr-en"]["repeats"] = repeats
+        unit = unit_of(plan_of(scenario | {"fit": {"share": 0.5, "inferences": 0}, "requests": 3_000}))
+        drawn = draw(unit, learn_parts(unit))
+        rows = drawn.truth.text_row
+        assert rows is not None
+        seen.append(set(rows.tolist()))
+        if drawn.truth.sentence is not None:
+            pairs = set(zip(drawn.truth.sentence.tolist(), rows.tolist(), strict=True))
+            assert len(pairs) == len(set(drawn.truth.sentence.tolist()))
+    assert len(seen[0]) == pytest.approx(124, abs=2) and seen[1] < seen[0]
+
+
+def test_workloads_that_share_devices_are_scored_each_and_together(scenario: Scenario, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = made_text(120, seed=9)
+    own = {device: str(tmp_path / "other" / f"{system}.parquet") for device, system in (("gateway", "small"), ("cloud", "big"))}
+    arrivals = {"kind": "poisson", "rate_rps": 1.0}
+    scenario["workloads"] = {
+        "fr-en": scenario["workloads"]["fr-en"] | {"arrivals": arrivals},
+        "de-en": {"lengths": other.write(tmp_path / "other"), "arrivals": arrivals, "quality": own},
+    }
+    result = simnmt.run(scenario, replications=1)
+    requests = result.requests.query("policy == 'cnmt'")
+    texts = {"fr-en": TEXT, "de-en": other}
+    rows = result.rows.query("policy == 'cnmt'").set_index("workload")
+    for name, text in texts.items():
+        assert rows.loc[name, "chrf"] == pytest.approx(corpus_score("chrf", requests[requests["workload"] == name], text), rel=1e-9)
+    together = Text([], TEXT.references + other.references, {name: TEXT.outputs[name] + other.outputs[name] for name in other.outputs})
+    shifted = requests.assign(text_row=requests["text_row"] + 250 * (requests["workload"] == "de-en"))
+    assert rows.loc["all", "chrf"] == pytest.approx(corpus_score("chrf", shifted, together), rel=1e-9)
+
+
+def test_only_answered_requests_after_the_warm_up_count(scenario: Scenario) -> None:
+    scenario["workloads"]["fr-en"]["arrivals"] = {"kind": "poisson", "rate_rps": 60.0}
+    scenario["devices"]["cloud"]["max_waiting"] = 1
+    keys = {"on_refusal": "pass_on", "policies": {"cloud": {}, "cnmt": {}}, "replications": 1, "warm_up_requests": 100}
+    result = simnmt.run(scenario | keys)
+    for _, row in result.rows.iterrows():
+        requests = result.requests[result.requests["policy"] == row["policy"]].iloc[100:]
+        answered = requests[requests["outcome"] == DONE]
+        assert len(answered) < len(requests) or row["policy"] == "cnmt"
+        assert row["chrf"] == pytest.approx(corpus_score("chrf", answered), rel=1e-9)
+
+
+def test_sites_have_scores_of_their_own_requests(scenario: Scenario) -> None:
+    scenario["workloads"]["fr-en"]["arrivals"] = {"kind": "poisson", "rate_rps": 1.0}
+    result = simnmt.run(scenario | {"sites": {"near": {}, "far": {"count": 2}}, "replications": 1})
+    requests = result.requests.query("policy == 'cnmt'")
+    rows = result.rows.query("policy == 'cnmt'").set_index("site")
+    for site in ("near", "far"):
+        assert rows.loc[site, "chrf"] == pytest.approx(corpus_score("chrf", requests[requests["site"] == site]), rel=1e-9)
+    assert rows.loc["all", "chrf"] == pytest.approx(corpus_score("chrf", requests), rel=1e-9)
+
+
+def test_levels_of_quality_are_judged_by_the_interval_over_sentences(scenario: Scenario, tmp_path: Path) -> None:
+    plain = simnmt.run(scenario).rows.set_index("policy")
+    between = (plain.loc["edge", "chrf_high"] + plain.loc["cloud", "chrf_low"]) / 2
+    result = simnmt.run(scenario | {"slo": {"chrf": between}})
+    assert {"edge"} <= set(result.recommendations[0]["slo_missed_by"]) and "cloud" not in result.recommendations[0]["slo_missed_by"]
+    (missed,), (met,), (unsure,) = (
+        result.assess(f"{policy}: chrf>={limit}")
+        for policy, limit in (("edge", between), ("cloud", between), ("cloud", plain.loc["cloud", "chrf"] - 0.01))
+    )
+    assert (missed.met, met.met, met.sure, unsure.met, unsure.sure) == (False, True, True, True, False)
+    assert (met.value, met.low, met.high) == tuple(plain.loc["cloud", ["chrf", "chrf_low", "chrf_high"]])
+    assert str(met).startswith(f"chrf>={between:.15g}: cloud for fr-en on cp1: ") and "%: met" not in str(met)
+    open_loop = deepcopy(scenario)
+    open_loop["workloads"]["fr-en"]["arrivals"] = {"kind": "poisson", "rate_rps": 1.0}
+    answer = simnmt.plan(open_loop | {"policies": {"edge": {}, "cloud": {}}}, [f"chrf>={between}", "p95_ms<=2000"])
+    assert answer.best.policy == "cloud"
+    by_policy = {row.policy: row for row in answer.rows}
+    assert by_policy["edge"].rate_rps == 0.0 and "because of the translations by gateway" in by_policy["edge"].outcome.binding
+    cheapest = simnmt.plan(open_loop, [f"chrf>={between}"], rate=5.0, vary=["devices.cloud.count=1:3"], minimise="servers")
+    assert cheapest.is_met and cheapest.choice.policy != "edge"
+
+
+def test_a_sweep_has_the_scores_of_each_point(scenario: Scenario, tmp_path: Path) -> None:
+    import json
+
+    (tmp_path / "scenario.json").write_text(json.dumps(scenario))
+    files = ",".join(str(tmp_path / f"{system}.parquet") for system in ("small", "big"))
+    result = simnmt.sweep(tmp_path / "scenario.json", grid=[f"quality.gateway={files}"], out=tmp_path / "swept", jobs=1)
+    edge = [row for row in result.table.rows if row["policy"] == "edge"]
+    assert edge[0]["chrf_low"] < edge[0]["chrf"] < edge[0]["chrf_high"] < edge[1]["chrf_low"]
+    assert {"chrf", "bleu"} <= {known.name for known in result.table.metrics}
+
+
+def test_the_same_seed_gives_the_same_bytes_on_any_number_of_processes(scenario: Scenario) -> None:
+    one, two = simnmt.run(scenario), simnmt.run(scenario, jobs=2)
+    assert one.document() == two.document()
+
+
+QUALITY = "quality: {gateway: small.parquet, cloud: big.parquet}"
+FAULTS = {
+    "missing.parquet: no such file": ("small.parquet", "missing.parquet"),
+    "quality.gateway: {here}/small.parquet: no scores of a model 'smal' (did you mean small?)": (
+        "gateway: small.parquet",
+        "gateway: {scores: small.parquet, model: smal}",
+    ),
+    "quality: the scores of cloud are unknown (give quality.cloud)": (", cloud: big.parquet", ""),
+    "quality.clud: unknown device (did you mean cloud?)": ("cloud: big", "clud: big"),
+    "workloads.news.lengths: quality is known by sentence": (
+        "lengths: {source: news.fr, target: news.en, src_unit: word, tgt_unit: word}",
+        'lengths: "@de-en-news"',
+    ),
+    "workloads.news.lines_per_request: quality is known of single sentences": ("    lengths:", "    lines_per_request: 2\n    lengths:"),
+    "quality: it is not recorded which model's translation a cache holds": (
+        "gateway: {profile: gateway.json}",
+        "gateway: {profile: gateway.json, cache: {entries: 9}}",
+    ),
+    "no score of small for 1 of 58 sentences, the first is sentence 1 (": ("news.fr", "changed.fr"),
+    "metrics[0]: chrf is not known: the translations of workload news have no scores": (QUALITY, "metrics: [chrf]"),
+    "slo.chrf: chrf cannot be limited by 158": (QUALITY, f"{QUALITY}\nslo: {{chrf: 158}}"),
+}
+
+
+@pytest.mark.parametrize("what", FAULTS)
+def test_faults_of_quality_are_one_line_with_their_place(what: str, folder: Path, simnmt: Command) -> None:
+    made_text(60).write(folder, "news")
+    (folder / "changed.fr").write_text((folder / "news.fr").read_text().replace(" 0\n", " zero\n", 1))
+    whole = f"{(folder / 'small.yaml').read_text().replace('news.de', 'news.fr')}{QUALITY}\n"
+    assert simnmt("run", "small.yaml", "--requests", "50").status == 0
+    old, new = FAULTS[what]
+    assert old in whole
+    (folder / "small.yaml").write_text(whole.replace(old, new))
+    done = simnmt("run", "small.yaml", "--requests", "50")
+    assert done.status == 2
+    assert_one_line(done.err)
+    assert done.err.startswith("simnmt: small.yaml:") and what.format(here=folder) in done.err, done.err
+
+
+def test_an_assertion_on_quality_needs_scores(scenario: Scenario) -> None:
+    with pytest.raises(InputError, match=r"chrf>=50: chrf is not known: .*\(give quality: \{gateway: FILE, cloud: FILE\}"):
+        simnmt.run(without_quality(scenario), assertions=["chrf>=50"])
+    with pytest.raises(ScenarioError, match="shares devices with fr-en, but has no scores"):
+        shared = {"fr-en": scenario["workloads"]["fr-en"], "other": {"lengths": "@de-en-news"}}
+        arrivals = {"arrivals": {"kind": "poisson", "rate_rps": 1.0}}
+        own = {"quality": scenario["quality"]}
+        simnmt.run(
+            without_quality(scenario)
+            | {"workloads": {"fr-en": shared["fr-en"] | arrivals | own, "other": shared["other"] | arrivals}}
+        )
+
+
+def test_counts_of_sentences_sum_to_the_requests(scenario: Scenario) -> None:
+    from simnmt.experiment.units import run_unit
+
+    result = run_unit(unit_of(plan_of(scenario)))
+    for counts in result.sentences.values():
+        assert np.sum(counts["fr-en"]) == 700
