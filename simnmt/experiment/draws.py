@@ -20,6 +20,7 @@ from simnmt.base import random_streams
 from simnmt.experiment.accounts import request_costs
 from simnmt.experiment.cases import Unit
 from simnmt.experiment.clients import client_columns
+from simnmt.experiment.quality import fitted_gains
 from simnmt.experiment.routes import Line, clock_pace_s, half_overheads_s, lines_of
 from simnmt.network.link import MovingRoute, Overhead
 from simnmt.policies.decision import Knowledge, Resource
@@ -77,7 +78,8 @@ def learn(unit: Unit) -> Learnt:
     )
     text = case.quality
     sentences = None if text is None else text.evaluated(case.table, evaluated_pairs, seed, unit.replication)
-    return Learnt(fit_pairs, evaluated_pairs, fit_lengths(fit_pairs), plane_fits, planes, sentences, request_costs(unit))
+    known = planes, sentences, request_costs(unit), fitted_gains(unit, sentences)
+    return Learnt(fit_pairs, evaluated_pairs, fit_lengths(fit_pairs), plane_fits, *known)
 
 
 def learn_parts(unit: Unit) -> list[Learnt]:

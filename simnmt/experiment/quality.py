@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.base import random_streams
 from simnmt.experiment.cases import Case, Group, Unit
+from simnmt.policies.fitted_gains import FittedGains
 from simnmt.results.columns import Array
 from simnmt.results.places import Place
 from simnmt.results.summary import Numbers, Row
@@ -19,10 +21,12 @@ from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.workload.configuration import TextLengths
 from simnmt.workload.length_table import LengthTable
 from simnmt.workload.quality import (
+    CHRF,
     RESAMPLES,
     SCORES,
     STATISTICS,
     ScoredText,
+    corpus_chrf,
     estimates,
     join_scores,
     read_scores,
@@ -80,6 +84,22 @@ def count_sentences(unit: Unit, group: Group, target: Array, text_row: Array, pa
         assert text is not None, "all workloads of a unit have scores, or none has"
         counts[name] = np.bincount(cells, minlength=len(text) * devices).astype(np.int32).reshape(-1, devices)
     return counts
+
+
+def fitted_gains(unit: Unit, evaluated: NDArray[np.int32] | None) -> FittedGains | None:
+    """Return the gains in chrF of the last device over the first one that policies expect; None if no policy weighs them.
+
+    `evaluated`: the sentences of the requests; the gains are fitted on the others.
+    """
+    text = unit.case.quality
+    if text is None or evaluated is None or not any(policy.weighs_gain for policy in unit.scenario.policies.values()):
+        return None
+    first, last = (corpus_chrf(text.statistics[number][:, : len(CHRF)].astype(np.float64)) for number in (0, -1))
+    features = {name: column[text.rows[0]] for name, column in text.scores[0].features.items()}
+    features["logprob"] = np.where(features["output_len"] == 0.0, 0.0, features["logprob"])  # an empty translation has none
+    fit = np.setdiff1d(np.flatnonzero(text.pair >= 0), evaluated)
+    uniform = random_streams.uniform(*unit.stream("random signal"), len(text))
+    return FittedGains(features, last - first, fit, uniform)
 
 
 def corpus_numbers(unit: Unit, counts: SentenceCounts) -> Numbers:

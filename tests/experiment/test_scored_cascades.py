@@ -1,0 +1,63 @@
+"""Cascades and routes on scored texts: the share that is deferred, and the quality that it buys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import simnmt
+from simnmt.base.errors import InputError
+from simnmt.experiment.draws import draw, learn_parts
+from tests.experiment.test_quality import TEXT, corpus_score
+from tests.units import plan_of, unit_of
+
+SIGNALS = ("oracle", "ridge", "src_len", "random")
+
+
+def scenario(make_scenario: Any, folder: Path, **policies: Any) -> dict[str, Any]:
+    workloads = {"fr-en": {"lengths": TEXT.write(folder), "arrivals": {"kind": "poisson", "rate_rps": 4.0}}}
+    quality = {device: str(folder / f"{system}.parquet") for device, system in (("gateway", "small"), ("cloud", "big"))}
+    made: dict[str, Any] = make_scenario(
+        workloads=workloads, quality=quality, requests=3_000, replications=1, fit={"share": 0.5, "inferences": 200}
+    )
+    return made | {"policies": {"edge": {}, "cloud": {}, **policies}}
+
+
+def test_deferral_by_the_true_gain_buys_more_quality_than_at_random(make_scenario: Any, tmp_path: Path) -> None:
+    policies = {signal: {"kind": "cascade", "signal": signal, "budget": 0.4} for signal in SIGNALS}
+    result = simnmt.run(scenario(make_scenario, tmp_path, **policies))
+    rows = result.rows.set_index("policy")
+    chrf, shares = rows["chrf"], rows["offloaded_share"]
+    assert chrf["edge"] < chrf["random"] < chrf["oracle"] < chrf["cloud"]
+    assert np.allclose(shares[[*SIGNALS]], 0.4, atol=0.12), "a quantile over 125 sentences"
+    assert shares.between(0.0, 1.0).all() and rows.loc["ridge", "mean_latency_s"] > rows.loc["edge", "mean_latency_s"]
+    for policy in ("oracle", "src_len"):
+        assert chrf[policy] == pytest.approx(corpus_score("chrf", result.requests.query(f"policy == '{policy}'")), rel=1e-9)
+
+
+def test_a_price_of_nothing_is_the_edge_and_a_high_one_defers_what_gains(make_scenario: Any, tmp_path: Path) -> None:
+    prices = {f"price {price:g}": {"kind": "cascade", "signal": "oracle", "seconds_per_point": price} for price in (0.0, 1e6)}
+    rows = simnmt.run(scenario(make_scenario, tmp_path, **prices)).rows.set_index("policy")
+    assert rows.loc["price 0", "offloaded_share"] == 0.0
+    assert rows.loc["price 1e+06", "chrf"] > rows.loc["cloud", "chrf"], "it keeps what the cloud translates worse"
+
+
+def test_gains_are_fitted_on_sentences_that_no_request_uses(make_scenario: Any, tmp_path: Path) -> None:
+    route = {"route": {"kind": "route", "signal": "src_len", "budget": 0.5}}
+    unit = unit_of(plan_of(scenario(make_scenario, tmp_path, **route)))
+    (learnt,) = learn_parts(unit)
+    drawn = draw(unit, [learnt])
+    gains: Any = learnt.gains
+    assert len(gains.fit) == pytest.approx(124, abs=3)
+    assert not {*gains.fit.tolist()} & {*drawn.requests.text_row.tolist()}
+    plain = unit_of(plan_of(scenario(make_scenario, tmp_path)))
+    assert learn_parts(plain)[0].gains is None, "no policy weighs them"
+
+
+def test_a_threshold_beyond_all_gains_is_refused_on_one_line(make_scenario: Any, tmp_path: Path) -> None:
+    far = {"far": {"kind": "cascade", "signal": "src_len", "threshold": 90.0}}
+    with pytest.raises(InputError, match="threshold 90 is outside the gains that src_len predicts"):
+        simnmt.run(scenario(make_scenario, tmp_path, **far))
