@@ -30,6 +30,7 @@ def scenario(**keys: Any) -> dict[str, Any]:
         "version": 1,
         "name": "cascades",
         "requests": 3_000,
+        "replications": 1,
         "fit": {"inferences": 500},
         "workloads": {"w": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 7.0}, "end_nodes": 3}},
         "networks": {"n": {"rtt": {"constant_ms": 20}, "hops": {"gateway": {"rtt": {"constant_ms": 4}}}}},
@@ -108,13 +109,13 @@ def test_a_price_defers_less_when_the_cloud_is_busy() -> None:
 
 
 @needs_compiled
-@pytest.mark.parametrize("batching", [None, {"kind": "mini", "size": 4}])
-def test_both_engines_agree(batching: Any) -> None:
+@pytest.mark.parametrize("gateway", [{"profile": "@tx2-bilstm", "count": 2}, {"profile": "@cpu2-gru", "batching": {"kind": "top_up", "size": 4}}])
+def test_both_engines_agree(gateway: Any) -> None:
     keys = scenario(requests=800)
-    keys["devices"]["cloud"]["max_waiting"] = 3
+    keys["devices"]["cloud"] = {"profile": "@tx2-bilstm", "max_waiting": 1}
+    keys["policies"]["cascade"] = CASCADE | {"budget": 0.9}
     keys["policies"]["aware"] = {"kind": "cascade", "signal": "ridge", "seconds_per_point": 0.1, "sees_backlog": True}
-    if batching is not None:
-        keys["devices"]["gateway"]["batching"] = batching
+    keys["devices"]["gateway"] = gateway
     ours, theirs = (simnmt.run(keys, jobs=1, engine=engine).requests for engine in ("compiled", "reference"))
     assert (ours["target"] == theirs["target"]).all() and (ours["outcome"] == theirs["outcome"]).all()
     assert ours["latency_s"].to_numpy() == pytest.approx(theirs["latency_s"].to_numpy(), abs=1e-9)
@@ -123,7 +124,7 @@ def test_both_engines_agree(batching: Any) -> None:
 
 def test_the_work_of_both_devices_counts_for_clients_that_have_given_up() -> None:
     keys = scenario()
-    keys["workloads"]["w"]["clients"] = {"timeout_ms": 400.0}
+    keys["workloads"]["w"]["clients"] = {"timeout_ms": 250.0}
     row, requests = of(simnmt.run(keys, jobs=1), "cascade")
     patient, _ = of(run(), "cascade")
     assert set(requests["outcome"]) == {DONE, GAVE_UP} and 0.02 < row["gave_up_share"] < 0.9
