@@ -99,9 +99,9 @@ def test_no_budget_is_the_edge_and_a_route_with_all_of_it_the_cloud() -> None:
 def test_a_price_defers_less_when_the_cloud_is_busy() -> None:
     policies = {"aware": {"kind": "cascade", "signal": "oracle", "seconds_per_point": 0.05, "sees_backlog": True}}
     shares = []
-    for rate_rps in (2.0, 8.0):
+    for rate_rps in (2.0, 20.0):
         arrivals = {"kind": "poisson", "rate_rps": rate_rps}
-        devices = {"gateway": {"profile": "@tx2-bilstm", "count": 9}, "cloud": {"profile": "@tx2-bilstm"}}
+        devices = {"gateway": {"profile": "@tx2-bilstm", "workers": 9}, "cloud": {"profile": "@tx2-bilstm"}}
         workloads = {"w": {"lengths": "@de-en-news", "arrivals": arrivals}}
         row, _ = of(run(policies=policies, devices=devices, workloads=workloads), "aware")
         shares.append(row["offloaded_share"])
@@ -109,7 +109,10 @@ def test_a_price_defers_less_when_the_cloud_is_busy() -> None:
 
 
 @needs_compiled
-@pytest.mark.parametrize("gateway", [{"profile": "@tx2-bilstm", "count": 2}, {"profile": "@cpu2-gru", "batching": {"kind": "top_up", "size": 4}}])
+@pytest.mark.parametrize(
+    "gateway",
+    [{"profile": "@tx2-bilstm", "count": 2}, {"profile": "@cpu2-gru", "batching": {"kind": "mini", "size": 4}}],
+)
 def test_both_engines_agree(gateway: Any) -> None:
     keys = scenario(requests=800)
     keys["devices"]["cloud"] = {"profile": "@tx2-bilstm", "max_waiting": 1}
@@ -143,8 +146,7 @@ def test_sites_may_differ_in_their_policies() -> None:
 
 
 def test_the_run_directory_keeps_the_columns_of_first_executions(tmp_path: Any) -> None:
-    result = run(requests=300)
-    result.save(tmp_path / "run")
+    result = simnmt.run(scenario(requests=300), out=tmp_path / "run")
     kept = simnmt.load(tmp_path / "run").requests
     assert {"deferred_queue_s", "deferred_exe_s", "deferred_server"} <= {*kept.columns}
     assert kept["deferred_exe_s"].notna().sum() == result.requests["deferred_exe_s"].notna().sum() > 0
