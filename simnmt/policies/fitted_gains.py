@@ -60,7 +60,7 @@ class FittedGains(Gains):
     """
 
     features: Mapping[str, Floats]
-    """By name, of each sentence `src_chars` and `src_words`, of its translation on the first device `output_len` and `logprob`."""
+    """By name: `src_chars` and `src_words` of each sentence; `output_len` and `logprob` of its first translation."""
     true_gain: Floats
     """Points of chrF by which the last device's translation of each sentence is better."""
     fit: NDArray[np.integer]
