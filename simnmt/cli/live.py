@@ -255,7 +255,7 @@ def gateway(
         if local_server is None:
             if local_unit is not None:
                 raise InputError("--local-unit without --local-server", remedy="leave it out")
-            waits_s, scored = unit.scenario.max_wait_s, deployable_policy(unit, policy).reads_logprob
+            waits_s, scored = unit.scenario.max_wait_s, deployable_policy(unit, settings.policy).reads_logprob
             return EngineProcess(engine_settings(target, folder, any_model, waits_s, scored=scored, **options.settings()))
         if engine_options := given(context, [field.name for field in fields(EngineOptions)]):
             what = f"--{engine_options[0].replace('_', '-')} is of an engine of the gateway, not of --local-server"

@@ -111,14 +111,15 @@ def set_up_policy(
         plan_beyond_for if knows_states else None,
         predicted_tgt_len=policy.predict,
     )
-    return _weighing_gain(setup, settings, learnt) if isinstance(settings, GainPolicySettings) else setup
+    return _weighing_gain(unit, setup, settings, learnt) if isinstance(settings, GainPolicySettings) else setup
 
 
-def _weighing_gain(setup: PolicySetup, settings: GainPolicySettings, learnt: Learnt) -> PolicySetup:
+def _weighing_gain(unit: Unit, setup: PolicySetup, settings: GainPolicySettings, learnt: Learnt) -> PolicySetup:
     """Return the set-up of C-NMT's estimates with the decision of a policy that weighs the gain in quality."""
     gains = learnt.gains
     if gains is None:
-        what = f"a policy of kind {settings.kind} weighs the gain in quality, which this scenario does not know"
+        name = next(name for name, other in unit.scenario.policies.items() if other is settings)
+        what = f"policy {name} weighs the gain in quality, which this scenario does not know"
         raise InputError(what, remedy="give quality, with the scores of each device")
     fitted = gains.fitted(settings.signal)
 

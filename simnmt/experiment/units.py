@@ -329,9 +329,7 @@ class UnitWorld:
         trail = trail.with_columns(
             server=np.where(trail.target == 0, decider, trail.server).astype(np.int32),
             estimate_age_s=estimate_age_s(issued_s, decided_s, measured_at_s, moments_s),
-            decided_s=None,
-            measured_at_s=None,
-            node=None,
+            **dict.fromkeys(("decided_s", "measured_at_s", "node")),
             **(first_executions(trail.columns, decider) if self._unit.decides_again else {}),
         )
         trail = replace(trail, tgt_len_by_src_len=setup.tgt_len_by_src_len, truth=drawn.own_truth(issued_s, node))
@@ -466,9 +464,9 @@ def _servers_from(log: RequestLog, first: int) -> Log:
 
     def read(name: str) -> Array:
         column = log[name]
-        if name == "deferred_server":
-            return column - first
-        return np.where(log["target"] == 0, column - first, column) if name == "server" else column
+        if name == "server":
+            return np.where(log["target"] == 0, column - first, column)
+        return column - first if name == "deferred_server" else column
 
     return Columns(log.keys, read) if first else log
 

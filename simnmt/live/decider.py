@@ -61,9 +61,9 @@ class _GainOfText(Gains):
         return self._gains.gain_of(signal, features)
 
     def gain_of_text(self, text: str, output_len: int, logprob: float) -> float:
+        logprob = 0.0 if isnan(logprob) and not output_len else logprob  # of an empty translation
         source = {"src_chars": len(text.strip()), "src_words": count_words(text)}
-        gain = self.gain_of(self._signal, {**source, "output_len": output_len, "logprob": logprob})
-        return 0.0 if isnan(gain) else gain  # of an empty translation
+        return self.gain_of(self._signal, {**source, "output_len": output_len, "logprob": logprob})
 
 
 def live_unit(plan: RunPlan, workload: str | None = None, site: str | None = None) -> Unit:

@@ -272,8 +272,8 @@ def _measured_columns(unit: Unit, requests: ReplayedRequests, log: LoadLog, *, t
         **cached,
     }
     if unit.decides_again:
-        known = {"deferred_queue_s": np.nan_to_num(log.deferred_queue_s), "deferred_exe_s": log.deferred_exe_s}
-        columns |= first_executions(known, np.zeros(count))
+        deferred = {"deferred_queue_s": np.nan_to_num(log.deferred_queue_s), "deferred_exe_s": log.deferred_exe_s}
+        columns |= first_executions(deferred, np.zeros(count))
     if requests.document is not None:
         columns["document"] = requests.document
     if requests.pauses_s:

@@ -320,7 +320,9 @@ def structural_columns(run: LiveRun, others: Sequence[LiveRun]) -> tuple[Floats,
         return lambda in_block, delay_s: int(first[block.first + in_block])
 
     def second_for(block: Block) -> LeastTotal:
-        return LeastTotal([np.where(is_deferred, np.inf, -np.inf), *(np.where(target == number, 0.0, 1e9) for number in numbers[1:])])
+        return LeastTotal(
+            [np.where(is_deferred, np.inf, -np.inf), *(np.where(target == number, 0.0, 1e9) for number in numbers[1:])]
+        )
 
     for step in range(BATCH_STEPS + 1 if batching else 1):
         columns = Requests(

@@ -60,7 +60,7 @@ class FittedGains(Gains):
     """
 
     features: Mapping[str, Floats]
-    """By name, of each sentence and of its translation on the first device: `src_chars`, `src_words`, `output_len`, `logprob`."""
+    """By name: `src_chars` and `src_words` of each sentence; `output_len` and `logprob` of its first translation."""
     true_gain: Floats
     """Points of chrF by which the last device's translation of each sentence is better."""
     fit: NDArray[np.integer]
@@ -81,7 +81,8 @@ class FittedGains(Gains):
     def gain_of(self, signal: Signal, features: Mapping[str, float]) -> float:
         if signal not in READ:
             return random()
-        return float(self._line(signal).predict(_columns(signal, {name: np.array([value]) for name, value in features.items()}))[0])
+        columns = _columns(signal, {name: np.array([value]) for name, value in features.items()})
+        return float(self._line(signal).predict(columns)[0])
 
     def _line(self, signal: Signal) -> _Line:
         if signal not in self._lines:
@@ -99,5 +100,7 @@ def _names(signal: Signal) -> tuple[str, ...]:
 
 def _columns(signal: Signal, features: Mapping[str, Floats]) -> Floats:
     """Return the columns that a signal reads, shape (sentences, features)."""
-    values = {name: features[name] / (features["output_len"] + 1.0) if name == "logprob" else features[name] for name in READ[signal]}
+    values = {
+        name: features[name] / (features["output_len"] + 1.0) if name == "logprob" else features[name] for name in READ[signal]
+    }
     return np.stack([np.asarray(values[name], np.float64) for name in READ[signal]], axis=1)

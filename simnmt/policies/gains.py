@@ -1,4 +1,4 @@
-"""What a policy knows of quality, and what `route` and `cascade` have in common: a request goes to the last device if that gains."""
+"""Expected gains in quality, and what `route` and `cascade` have in common: they weigh the gain of the last device."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from simnmt.policies.cnmt import CNmt
 from simnmt.policies.decision import EstimatingPolicySettings, Knowledge, LeastTotal
 
 Signal = Literal["logprob", "src_len", "ridge", "random", "oracle"]
-"""What the gain is expected from: the log-probability of the first device's translation by token, the length of the source, both
-by a ridge regression, nothing, or the truth."""
+"""What the gain is expected from: the log-probability by token of the first device's translation, the length of the source, a
+ridge regression on both, nothing, or the truth."""
 NO_TRANSLATION: tuple[Signal, ...] = ("src_len", "random", "oracle")
 """Signals that are known before the first device has translated a request."""
 
@@ -37,7 +37,10 @@ class Gains(Protocol):
         ...
 
     def gain_of(self, signal: Signal, features: Mapping[str, float]) -> float:
-        """Return the expected gain of a text by features: `src_chars`, `src_words`, `output_len` and `logprob` of its translation."""
+        """Return the expected gain of a text.
+
+        `features`: `src_chars` and `src_words`; of its translation on the first device `output_len` and `logprob`.
+        """
         ...
 
 

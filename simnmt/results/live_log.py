@@ -92,8 +92,8 @@ class RequestRecord:
 class DecisionRecord:
     """A decision: the targets that did not answer at that time, the delays that the policy was shown, and its choice.
 
-    `held`: it is that on the first sentence of the document. `again`: the gateway has translated the request, and target 0 means
-    that it is answered. `gain`: the expected gain in quality, if the policy weighs that.
+    `held`: it is that on the first sentence of the document. `again`: the gateway has translated the request, and target 0
+    means that it is answered. `gain`: the expected gain in quality, if the policy weighs that.
     """
 
     event: Literal["decision"] = field(default="decision", kw_only=True)

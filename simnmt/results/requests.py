@@ -342,8 +342,8 @@ ROUNDING_S = 1e-9
 def decision_regret_s(truth: Truth, trail: Trail) -> NDArray[np.float32]:
     """Return by how many seconds each request takes longer than on the best device, as foreseen at its decision.
 
-    NaN for requests that no oracle judged, and for those that were executed twice; where nothing waits, the true times are what would be foreseen. A request with a
-    regret above 0 was misrouted. `truth` is used unless the trail has its own.
+    NaN for requests that no oracle judged, and for those that were executed twice; where nothing waits, the true times are what
+    would be foreseen. A request with a regret above 0 was misrouted. `truth` is used unless the trail has its own.
     """
     truth = trail.truth or truth
     if trail.decision_regret_s is not None:

@@ -30,6 +30,7 @@ def scenario(**keys: Any) -> dict[str, Any]:
         "version": 1,
         "name": "cascades",
         "requests": 3_000,
+        "replications": 1,
         "fit": {"inferences": 500},
         "workloads": {"w": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 7.0}, "end_nodes": 3}},
         "networks": {"n": {"rtt": {"constant_ms": 20}, "hops": {"gateway": {"rtt": {"constant_ms": 4}}}}},
@@ -64,8 +65,10 @@ def test_a_deferred_request_has_the_times_of_both_devices(result: Run) -> None:
     assert requests["latency_s"].to_numpy() == pytest.approx(parts.to_numpy())
     assert sum(row[f"mean_{part}_s"] for part in ("queue", "execution", "transfer")) == pytest.approx(row["mean_latency_s"])
     assert set(requests["deferred_server"]) == {0, 1}
-    edge, at_edge = of(result, "edge")
-    assert requests.loc[is_deferred, "deferred_exe_s"].to_numpy() == pytest.approx(at_edge.loc[is_deferred, "t_exe_s"].to_numpy())
+    _, at_edge = of(result, "edge")
+    assert requests.loc[is_deferred, "deferred_exe_s"].to_numpy() == pytest.approx(
+        at_edge.loc[is_deferred, "t_exe_s"].to_numpy()
+    )
     assert requests.loc[is_deferred, "deferred_queue_s"].to_numpy() == pytest.approx(
         at_edge.loc[is_deferred, "t_queue_s"].to_numpy()
     ), "nothing changes at the gateway, which executes every request"
@@ -98,9 +101,9 @@ def test_no_budget_is_the_edge_and_a_route_with_all_of_it_the_cloud() -> None:
 def test_a_price_defers_less_when_the_cloud_is_busy() -> None:
     policies = {"aware": {"kind": "cascade", "signal": "oracle", "seconds_per_point": 0.05, "sees_backlog": True}}
     shares = []
-    for rate_rps in (2.0, 8.0):
+    for rate_rps in (2.0, 20.0):
         arrivals = {"kind": "poisson", "rate_rps": rate_rps}
-        devices = {"gateway": {"profile": "@tx2-bilstm", "count": 9}, "cloud": {"profile": "@tx2-bilstm"}}
+        devices = {"gateway": {"profile": "@tx2-bilstm", "workers": 9}, "cloud": {"profile": "@tx2-bilstm"}}
         workloads = {"w": {"lengths": "@de-en-news", "arrivals": arrivals}}
         row, _ = of(run(policies=policies, devices=devices, workloads=workloads), "aware")
         shares.append(row["offloaded_share"])
@@ -108,13 +111,16 @@ def test_a_price_defers_less_when_the_cloud_is_busy() -> None:
 
 
 @needs_compiled
-@pytest.mark.parametrize("batching", [None, {"kind": "mini", "size": 4}])
-def test_both_engines_agree(batching: Any) -> None:
+@pytest.mark.parametrize(
+    "gateway",
+    [{"profile": "@tx2-bilstm", "count": 2}, {"profile": "@cpu2-gru", "batching": {"kind": "mini", "size": 4}}],
+)
+def test_both_engines_agree(gateway: Any) -> None:
     keys = scenario(requests=800)
-    keys["devices"]["cloud"]["max_waiting"] = 3
+    keys["devices"]["cloud"] = {"profile": "@tx2-bilstm", "max_waiting": 1}
+    keys["policies"]["cascade"] = CASCADE | {"budget": 0.9}
     keys["policies"]["aware"] = {"kind": "cascade", "signal": "ridge", "seconds_per_point": 0.1, "sees_backlog": True}
-    if batching is not None:
-        keys["devices"]["gateway"]["batching"] = batching
+    keys["devices"]["gateway"] = gateway
     ours, theirs = (simnmt.run(keys, jobs=1, engine=engine).requests for engine in ("compiled", "reference"))
     assert (ours["target"] == theirs["target"]).all() and (ours["outcome"] == theirs["outcome"]).all()
     assert ours["latency_s"].to_numpy() == pytest.approx(theirs["latency_s"].to_numpy(), abs=1e-9)
@@ -123,7 +129,7 @@ def test_both_engines_agree(batching: Any) -> None:
 
 def test_the_work_of_both_devices_counts_for_clients_that_have_given_up() -> None:
     keys = scenario()
-    keys["workloads"]["w"]["clients"] = {"timeout_ms": 400.0}
+    keys["workloads"]["w"]["clients"] = {"timeout_ms": 250.0}
     row, requests = of(simnmt.run(keys, jobs=1), "cascade")
     patient, _ = of(run(), "cascade")
     assert set(requests["outcome"]) == {DONE, GAVE_UP} and 0.02 < row["gave_up_share"] < 0.9
@@ -142,8 +148,7 @@ def test_sites_may_differ_in_their_policies() -> None:
 
 
 def test_the_run_directory_keeps_the_columns_of_first_executions(tmp_path: Any) -> None:
-    result = run(requests=300)
-    result.save(tmp_path / "run")
+    result = simnmt.run(scenario(requests=300), out=tmp_path / "run")
     kept = simnmt.load(tmp_path / "run").requests
     assert {"deferred_queue_s", "deferred_exe_s", "deferred_server"} <= {*kept.columns}
     assert kept["deferred_exe_s"].notna().sum() == result.requests["deferred_exe_s"].notna().sum() > 0

@@ -1,4 +1,4 @@
-"""A live gateway that sends on what it has translated: what is sent, what the answer and the log say, and faults of the server."""
+"""A live gateway that sends on what it has translated: which texts, what answer and log say, and faults of the server."""
 
 from __future__ import annotations
 

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -156,17 +158,24 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(("name", "backend"), [("opus", "torch"), ("nllb", "torch"), ("opus", "ctranslate2")])
 def test_an_engine_gives_the_texts_of_nmt_translate(folders: Path, name: str, backend: str) -> None:
-    engine = EngineSettings(str(folders / name), backend, threads=1, max_len=12, **GIVEN[name])  # type: ignore[arg-type]
+    """With the log-probabilities of its scores, where the backend computes them."""
+    scored = backend == "torch"
+    engine = EngineSettings(str(folders / name), backend, threads=1, max_len=12, scored=scored, **GIVEN[name])  # type: ignore[arg-type]
     model = load_model(engine)
     codec = TextCodec(engine, model.engine)
     decoder = model.new_decoder(engine.batching)
-    texts = {}
+    outputs = {}
     lines = [codec.line(text) for text in LINES]
     for number, line in enumerate(lines):
         decoder.arrive(number, DecodeRequest(line.ids, max_len=line.most))
     while decoder.busy:
-        texts.update({number: codec.text(lines[number], output) for number, output in decoder.act()[1]})
+        outputs.update({number: codec.translation(lines[number], output) for number, output in decoder.act()[1]})
     assert codec.has_subwords
     languages = Languages(GIVEN[name].get("src_lang"), GIVEN[name].get("tgt_lang"))
     translations = Translator.load(folders / name, languages=languages, max_len=12).translate(LINES)
-    assert [texts[number] for number in range(len(LINES))] == [translation.text for translation in translations]
+    for number, translation in enumerate(translations):
+        assert outputs[number].text == translation.text
+        assert outputs[number].logprob == pytest.approx(translation.logprob if scored else nan, rel=1e-4, nan_ok=True)
+    if not scored:
+        with pytest.raises(NmtError, match="no log-probabilities"):
+            load_model(replace(engine, scored=True)).new_decoder(engine.batching)

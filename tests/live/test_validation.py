@@ -79,6 +79,35 @@ def test_a_run_that_behaved_as_the_simulated_world_has_no_structural_error(plan:
     assert structural_errors(run, other) == pytest.approx(0.0, abs=1e-9)
 
 
+def test_a_cascade_that_behaved_as_the_simulated_world_has_no_structural_error(plan: RunPlan) -> None:
+    """Every second request of a run at the gateway goes on to a cloud that takes half as long."""
+    run, is_deferred, free_s = run_of(plan, "edge", 0), np.arange(60) % 2 == 0, 0.0
+    log, requests = run.log, run.requests
+    assert requests.offsets_s is not None
+    side = run.unit.links.link.ways_s(requests.offsets_s, requests.src_len, requests.tgt_len, 2)
+    up_s, down_s = (np.where(is_deferred, way_s, 0.0) for way_s in side)
+    sent_s, queue_s, execution_s = (
+        log.received_s - OVERHEAD_S,
+        log.queue_s.copy(),
+        np.where(is_deferred, 0.5, 1.0) * log.execution_s,
+    )
+    for number in np.flatnonzero(is_deferred):
+        entry_s = sent_s[number] + up_s[number]
+        queue_s[number] = max(free_s - entry_s, 0.0)
+        free_s = entry_s + queue_s[number] + execution_s[number]
+    more_s = np.where(is_deferred, up_s + queue_s + execution_s + down_s, 0.0)
+    first = {"deferred_queue_s": log.queue_s, "deferred_exe_s": log.execution_s}
+    columns = {name: np.where(is_deferred, column, np.nan) for name, column in first.items()}
+    target = is_deferred.astype(np.int64)
+    cascaded = replace(
+        log, target=target, received_s=log.received_s + more_s, queue_s=queue_s, execution_s=execution_s, **columns
+    )
+    live = replace(run, log=cascaded)
+    for box in (0, 1):
+        assert live.overhead_s(box) == pytest.approx(np.full(30, OVERHEAD_S))
+    assert structural_errors(live, live) == pytest.approx(0.0, abs=1e-9)
+
+
 def test_executions_in_batches_are_fitted_to_the_live_ones() -> None:
     batching = "devices.cloud.batching={kind: top_up, size: 4}"
     run = run_of(plan_of("@live-smoke", "requests=60", "networks={lan: {rtt: {constant_ms: 25}}}", batching), "cloud", 1)

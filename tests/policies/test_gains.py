@@ -84,13 +84,21 @@ def drawn_gains(sentences: int = 4_000) -> FittedGains:
     by_token = -random.exponential(0.5, sentences)
     true = 1.0 - 2.0 * by_token + 0.05 * words + random.normal(0.0, 1.0, sentences)
     features = {"src_chars": 5.5 * words, "src_words": words, "output_len": words, "logprob": by_token * (words + 1.0)}
-    return FittedGains({name: np.asarray(column, float) for name, column in features.items()}, true, np.arange(0, sentences, 2), random.random(sentences))
+    return FittedGains(
+        {name: np.asarray(column, float) for name, column in features.items()},
+        true,
+        np.arange(0, sentences, 2),
+        random.random(sentences),
+    )
 
 
 def test_a_fit_expects_the_gains_of_other_sentences_as_well_as_its_features_allow() -> None:
     gains = drawn_gains()
     others = np.arange(1, len(gains.true_gain), 2)
-    shared = {name: np.corrcoef(gains.gain(name, others), gains.true_gain[others])[0, 1] for name in ("src_len", "logprob", "ridge", "random", "oracle")}
+    shared = {
+        name: np.corrcoef(gains.gain(name, others), gains.true_gain[others])[0, 1]
+        for name in ("src_len", "logprob", "ridge", "random", "oracle")
+    }
     assert shared["ridge"] > shared["logprob"] > shared["src_len"] > 0.2 and abs(shared["random"]) < 0.05
     assert shared["oracle"] == pytest.approx(1.0)
     noise = gains.true_gain[others] - gains.gain("ridge", others)

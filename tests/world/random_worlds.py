@@ -394,8 +394,10 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
 
     beliefs = [beliefs_of(group) for group in range(len(groups))]
     models_of_deciders = [getattr(kind, "models", None) for kind in local]
-    loads = any(isinstance(kind, Streamed) for kind in local) or any(one is not None and one.loads for one in models_of_deciders)
-    # Of a request that the decider has executed, the translation costs nothing, more than any other device, or something between.
+    loads = any(isinstance(kind, Streamed) for kind in local) or any(
+        one is not None and one.loads for one in models_of_deciders
+    )
+    # What a translation costs that the decider has made: nothing, more than any other device, or something between.
     keeping_s = np.where(random.random(count) < 0.5, seconds(random, grid, count), random.choice([-inf, inf], count))
     second_s = [keeping_s, *(spread * seconds(random, grid, count) for _ in balancers)]
     decides_again = not loads and draw(st.sampled_from([False, False, True]))

@@ -45,14 +45,18 @@ HERE = everything_to(GATEWAY)
 Second = Callable[[Block], LeastTotal]
 
 
-def keeping(*seconds: float) -> Second:
+def keeping_s(seconds: Floats) -> Second:
     """What keeping each request costs; sending it on costs its execution and the delay."""
-    return lambda block: LeastTotal([np.resize(np.array(seconds), len(block)), block.execution_s[CLOUD]])
+    return lambda block: LeastTotal([np.resize(seconds, len(block)), block.execution_s[CLOUD]])
+
+
+def keeping(*seconds: float) -> Second:
+    return keeping_s(np.array(seconds))
 
 
 def test_a_deferred_request_waits_and_is_executed_twice() -> None:
-    """Both arrive at 0 and take 1 s here. The first is sent at 1, is there at 1.25, takes 3 s, and is back at 4.5; the second is
-    sent at 2 and waits from 2.25 to 4.25."""
+    """Two arrive at 0 and take 1 s here. The first is sent at 1, is there at 1.25, takes 3 s, and is back at 4.5; the second
+    is sent at 2 and waits from 2.25 to 4.25."""
     requests = columns((0.0, 1.0, 3.0, 0.25, 0.25), (0.0, 1.0, 3.0, 0.25, 0.25), (9.0, 1.0, 3.0, 0.25, 0.25))
     trail = simulate(requests, HERE, believing(0.5), [Fifo()], second_for=keeping(inf, inf, -inf))
     assert trail.target.tolist() == [CLOUD, CLOUD, GATEWAY]
@@ -103,8 +107,7 @@ def in_tandem(rate_rps: float, mean_s: tuple[float, float], share: float, count:
         nothing_s, arrival_s = np.zeros(count), np.cumsum(random.standard_exponential(count)) / rate_rps
         requests = Requests(np.ones(count, int), services_s, (nothing_s,), (nothing_s,), arrival_s)
         keep_s = np.where(random.random(count) < share, inf, -inf)
-        second = lambda block, keep_s=keep_s: LeastTotal([keep_s, nothing_s])  # noqa: E731
-        trail = simulate_replication(replication, requests, HERE, believing(0.0), [Fifo()], second_for=second)
+        trail = simulate_replication(replication, requests, HERE, believing(0.0), [Fifo()], second_for=keeping_s(keep_s))
         yield latency_s(requests, trail)[int(WARM_UP * count) :], trail
 
 
@@ -158,7 +161,9 @@ def test_a_request_that_was_sent_on_over_a_link_that_fails_is_answered_here_with
     assert trail.outcome.tolist() == [DONE, FALLBACK, FALLBACK, DONE]
     assert trail.target.tolist() == [1, 0, 0, 1]
     assert trail.transfer_s[1] == pytest.approx(0.2), "it hears of the loss after the least retransmission timeout"
-    avoided = in_reference(requests, HERE, believing(0.1), [Fifo()], **keys | {"faults": replace(keys["faults"], leave_out=True)})
+    avoided = in_reference(
+        requests, HERE, believing(0.1), [Fifo()], **keys | {"faults": replace(keys["faults"], leave_out=True)}
+    )
     assert (avoided.outcome[2], avoided.target[2]) == (DONE, GATEWAY), "a target that failed is not chosen"
 
 

@@ -8,6 +8,8 @@
 
 /* Of functions that runs without caches never call: inlined, they would slow down what such runs do for each request. */
 #define KEPT_APART __attribute__((noinline))
+/* Of few runs: so that the compiler makes the others' code as if there were no such function. */
+#define RARE __attribute__((noinline, cold))
 
 enum { NO_HIT, HIT, JOINED };
 #define NOTHING (-1)

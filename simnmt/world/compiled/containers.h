@@ -27,6 +27,9 @@
         (array).items[(array).count++] = (__VA_ARGS__);                      \
     } while (0)
 
+/* Of the shortest functions that every request calls, which a compiler else leaves out of line once rare ones call them too. */
+#define INLINED inline __attribute__((always_inline))
+
 /* Define a heap, whose `items[0]` is before all others; `is_before(one, other)` compares two items by their addresses. */
 #define DEFINE_HEAP(Heap, Item, name, is_before)                                                                             \
     typedef ARRAY(Item) Heap;                                                                                                \
@@ -43,7 +46,7 @@
         items[place] = item;                                                                                                 \
     }                                                                                                                        \
                                                                                                                              \
-    static inline void name##_push(Memory *memory, Heap *heap, Item item) {                                                  \
+    static INLINED void name##_push(Memory *memory, Heap *heap, Item item) {                                                 \
         GROW(memory, heap->items, heap->count, heap->capacity);                                                              \
         Item *items = heap->items;                                                                                           \
         int64_t place = heap->count++;                                                                                       \

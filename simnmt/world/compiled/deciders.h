@@ -44,7 +44,7 @@ static inline void learn(Decider *self, int64_t target, double transfer_s, doubl
 }
 
 /* Let the client of a request receive its answer a little after the decider, think, and ask again. */
-static inline void answered(World *world, int64_t request, double received_s) {
+static INLINED void answered(World *world, int64_t request, double received_s) {
     const Clients *clients = world->settings.clients;
     note_moment(world, received_s);
     if (clients == NULL) return;
@@ -77,9 +77,10 @@ static KEPT_APART void cache_answer(World *world, SentenceCache *cache, int64_t 
     while (entry->waiting != NOTHING) record_hit(world, cache, cache_stop_waiting(cache, &entry->waiting), JOINED, received_s);
 }
 
-/* Let the answer of a target be received at a moment; at the decider's own device, decide again then if the policy does. */
-static KEPT_APART void receive(World *world, Decider *self, int64_t request, int64_t target, double received_s) {
-    if (!target && world->settings.deferred_exe_s != NULL) {
+/* Let the answer to a request be received at a moment, or decide on the request again then if the policy does; `is_last`: it does
+ * not. */
+static RARE void receive(World *world, Decider *self, int64_t request, int is_last, double received_s) {
+    if (!is_last && world->settings.deferred_exe_s != NULL) {
         clock_push(world->memory, &world->clock, (Entry){received_s, order_of(DEFERS, request), NULL});
         return;
     }

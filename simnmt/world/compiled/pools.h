@@ -143,7 +143,7 @@ static inline void answer(World *world, RequestEvent *event, double begin_s, dou
         event->transfer_s = (received_s - event->sent_s) - (finish_s - entry_s);
     }
     if (event->decider->notes_executions)
-        receive(world, event->decider, request, event->target, received_s);
+        receive(world, event->decider, request, event->target != 0, received_s);
     else
         answered(world, request, received_s);
     if (event->target || hears_itself(event->decider))

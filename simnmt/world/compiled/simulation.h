@@ -132,7 +132,8 @@ static void open_loop(World *world) {
 }
 
 /* Execute a request, while no other is under way, on a target; return when it is answered. */
-static inline double execute_alone(World *world, Decider *decider, const Block *block, int64_t in_block, int64_t target, double now_s, double access_s) {
+static inline double execute_alone(World *world, Decider *decider, const Block *block, int64_t in_block, int64_t target, double now_s,
+                                   double access_s) {
     int64_t request = block->first + in_block;
     double transfer_s = transfer_of(block, target, in_block);
     Pool *pool = pool_of(world, decider, target);
@@ -152,6 +153,15 @@ static inline double execute_alone(World *world, Decider *decider, const Block *
     return now_s;
 }
 
+/* Execute a request at its decider's own device, and then on another target if the policy sends it on. */
+static RARE double execute_twice(World *world, Decider *decider, const Block *block, int64_t in_block, double now_s, double access_s) {
+    now_s = execute_alone(world, decider, block, in_block, 0, now_s, 0.0);
+    int64_t target = second_target(world, decider, block, in_block, now_s);
+    if (!target) return now_s + access_s;
+    defer(&world->settings, block, in_block, target);
+    return execute_alone(world, decider, block, in_block, target, now_s, access_s);
+}
+
 /* Execute a request while no other is under way. */
 static void serve_alone(World *world, const Block *block, int64_t in_block, double access_s) {
     const WorldSettings *settings = &world->settings;
@@ -168,15 +178,10 @@ static void serve_alone(World *world, const Block *block, int64_t in_block, doub
     if (settings->judged_limit) least_s = foresee_totals(world, decider, block, in_block, now_s);
     int64_t target = decide(world, decider, block, in_block, now_s);
     if (settings->judged_limit) settings->decision_regret_s[request] = world->totals_s[target] - least_s;
-    if (!target && block->second_s != NULL) {
-        now_s = execute_alone(world, decider, block, in_block, 0, now_s, 0.0);
-        target = second_target(world, decider, block, in_block, now_s);
-        if (target)
-            defer(settings, block, in_block, target);
-        else
-            now_s += access_s;
-    }
-    if (target || block->second_s == NULL) now_s = execute_alone(world, decider, block, in_block, target, now_s, access_s);
+    if (!target && block->second_s != NULL)
+        now_s = execute_twice(world, decider, block, in_block, now_s, access_s);
+    else
+        now_s = execute_alone(world, decider, block, in_block, target, now_s, access_s);
     if (decider->cache != NULL) cache_insert(world->memory, decider->cache, settings->sentence[request], now_s);
     world->now_s = now_s;
 }

@@ -286,7 +286,7 @@ static void translate_waiting(World *world, Decider *decider, const Block *block
 }
 
 /* Return the target to which a request goes on that its decider has executed; 0: it is answered. */
-static int64_t second_target(World *world, Decider *decider, const Block *block, int64_t in_block, double now_s) {
+static RARE int64_t second_target(World *world, Decider *decider, const Block *block, int64_t in_block, double now_s) {
     const double *delay_s = decider->delay_s;
     if (!decider->only_heard) {
         world->waits_of = -1;
@@ -297,7 +297,7 @@ static int64_t second_target(World *world, Decider *decider, const Block *block,
 }
 
 /* Record what a request took at its decider's own device, and that it goes on to a target. */
-static void defer(const WorldSettings *settings, const Block *block, int64_t in_block, int64_t target) {
+static RARE void defer(const WorldSettings *settings, const Block *block, int64_t in_block, int64_t target) {
     int64_t request = block->first + in_block;
     double execution_s = settings->execution_s == NULL ? NAN : settings->execution_s[request];
     settings->deferred_queue_s[request] = settings->queue_s[request];
@@ -309,7 +309,7 @@ static void defer(const WorldSettings *settings, const Block *block, int64_t in_
 }
 
 /* Decide again on a request that its decider has executed: answer it, or send it on. */
-static void decide_again(World *world, int64_t request, double now_s) {
+static RARE void decide_again(World *world, int64_t request, double now_s) {
     const WorldSettings *settings = &world->settings;
     const Block *block = world->block;
     int64_t in_block = request - block->first, target = 0;
@@ -321,12 +321,11 @@ static void decide_again(World *world, int64_t request, double now_s) {
         send_to(world, decider, block, in_block, target, now_s);
         return;
     }
-    answered(world, request, now_s);
-    if (decider->cache != NULL) cache_answer(world, decider->cache, request, now_s);
+    receive(world, decider, request, 1, now_s);
 }
 
 /* Answer a request, which a target has refused, with the execution before it was sent on. */
-static void answer_with_first(World *world, Decider *decider, int64_t request, double lost_s, double now_s) {
+static RARE void answer_with_first(World *world, Decider *decider, int64_t request, double lost_s, double now_s) {
     WorldSettings *settings = &world->settings;
     settings->queue_s[request] = settings->deferred_queue_s[request];
     if (settings->execution_s != NULL) settings->execution_s[request] = settings->deferred_exe_s[request];
@@ -335,8 +334,7 @@ static void answer_with_first(World *world, Decider *decider, int64_t request, d
     settings->target[request] = 0;
     settings->outcome[request] = FELL_BACK;
     settings->retry_s[request] += lost_s;
-    answered(world, request, now_s);
-    if (decider->cache != NULL) cache_answer(world, decider->cache, request, now_s);
+    receive(world, decider, request, 1, now_s);
 }
 
 /* A decider has received the refusal of a target: it executes the request itself, or passes the refusal on. */
