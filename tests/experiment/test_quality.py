@@ -14,6 +14,7 @@ from simnmt.base.errors import InputError
 from simnmt.cli.run_text import format_result
 from simnmt.experiment.draws import draw, learn_parts
 from simnmt.nmt.scoring import load_metrics
+from simnmt.report.study_pages import front_table
 from simnmt.results.requests import DONE
 from simnmt.scenario.errors import ScenarioError
 from tests.command_line import Command, assert_one_line
@@ -171,6 +172,13 @@ def test_a_sweep_has_the_scores_of_each_point(scenario: Scenario, tmp_path: Path
     edge = [row for row in result.table.rows if row["policy"] == "edge"]
     assert edge[0]["chrf_low"] < edge[0]["chrf"] < edge[0]["chrf_high"] < edge[1]["chrf_low"]
     assert {"chrf", "bleu"} <= {known.name for known in result.table.metrics}
+    front = front_table(result.table).rows
+    pairs = [(row[result.table.objective], row["chrf"]) for row in front]
+    assert len(pairs) > 1 and pairs == sorted(pairs) and {row["policy"] for row in front} <= {"edge", "cloud", "naive", "cnmt"}
+    deployable = [row for row in result.table.rows if row["policy"] != "oracle"]
+    for row in deployable:
+        assert any(value <= row[result.table.objective] and chrf >= row["chrf"] for value, chrf in pairs)
+    assert 'id="front"' in (tmp_path / "swept" / "sweep.html").read_text()
 
 
 def test_the_same_seed_gives_the_same_bytes_on_any_number_of_processes(scenario: Scenario) -> None:
