@@ -1,4 +1,4 @@
-"""The translation quality of a run: its inputs, which device translated which sentence how often, corpus scores and intervals."""
+"""The translation quality of a run: its inputs, how often each device translated each sentence, corpus scores, intervals."""
 
 from __future__ import annotations
 
@@ -98,9 +98,9 @@ def with_quality_intervals(
 ) -> list[Row]:
     """Return the rows with the corpus scores over all replications and their 95 % intervals; the same rows without quality.
 
-    Sentences are resampled, and all requests of a sentence with it: with many requests a sentence, the interval is that of a text
-    of as many sentences, with few that of as many requests. All policies meet the same resampled sentences. `runs`: of each
-    unit, the counts by place.
+    Sentences are resampled, and all requests of a sentence with it: with many requests a sentence, the interval is that of a
+    text of as many sentences, with few that of as many requests. All policies meet the same resampled sentences. `runs`: of
+    each unit, the counts by place.
     """
     totals: dict[Place, dict[str, NDArray[np.int32]]] = {}
     for place, counts in ((place, counts) for run in runs for place, counts in run.items()):

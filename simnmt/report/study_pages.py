@@ -239,6 +239,10 @@ def render_sweep(table: SweepTable) -> str:
     return render_page("simnmt sweep", table.name, sections)
 
 
+def _swept_column(key: str) -> Column:
+    return Column(_short_key(key), lambda row: _format_swept(row[key]))
+
+
 def front_table(table: SweepTable) -> Table:
     """Return the policies at points that no other one surpasses both in the objective and in chrF; no rows without quality."""
     front, colours = list[Row](), colours_of(row["policy"] for row in table.rows)
@@ -251,13 +255,13 @@ def front_table(table: SweepTable) -> Table:
                 front.append(row | {"place": str(cell)})
     columns = [
         Column("point", POINT, digits=0),
-        *(Column(_short_key(key), lambda row, key=key: _format_swept(row[key])) for key in table.keys),
+        *map(_swept_column, table.keys),
         Column("workload and network", "place", words=True),
         Column("policy", "policy", colour=lambda row: f"policy-{colours[row['policy']]}", words=True),
         estimate(table.objective, table.objective),
         estimate("chrF", "chrf"),
     ]
-    note = "No other policy at any point has both a lower value and a higher chrF: the Pareto front, of all swept points together."
+    note = "The Pareto front of all swept points: no other policy at any point has both a lower value and a higher chrF."
     return Table("", columns, front[:MOST_ROWS], note, id="front")
 
 
@@ -269,16 +273,13 @@ def points_table(table: SweepTable) -> Table:
         cells.setdefault((row[POINT], CellName.of(row)), []).append(row)
     rows = [_point_row(table.keys, of_cell) for of_cell in cells.values()]
 
-    def swept(key: str) -> Column:
-        return Column(_short_key(key), lambda row: _format_swept(row[key]))
-
     def colour(row: Row) -> str:
         return f"policy-{colours[row['best']]}" if row["best"] in colours else ""
 
     gain = (f"{GAIN}_low", f"{GAIN}_high")
     columns = [
         Column("point", POINT, digits=0),
-        *map(swept, table.keys),
+        *map(_swept_column, table.keys),
         Column("workload and network", "place", words=True),
         Column("best policy", "best", colour=colour, words=True),
         estimate(table.objective, table.objective),

@@ -116,7 +116,7 @@ def test_the_sentences_of_a_split_have_the_lengths_of_their_pairs_and_the_others
             fit, evaluated = table.split(0.1, 3, replication)
             rows = scored.evaluated(table, evaluated, 3, replication)
             assert len(set(rows)) == len(rows) == evaluated.pairs == table.pairs - fit.pairs
-            src_len, tgt_len = evaluated.at_quantiles(np.arange(len(rows)) / len(rows))
+            src_len, tgt_len = evaluated.at_quantiles((np.arange(len(rows)) + 0.5) / len(rows))
             more = 0 if end == "none" else 1
             np.testing.assert_array_equal([len(text.sources[row].split()) + more for row in rows], src_len)
             np.testing.assert_array_equal([len(text.references[row].split()) + more for row in rows], tgt_len)
@@ -168,7 +168,9 @@ def test_scores_of_another_text_reference_or_tokeniser_are_refused(tmp_path: Pat
     sentences, table = lengths.sentences(Path()), lengths.load(Path())
     small, big = (read_scores(tmp_path / f"{system}.parquet") for system in ("small", "big"))
     sentences.reference_hash[7] = "0" * 16
-    with pytest.raises(CorpusError, match="no score of big for 1 of 58 sentences, the first is sentence 8, which was scored with"):
+    with pytest.raises(
+        CorpusError, match="no score of big for 1 of 58 sentences, the first is sentence 8, which was scored with"
+    ):
         join_scores(sentences, table, [big])
     sentences.source_hash[:] = ["0" * 16] * 60
     with pytest.raises(CorpusError, match=r"no score of small for 58 of 58 sentences, the first is sentence 1 \("):
