@@ -31,7 +31,7 @@ FAULTS = {
         "gateway: {profile: gateway.json, cache: {entries: 9}}",
     ),
     "no score of small for 1 of 58 sentences, the first is sentence 1 (": ("news.fr", "changed.fr"),
-    "metrics[0]: chrf is not known: the translations of workload news have no scores": (QUALITY, "metrics: [chrf]"),
+    "metrics.0: chrf is not known: the translations of workload news have no scores": (QUALITY, "metrics: [chrf]"),
     "slo.chrf: chrf cannot be limited by 158": (QUALITY, f"{QUALITY}\nslo: {{chrf: 158}}"),
 }
 
@@ -41,6 +41,7 @@ def test_faults_of_quality_are_one_line_with_their_place(what: str, folder: Path
     made_text(60).write(folder, "news")
     (folder / "changed.fr").write_text((folder / "news.fr").read_text().replace(" 0\n", " zero\n", 1))
     whole = f"{(folder / 'small.yaml').read_text().replace('news.de', 'news.fr')}{QUALITY}\n"
+    (folder / "small.yaml").write_text(whole)
     assert simnmt("run", "small.yaml", "--requests", "50").status == 0
     old, new = FAULTS[what]
     assert old in whole
