@@ -19,11 +19,10 @@ from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.workload.configuration import TextLengths
 from simnmt.workload.length_table import LengthTable
 from simnmt.workload.quality import (
-    RESAMPLES,
     SCORES,
     STATISTICS,
+    Resamples,
     ScoredText,
-    estimates,
     join_scores,
     read_scores,
     resampling_weights,
@@ -107,18 +106,21 @@ def with_quality_intervals(
         total = totals.setdefault(place, {})
         for name, of_workload in counts.items():
             total[name] = total[name] + of_workload if name in total else of_workload
-    sums = {place: np.zeros((1 + RESAMPLES, len(STATISTICS))) for place in totals}
+    resamples = {place: Resamples() for place in totals}
     for name, case in cases.items() if totals else ():
         text = case.quality
         for block, weights in resampling_weights(len(text), seed, text.digest) if text is not None else ():
             for place, total in totals.items():
                 if name in total and text is not None:
-                    sums[place] += weights @ text.sums(total[name], block)
-    columns: dict[Place, Row] = {}
-    for place, of_place in sums.items():
-        ends = zip(("", "_low", "_high"), range(3), strict=True)
-        scores = estimates(of_place)
-        columns[place] = {f"{name}{end}": float(scores[name][number]) for end, number in ends for name in SCORES}
+                    resamples[place].add(weights, text.sums(total[name], block))
+    columns: dict[Place, Row] = {
+        place: {
+            f"{name}{end}": value
+            for name, ends in of_place.estimates().items()
+            for end, value in zip(("", "_low", "_high"), ends, strict=True)
+        }
+        for place, of_place in resamples.items()
+    }
     return [row | columns.get(Place.of(row), {}) for row in rows]
 
 

@@ -17,14 +17,13 @@ from simnmt.workload import CorpusError
 from simnmt.workload.configuration import TextFiles
 from simnmt.workload.length_table import LengthTable
 from simnmt.workload.quality import (
-    RESAMPLES,
     SCORES,
     STATISTICS,
     ScoredText,
-    estimates,
     join_scores,
     read_scores,
     resampling_weights,
+    text_estimates,
     write_scores,
 )
 from tests.workload.scored_text import Text, drawn_statistics, made_text
@@ -62,24 +61,17 @@ def test_subsets_of_a_text_that_two_systems_translate_have_the_scores_of_sacrebl
             assert float(SCORES[name](sums)) == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
-def intervals_of(statistics: np.ndarray, counts: np.ndarray, seed: int) -> dict[str, np.ndarray]:
-    sums = np.zeros((1 + RESAMPLES, len(STATISTICS)))
-    for rows, weights in resampling_weights(len(statistics), seed, "text"):
-        sums += weights @ (counts[rows, None] * statistics[rows])
-    return estimates(sums)
-
-
-@pytest.mark.parametrize("requests", [150, 300, 6_000])
-def test_intervals_cover_the_score_of_all_texts(requests: int) -> None:
-    """Texts of 300 sentences drawn from many, and requests drawn from each: fewer than sentences, as many, and many more."""
-    draw, trials = np.random.default_rng(requests), 500
+@pytest.mark.parametrize(("sentences", "requests"), [(100, 100), (300, 150), (300, 6_000)])
+def test_intervals_cover_the_score_of_all_texts(sentences: int, requests: int) -> None:
+    """Texts drawn from many sentences, and requests drawn from each: fewer than sentences, as many, and many more."""
+    draw, trials = np.random.default_rng(sentences + requests), 500
     population = drawn_statistics(100_000, draw)
     truth = {name: float(score(population.sum(axis=0).astype(float))) for name, score in SCORES.items()}
     covered = dict.fromkeys(SCORES, 0)
     for trial in range(trials):
-        text = population[draw.integers(0, len(population), 300)]
-        counts = np.bincount(draw.integers(0, 300, requests), minlength=300)
-        for name, (value, low, high) in intervals_of(text, counts, trial).items():
+        text = population[draw.integers(0, len(population), sentences)]
+        counts = np.bincount(draw.integers(0, sentences, requests), minlength=sentences).astype(np.int32)
+        for name, (value, low, high) in text_estimates(counts[:, None] * text, trial).items():
             assert low < value < high
             covered[name] += low <= truth[name] <= high
     shares = {name: count / trials for name, count in covered.items()}
