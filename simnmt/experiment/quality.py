@@ -28,6 +28,7 @@ from simnmt.workload.quality import (
     resampling_weights,
 )
 
+ENDS = ("", "_low", "_high")
 SentenceCounts = Mapping[str, NDArray[np.int32]]
 """By workload, the answered requests of each sentence of its text by device, shape (sentences, devices)."""
 Naming = Callable[..., AbstractContextManager[None]]
@@ -106,20 +107,17 @@ def with_quality_intervals(
         total = totals.setdefault(place, {})
         for name, of_workload in counts.items():
             total[name] = total[name] + of_workload if name in total else of_workload
-    resamples = {place: Resamples() for place in totals}
-    for name, case in cases.items() if totals else ():
-        text = case.quality
-        for block, weights in resampling_weights(len(text), seed, text.digest) if text is not None else ():
-            for place, total in totals.items():
-                if name in total and text is not None:
-                    resamples[place].add(weights, text.sums(total[name], block))
+    if not totals:
+        return list(rows)
+    resamples = Resamples(len(totals))
+    for name, text in ((name, case.quality) for name, case in cases.items() if case.quality is not None):
+        none = np.zeros((len(text), len(text.statistics)), np.int32)
+        for block, weights in resampling_weights(len(text), seed, text.digest):
+            samples = [text.sums(total.get(name, none), block) for total in totals.values()]
+            resamples.add(weights, np.stack(samples, axis=1))
     columns: dict[Place, Row] = {
-        place: {
-            f"{name}{end}": value
-            for name, ends in of_place.estimates().items()
-            for end, value in zip(("", "_low", "_high"), ends, strict=True)
-        }
-        for place, of_place in resamples.items()
+        place: {f"{name}{end}": value for name, ends in scores.items() for end, value in zip(ENDS, ends, strict=True)}
+        for place, scores in zip(totals, resamples.estimates(), strict=True)
     }
     return [row | columns.get(Place.of(row), {}) for row in rows]
 
