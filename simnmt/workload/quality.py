@@ -81,8 +81,9 @@ def resampling_weights(sentences: int, seed: int, name: str) -> Iterator[tuple[s
     for block, first in enumerate(range(0, sentences, SENTENCES_AT_A_TIME)):
         rows = slice(first, min(first + SENTENCES_AT_A_TIME, sentences))
         generator = random_streams.stream(seed, 0, f"resamples of {name}", block)
-        drawn = generator.standard_exponential((RESAMPLES, rows.stop - rows.start))
-        yield rows, np.concatenate([np.ones((1, drawn.shape[1])), drawn])
+        weights = np.ones((1 + RESAMPLES, rows.stop - rows.start))
+        generator.standard_exponential(out=weights[1:])
+        yield rows, weights
 
 
 class Resamples:
