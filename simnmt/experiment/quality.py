@@ -1,4 +1,4 @@
-"""The translation quality of a run: its inputs, which device translated which sentence how often, corpus scores and intervals."""
+"""The translation quality of a run: its inputs, how often each device translated each sentence, corpus scores, intervals."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from simnmt.workload.configuration import TextLengths
 from simnmt.workload.length_table import LengthTable
 from simnmt.workload.quality import (
     CHRF,
-    RESAMPLES,
     SCORES,
     STATISTICS,
+    Resamples,
     ScoredText,
     corpus_chrf,
-    estimates,
     join_scores,
     read_scores,
     resampling_weights,
 )
 
+ENDS = ("", "_low", "_high")
 SentenceCounts = Mapping[str, NDArray[np.int32]]
 """By workload, the answered requests of each sentence of its text by device, shape (sentences, devices)."""
 Naming = Callable[..., AbstractContextManager[None]]
@@ -118,27 +118,27 @@ def with_quality_intervals(
 ) -> list[Row]:
     """Return the rows with the corpus scores over all replications and their 95 % intervals; the same rows without quality.
 
-    Sentences are resampled, and all requests of a sentence with it: with many requests a sentence, the interval is that of a text
-    of as many sentences, with few that of as many requests. All policies meet the same resampled sentences. `runs`: of each
-    unit, the counts by place.
+    Sentences are resampled, and all requests of a sentence with it: with many requests a sentence, the interval is that of a
+    text of as many sentences, with few that of as many requests. All policies meet the same resampled sentences. `runs`: of
+    each unit, the counts by place.
     """
     totals: dict[Place, dict[str, NDArray[np.int32]]] = {}
     for place, counts in ((place, counts) for run in runs for place, counts in run.items()):
         total = totals.setdefault(place, {})
         for name, of_workload in counts.items():
             total[name] = total[name] + of_workload if name in total else of_workload
-    sums = {place: np.zeros((1 + RESAMPLES, len(STATISTICS))) for place in totals}
-    for name, case in cases.items() if totals else ():
-        text = case.quality
-        for block, weights in resampling_weights(len(text), seed, text.digest) if text is not None else ():
-            for place, total in totals.items():
-                if name in total and text is not None:
-                    sums[place] += weights @ text.sums(total[name], block)
-    columns: dict[Place, Row] = {}
-    for place, of_place in sums.items():
-        ends = zip(("", "_low", "_high"), range(3), strict=True)
-        scores = estimates(of_place)
-        columns[place] = {f"{name}{end}": float(scores[name][number]) for end, number in ends for name in SCORES}
+    if not totals:
+        return list(rows)
+    resamples = Resamples(len(totals))
+    for name, text in ((name, case.quality) for name, case in cases.items() if case.quality is not None):
+        none = np.zeros((len(text), len(text.statistics)), np.int32)
+        for block, weights in resampling_weights(len(text), seed, text.digest):
+            samples = [text.sums(total.get(name, none), block) for total in totals.values()]
+            resamples.add(weights, np.stack(samples, axis=1))
+    columns: dict[Place, Row] = {
+        place: {f"{name}{end}": value for name, ends in scores.items() for end, value in zip(ENDS, ends, strict=True)}
+        for place, scores in zip(totals, resamples.estimates(), strict=True)
+    }
     return [row | columns.get(Place.of(row), {}) for row in rows]
 
 

@@ -35,7 +35,7 @@ class DecodingOptions:
     """exact or fast: with the sharp decoder."""
     compute_type: str | None = None
     """Such as int8: with CTranslate2, in this type; None: with torch, in float32."""
-    languages: Languages = Languages()
+    languages: Languages = Languages()  # noqa: RUF009 - frozen
     device: str = "cpu"
     threads: int | None = None
 
@@ -113,7 +113,7 @@ def _stream(folder: Path, options: DecodingOptions) -> Callable[[Iterable[str]],
 
     where: dict[str, Any] = {"device": options.device, "threads": options.threads}
     if options.compute_type is None:
-        decoding = {"beam": options.beam, "vocabulary": options.vocabulary, "languages": options.languages}
+        decoding: dict[str, Any] = {"beam": options.beam, "vocabulary": options.vocabulary, "languages": options.languages}
         return Translator.load(folder, **decoding, **where).stream
     from simnmt.nmt.engine import load_engine
     from simnmt.nmt.models import load_pretrained

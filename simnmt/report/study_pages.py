@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Sequence
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 from simnmt.base.errors import shorten
@@ -21,10 +21,11 @@ from simnmt.report.run_tables import format_best
 from simnmt.report.table import Column, Table, change, estimate, group_columns, share
 from simnmt.report.words import words
 from simnmt.results.comparison import NOTHING, Comparison, describe_value
+from simnmt.results.metrics import OF_QUALITY
 from simnmt.results.number_text import digits, format_interval, percent
 from simnmt.results.places import BEHIND, CellName, by_cell, wholes
 from simnmt.results.summary import Row, format_objective, objective_name
-from simnmt.results.sweep_table import BEST, BOUND, EQUAL, POINT, TABLE, TIED, SweepTable
+from simnmt.results.sweep_table import BEST, BOUND, EQUAL, POINT, TABLE, TIED, UNSTABLE, SweepTable
 
 MOST_CHARACTERS = 400
 """Most characters of the value of a key."""
@@ -178,7 +179,7 @@ def response_panel(table: SweepTable, number: int, key: str) -> Panel:
     """Return the metrics of every policy over one swept key."""
     (across, places), cases = _scale(table, key), _cases(table, key)
     # That of the objective comes first; latencies have their unit in the name.
-    ordered = sorted(table.metrics, key=lambda known: known.name != table.objective)[:MOST_METRICS]
+    ordered = sorted(table.metrics, key=lambda one: (one.name != table.objective, one.name not in OF_QUALITY))[:MOST_METRICS]
     titles = {known.name: known.name if known.unit in ("ms", "") else f"{known.name}, {known.unit}" for known in ordered}
     units = {known.name: plain(known.unit) for known in ordered}
 
@@ -233,7 +234,35 @@ def render_sweep(table: SweepTable) -> str:
     if panels:
         sections.append(Section("Response over the keys", "response", panels=panels))
     sections.append(Section("Best policy of each point", "points", tables=[points_table(table)]))
+    if (front := front_table(table)).rows:
+        sections.append(Section("Quality and its price", "front", tables=[front]))
     return render_page("simnmt sweep", table.name, sections)
+
+
+def _swept_column(key: str) -> Column:
+    return Column(_short_key(key), lambda row: _format_swept(row[key]))
+
+
+def front_table(table: SweepTable) -> Table:
+    """Return the policies at points that no other one surpasses both in the objective and in chrF; no rows without quality."""
+    front, colours = list[Row](), colours_of(row["policy"] for row in table.rows)
+    for cell, of_cell in wholes(table.rows).items():
+        known = [row for row in of_cell if row.get("chrf") is not None and row["standing"] not in (BOUND, UNSTABLE)]
+        best = -inf
+        for row in sorted(known, key=lambda row: (row[table.objective], -row["chrf"])):
+            if row["chrf"] > best:
+                best = row["chrf"]
+                front.append(row | {"place": str(cell)})
+    columns = [
+        Column("point", POINT, digits=0),
+        *map(_swept_column, table.keys),
+        Column("workload and network", "place", words=True),
+        Column("policy", "policy", colour=lambda row: f"policy-{colours[row['policy']]}", words=True),
+        estimate(table.objective, table.objective),
+        estimate("chrF", "chrf"),
+    ]
+    note = "The Pareto front of all swept points: no other policy at any point has both a lower value and a higher chrF."
+    return Table("", columns, front[:MOST_ROWS], note, id="front")
 
 
 def points_table(table: SweepTable) -> Table:
@@ -244,16 +273,13 @@ def points_table(table: SweepTable) -> Table:
         cells.setdefault((row[POINT], CellName.of(row)), []).append(row)
     rows = [_point_row(table.keys, of_cell) for of_cell in cells.values()]
 
-    def swept(key: str) -> Column:
-        return Column(_short_key(key), lambda row: _format_swept(row[key]))
-
     def colour(row: Row) -> str:
         return f"policy-{colours[row['best']]}" if row["best"] in colours else ""
 
     gain = (f"{GAIN}_low", f"{GAIN}_high")
     columns = [
         Column("point", POINT, digits=0),
-        *map(swept, table.keys),
+        *map(_swept_column, table.keys),
         Column("workload and network", "place", words=True),
         Column("best policy", "best", colour=colour, words=True),
         estimate(table.objective, table.objective),
@@ -263,6 +289,8 @@ def points_table(table: SweepTable) -> Table:
     ]
     if has_caches(table):
         columns.insert(-3, share("cached %", "hit_share"))
+    if any(row.get("chrf") is not None for row in table.rows):
+        columns.insert(-3, estimate("chrF", "chrf"))
     note = "\n".join(words("points", more=len(rows) - MOST_ROWS, table=TABLE))
     return Table("", columns, rows[:MOST_ROWS], note, id="points")
 

@@ -1,8 +1,10 @@
-"""Translation quality in runs: corpus scores of policies, their intervals and levels, and what a scenario may not say of them."""
+"""Translation quality in runs: corpus scores of policies, their intervals and levels, and what is refused."""
 
 from __future__ import annotations
 
+import json
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,11 @@ import simnmt
 from simnmt.base.errors import InputError
 from simnmt.cli.run_text import format_result
 from simnmt.experiment.draws import draw, learn_parts
+from simnmt.experiment.units import run_unit
 from simnmt.nmt.scoring import load_metrics
+from simnmt.report.study_pages import front_table
 from simnmt.results.requests import DONE
 from simnmt.scenario.errors import ScenarioError
-from tests.command_line import Command, assert_one_line
 from tests.units import plan_of, unit_of
 from tests.workload.scored_text import Text, made_text
 
@@ -78,7 +81,9 @@ def test_nothing_else_changes_with_quality(scenario: Scenario) -> None:
     scored, plain = simnmt.run(scenario), simnmt.run(without_quality(scenario))
     assert "chrf" not in plain.rows and "text_row" not in plain.requests
     for ours, theirs in zip(scored.summary_rows, plain.summary_rows, strict=True):
-        assert {key: value for key, value in ours.items() if key.removesuffix("_low").removesuffix("_high") not in ("chrf", "bleu")} == theirs
+        assert {
+            key: value for key, value in ours.items() if key.removesuffix("_low").removesuffix("_high") not in ("chrf", "bleu")
+        } == theirs
     assert scored.requests.drop(columns="text_row").equals(plain.requests)
     assert scored.comparisons == plain.comparisons
 
@@ -112,8 +117,12 @@ def test_workloads_that_share_devices_are_scored_each_and_together(scenario: Sce
     texts = {"fr-en": TEXT, "de-en": other}
     rows = result.rows.query("policy == 'cnmt'").set_index("workload")
     for name, text in texts.items():
-        assert rows.loc[name, "chrf"] == pytest.approx(corpus_score("chrf", requests[requests["workload"] == name], text), rel=1e-9)
-    together = Text([], TEXT.references + other.references, {name: TEXT.outputs[name] + other.outputs[name] for name in other.outputs})
+        assert rows.loc[name, "chrf"] == pytest.approx(
+            corpus_score("chrf", requests[requests["workload"] == name], text), rel=1e-9
+        )
+    together = Text(
+        [], TEXT.references + other.references, {name: TEXT.outputs[name] + other.outputs[name] for name in other.outputs}
+    )
     shifted = requests.assign(text_row=requests["text_row"] + 250 * (requests["workload"] == "de-en"))
     assert rows.loc["all", "chrf"] == pytest.approx(corpus_score("chrf", shifted, together), rel=1e-9)
 
@@ -144,7 +153,9 @@ def test_levels_of_quality_are_judged_by_the_interval_over_sentences(scenario: S
     plain = simnmt.run(scenario).rows.set_index("policy")
     between = (plain.loc["edge", "chrf_high"] + plain.loc["cloud", "chrf_low"]) / 2
     result = simnmt.run(scenario | {"slo": {"chrf": between}})
-    assert {"edge"} <= set(result.recommendations[0]["slo_missed_by"]) and "cloud" not in result.recommendations[0]["slo_missed_by"]
+    assert {"edge"} <= set(result.recommendations[0]["slo_missed_by"]) and "cloud" not in result.recommendations[0][
+        "slo_missed_by"
+    ]
     (missed,), (met,), (unsure,) = (
         result.assess(f"{policy}: chrf>={limit}")
         for policy, limit in (("edge", between), ("cloud", between), ("cloud", plain.loc["cloud", "chrf"] - 0.01))
@@ -163,58 +174,25 @@ def test_levels_of_quality_are_judged_by_the_interval_over_sentences(scenario: S
 
 
 def test_a_sweep_has_the_scores_of_each_point(scenario: Scenario, tmp_path: Path) -> None:
-    import json
-
     (tmp_path / "scenario.json").write_text(json.dumps(scenario))
     files = ",".join(str(tmp_path / f"{system}.parquet") for system in ("small", "big"))
     result = simnmt.sweep(tmp_path / "scenario.json", grid=[f"quality.gateway={files}"], out=tmp_path / "swept", jobs=1)
     edge = [row for row in result.table.rows if row["policy"] == "edge"]
     assert edge[0]["chrf_low"] < edge[0]["chrf"] < edge[0]["chrf_high"] < edge[1]["chrf_low"]
     assert {"chrf", "bleu"} <= {known.name for known in result.table.metrics}
+    first = replace(result.table, rows=[row for row in result.table.rows if row["point"] == 0])
+    front = front_table(first).rows
+    pairs = [(row["mean_ms"], row["chrf"]) for row in front]
+    assert len(pairs) > 1 and pairs == sorted(pairs) and "oracle" not in {row["policy"] for row in front}
+    for row in first.rows:
+        if row["policy"] != "oracle":
+            assert any(value <= row["mean_ms"] and chrf >= row["chrf"] for value, chrf in pairs)
+    assert 'id="front"' in (tmp_path / "swept" / "sweep.html").read_text()
 
 
 def test_the_same_seed_gives_the_same_bytes_on_any_number_of_processes(scenario: Scenario) -> None:
     one, two = simnmt.run(scenario), simnmt.run(scenario, jobs=2)
     assert one.document() == two.document()
-
-
-QUALITY = "quality: {gateway: small.parquet, cloud: big.parquet}"
-FAULTS = {
-    "missing.parquet: no such file": ("small.parquet", "missing.parquet"),
-    "quality.gateway: {here}/small.parquet: no scores of a model 'smal' (did you mean small?)": (
-        "gateway: small.parquet",
-        "gateway: {scores: small.parquet, model: smal}",
-    ),
-    "quality: the scores of cloud are unknown (give quality.cloud)": (", cloud: big.parquet", ""),
-    "quality.clud: unknown device (did you mean cloud?)": ("cloud: big", "clud: big"),
-    "workloads.news.lengths: quality is known by sentence": (
-        "lengths: {source: news.fr, target: news.en, src_unit: word, tgt_unit: word}",
-        'lengths: "@de-en-news"',
-    ),
-    "workloads.news.lines_per_request: quality is known of single sentences": ("    lengths:", "    lines_per_request: 2\n    lengths:"),
-    "quality: it is not recorded which model's translation a cache holds": (
-        "gateway: {profile: gateway.json}",
-        "gateway: {profile: gateway.json, cache: {entries: 9}}",
-    ),
-    "no score of small for 1 of 58 sentences, the first is sentence 1 (": ("news.fr", "changed.fr"),
-    "metrics[0]: chrf is not known: the translations of workload news have no scores": (QUALITY, "metrics: [chrf]"),
-    "slo.chrf: chrf cannot be limited by 158": (QUALITY, f"{QUALITY}\nslo: {{chrf: 158}}"),
-}
-
-
-@pytest.mark.parametrize("what", FAULTS)
-def test_faults_of_quality_are_one_line_with_their_place(what: str, folder: Path, simnmt: Command) -> None:
-    made_text(60).write(folder, "news")
-    (folder / "changed.fr").write_text((folder / "news.fr").read_text().replace(" 0\n", " zero\n", 1))
-    whole = f"{(folder / 'small.yaml').read_text().replace('news.de', 'news.fr')}{QUALITY}\n"
-    assert simnmt("run", "small.yaml", "--requests", "50").status == 0
-    old, new = FAULTS[what]
-    assert old in whole
-    (folder / "small.yaml").write_text(whole.replace(old, new))
-    done = simnmt("run", "small.yaml", "--requests", "50")
-    assert done.status == 2
-    assert_one_line(done.err)
-    assert done.err.startswith("simnmt: small.yaml:") and what.format(here=folder) in done.err, done.err
 
 
 def test_an_assertion_on_quality_needs_scores(scenario: Scenario) -> None:
@@ -231,8 +209,6 @@ def test_an_assertion_on_quality_needs_scores(scenario: Scenario) -> None:
 
 
 def test_counts_of_sentences_sum_to_the_requests(scenario: Scenario) -> None:
-    from simnmt.experiment.units import run_unit
-
     result = run_unit(unit_of(plan_of(scenario)))
     for counts in result.sentences.values():
         assert np.sum(counts["fr-en"]) == 700

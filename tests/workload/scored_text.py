@@ -11,7 +11,7 @@ import numpy as np
 from simnmt.nmt.scoring import Output, load_metrics, score_outputs
 from simnmt.workload.quality import write_scores
 
-WORDS = "the a cat dog house sees takes small green tree and of, water. gives night runs under bread letter".split()
+WORDS = ["the", "a", "cat", "dog", "house", "sees", "takes", "small", "green", "tree", "and", "of,", "water.", "runs", "letter"]
 MISTAKES = {"small": 0.4, "big": 0.15}
 """Share of the words that each system translates wrongly."""
 
@@ -40,9 +40,13 @@ def made_text(sentences: int, seed: int = 1) -> Text:
     draw = random.Random(seed)
     references = [" ".join(draw.choices(WORDS, k=draw.randint(1, 25))) for _ in range(sentences)]
     references[3] = references[40 % sentences] = ""
-    sources = [" ".join([*(f"{word}e" for word in text.split()), str(at)]) if text else "" for at, text in enumerate(references)]
+    sources = [
+        " ".join([*(f"{word}e" for word in text.split()), str(at)]) if text else "" for at, text in enumerate(references)
+    ]
     outputs = {
-        system: [" ".join(draw.choice(WORDS) if draw.random() < share else word for word in text.split()) for text in references]
+        system: [
+            " ".join(draw.choice(WORDS) if draw.random() < share else word for word in text.split()) for text in references
+        ]
         for system, share in MISTAKES.items()
     }
     return Text(sources, references, outputs)

@@ -17,14 +17,13 @@ from simnmt.workload import CorpusError
 from simnmt.workload.configuration import TextFiles
 from simnmt.workload.length_table import LengthTable
 from simnmt.workload.quality import (
-    RESAMPLES,
     SCORES,
     STATISTICS,
     ScoredText,
-    estimates,
     join_scores,
     read_scores,
     resampling_weights,
+    text_estimates,
     write_scores,
 )
 from tests.workload.scored_text import Text, drawn_statistics, made_text
@@ -62,24 +61,17 @@ def test_subsets_of_a_text_that_two_systems_translate_have_the_scores_of_sacrebl
             assert float(SCORES[name](sums)) == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
-def intervals_of(statistics: np.ndarray, counts: np.ndarray, seed: int) -> dict[str, np.ndarray]:
-    sums = np.zeros((1 + RESAMPLES, len(STATISTICS)))
-    for rows, weights in resampling_weights(len(statistics), seed, "text"):
-        sums += weights @ (counts[rows, None] * statistics[rows])
-    return estimates(sums)
-
-
-@pytest.mark.parametrize("requests", [150, 300, 6_000])
-def test_intervals_cover_the_score_of_all_texts(requests: int) -> None:
-    """Texts of 300 sentences drawn from many, and requests drawn from each: fewer than sentences, as many, and many more."""
-    draw, trials = np.random.default_rng(requests), 500
+@pytest.mark.parametrize(("sentences", "requests"), [(100, 100), (300, 150), (300, 6_000)])
+def test_intervals_cover_the_score_of_all_texts(sentences: int, requests: int) -> None:
+    """Texts drawn from many sentences, and requests drawn from each: fewer than sentences, as many, and many more."""
+    draw, trials = np.random.default_rng(sentences + requests), 500
     population = drawn_statistics(100_000, draw)
     truth = {name: float(score(population.sum(axis=0).astype(float))) for name, score in SCORES.items()}
     covered = dict.fromkeys(SCORES, 0)
     for trial in range(trials):
-        text = population[draw.integers(0, len(population), 300)]
-        counts = np.bincount(draw.integers(0, 300, requests), minlength=300)
-        for name, (value, low, high) in intervals_of(text, counts, trial).items():
+        text = population[draw.integers(0, len(population), sentences)]
+        counts = np.bincount(draw.integers(0, sentences, requests), minlength=sentences).astype(np.int32)
+        for name, (value, low, high) in text_estimates(counts[:, None] * text, trial).items():
             assert low < value < high
             covered[name] += low <= truth[name] <= high
     shares = {name: count / trials for name, count in covered.items()}
@@ -116,7 +108,7 @@ def test_the_sentences_of_a_split_have_the_lengths_of_their_pairs_and_the_others
             fit, evaluated = table.split(0.1, 3, replication)
             rows = scored.evaluated(table, evaluated, 3, replication)
             assert len(set(rows)) == len(rows) == evaluated.pairs == table.pairs - fit.pairs
-            src_len, tgt_len = evaluated.at_quantiles(np.arange(len(rows)) / len(rows))
+            src_len, tgt_len = evaluated.at_quantiles((np.arange(len(rows)) + 0.5) / len(rows))
             more = 0 if end == "none" else 1
             np.testing.assert_array_equal([len(text.sources[row].split()) + more for row in rows], src_len)
             np.testing.assert_array_equal([len(text.references[row].split()) + more for row in rows], tgt_len)
@@ -168,7 +160,9 @@ def test_scores_of_another_text_reference_or_tokeniser_are_refused(tmp_path: Pat
     sentences, table = lengths.sentences(Path()), lengths.load(Path())
     small, big = (read_scores(tmp_path / f"{system}.parquet") for system in ("small", "big"))
     sentences.reference_hash[7] = "0" * 16
-    with pytest.raises(CorpusError, match="no score of big for 1 of 58 sentences, the first is sentence 8, which was scored with"):
+    with pytest.raises(
+        CorpusError, match="no score of big for 1 of 58 sentences, the first is sentence 8, which was scored with"
+    ):
         join_scores(sentences, table, [big])
     sentences.source_hash[:] = ["0" * 16] * 60
     with pytest.raises(CorpusError, match=r"no score of small for 58 of 58 sentences, the first is sentence 1 \("):
