@@ -89,6 +89,7 @@ def count_sentences(unit: Unit, group: Group, target: Array, text_row: Array, pa
 def fitted_gains(unit: Unit, evaluated: NDArray[np.int32] | None) -> FittedGains | None:
     """Return the gains in chrF of the last device over the first one that policies expect; None if no policy weighs them.
 
+    A corpus counts a sentence by its length: the gain of each is that of its own chrF, times its characters over the mean.
     `evaluated`: the sentences of the requests; the gains are fitted on the others.
     """
     text = unit.case.quality
@@ -99,7 +100,8 @@ def fitted_gains(unit: Unit, evaluated: NDArray[np.int32] | None) -> FittedGains
     features["logprob"] = np.where(features["output_len"] == 0.0, 0.0, features["logprob"])  # an empty translation has none
     fit = np.setdiff1d(np.flatnonzero(text.pair >= 0), evaluated)
     uniform = random_streams.uniform(*unit.stream("random signal"), len(text))
-    return FittedGains(features, last - first, fit, uniform)
+    characters = text.statistics[0][:, 1].astype(np.float64)  # of the reference
+    return FittedGains(features, (last - first) * characters / characters[text.pair >= 0].mean(), fit, uniform)
 
 
 def corpus_numbers(unit: Unit, counts: SentenceCounts) -> Numbers:

@@ -32,6 +32,7 @@ def test_deferral_by_the_true_gain_buys_more_quality_than_at_random(make_scenari
     rows = result.rows.set_index("policy")
     chrf, shares = rows["chrf"], rows["offloaded_share"]
     assert chrf["edge"] < chrf["random"] < chrf["oracle"] < chrf["cloud"]
+    assert chrf["src_len"] > chrf["random"], "a corpus counts a sentence by its length"
     assert np.allclose(shares[[*SIGNALS]], 0.4, atol=0.12), "a quantile over 125 sentences"
     assert shares.between(0.0, 1.0).all() and rows.loc["ridge", "mean_latency_s"] > rows.loc["edge", "mean_latency_s"]
     for policy in ("oracle", "src_len"):
