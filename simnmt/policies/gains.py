@@ -25,7 +25,8 @@ NO_TRANSLATION: tuple[Signal, ...] = ("src_len", "random", "oracle")
 class Gains(Protocol):
     """Expected gains in chrF, in points, of translations of the last device over those of the first, of a workload's sentences.
 
-    They are fitted on sentences that no request uses.
+    A corpus counts a sentence by its length, so the gain is that of the sentence alone times its length over the mean. They are
+    fitted on sentences that no request uses.
     """
 
     def gain(self, signal: Signal, rows: NDArray[np.integer]) -> Floats:
