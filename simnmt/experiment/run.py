@@ -122,7 +122,8 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> Run:
         for policy, (view, blind) in product(cnmt.values(), views)
         if getattr(policy, view) != blind
     ]
-    baselines = [name for name in scenario.policies if name not in cnmt or cnmt[name] in plain]
+    others = [name for name, policy in scenario.policies.items() if not policy.weighs_gain]  # thresholds of one rule are many
+    baselines = [name for name in others if name not in cnmt or cnmt[name] in plain]
     of_cells: dict[CellName, list[UnitResult]] = {}
     engines: dict[str, set[str]] = {}
     engine_reasons: dict[str, str] = {}

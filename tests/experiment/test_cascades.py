@@ -74,6 +74,7 @@ def test_a_deferred_request_has_the_times_of_both_devices(result: Run) -> None:
     ), "nothing changes at the gateway, which executes every request"
     assert (at_edge["deferred_queue_s"] == 0.0).all() and at_edge["deferred_exe_s"].isna().all()
     assert row["misrouted_share"] is not None and row["mean_decision_regret_s"] is not None
+    assert {record["baseline"] for record in result.comparisons} == {"edge", "cloud"}
 
 
 def test_devices_are_loaded_and_draw_power_for_all_that_they_execute(result: Run) -> None:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from simnmt.base.errors import InputError
+from simnmt.experiment import draws
 from simnmt.live.decider import LiveDecider
 from simnmt.live.engine_process import EngineProcess
 from simnmt.live.gateway import GatewaySettings, LiveGateway
 from simnmt.live.replay import ReplaySettings, replay_plan
+from simnmt.live.validation import validate
 from simnmt.results.live_log import DecisionRecord, read_live_log
 from simnmt.service.client import Exchange
 from tests.live.fake_engines import STEP_S, load_paced, load_scored
@@ -137,6 +141,25 @@ def test_a_price_keeps_translations_here_while_the_server_is_far(make_scenario: 
     assert (second(0.0), second(9.0)) == (0, 1)
     decider.heard(decider.decide(1, 9, 0.2, gain=9.0, again=True), 0.9, transfer_s=30.0, wait_s=0.0)
     assert second(9.0) == 0
+
+
+@pytest.mark.deep
+def test_a_cascade_defers_live_what_it_defers_in_the_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A point of gain for each word, in the simulation too, and engines that take the same time for each step."""
+
+    def drawn(*parts: Any) -> draws.Drawn:
+        of_unit = draws.draw(*parts)
+        words = np.minimum(of_unit.requests.src_len - 1, 9.99)  # the lengths count the end of the sentence
+        return dataclasses.replace(of_unit, requests=dataclasses.replace(of_unit.requests, text_row=(100 * words).astype(int)))
+
+    monkeypatch.setattr("simnmt.experiment.units.draw", drawn)
+    policies = {"policies": {"cascade": CASCADE | {"threshold": 6.5}}, "requests": 300, "replications": 2}
+    keys = ("workloads.de-en.arrivals.rate_rps=15", "networks={lan: {rtt: {constant_ms: 30}}}")
+    plan = plan_of("@live-smoke", *keys, *(f"{key}={json.dumps(value)}" for key, value in policies.items()))
+    engines = {device: engine_settings(load_paced) for device in ("gateway", "cloud")}
+    (row,) = validate(plan, any_model=True, engines=engines).rows
+    assert 0.1 < row.live[3] < 0.9 and abs(row.live[3] - row.predicted[3]) < 0.02
+    assert row.void or abs(row.errors["structural"][0]) < 0.05
 
 
 def test_a_replay_counts_the_first_executions(

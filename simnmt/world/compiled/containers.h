@@ -27,7 +27,7 @@
         (array).items[(array).count++] = (__VA_ARGS__);                      \
     } while (0)
 
-/* Of the shortest functions that every request calls, which a compiler else leaves out of line once rare ones call them too. */
+/* Of short functions that most events call, which a compiler else leaves out of line once rare ones call them too. */
 #define INLINED inline __attribute__((always_inline))
 
 /* Define a heap, whose `items[0]` is before all others; `is_before(one, other)` compares two items by their addresses. */

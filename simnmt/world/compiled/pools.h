@@ -153,7 +153,7 @@ static inline void answer(World *world, RequestEvent *event, double begin_s, dou
 }
 
 /* Put a box that batches on the clock for the moment at which it acts next. */
-static void arm(World *world, Pool *pool, int64_t box) {
+static INLINED void arm(World *world, Pool *pool, int64_t box) {
     BatchBox *batch = pool->batches + box;
     if (batch->next_s == INFINITY || batch->next_s == batch->armed_s) return;
     if (!batch->until && !batch->is_joining) note_moment(world, batch->next_s); /* a wait for company may end sooner */
