@@ -20,6 +20,7 @@ from simnmt.results.summary import Numbers, Row
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.workload.configuration import TextLengths
 from simnmt.workload.length_table import LengthTable
+from simnmt.workload.length_units import Fertility
 from simnmt.workload.quality import (
     CHRF,
     SCORES,
@@ -62,8 +63,19 @@ def read_quality(
             scores.append(cached(("scores", path, named.model), partial(read_scores, path, named.model)))
     text = part.lengths.model_dump_json(warnings=False), base
     with naming(*place):
-        sentences = cached(("sentences", text), partial(part.lengths.sentences, base))
-        key = ("quality", text, table.end_of_sentence, *((one.path, one.model) for one in scores))
+        sentences, raw = cached(("sentences", text), lambda: (part.lengths.sentences(base), part.lengths.load(base)))
+        if (raw.src_unit, raw.tgt_unit) != (table.src_unit, table.tgt_unit):
+            stated = part.lengths.fertility or Fertility()
+            factors = (stated.factor("src", table.src_unit) or 1.0, stated.factor("tgt", table.tgt_unit) or 1.0)
+            sentences = sentences.converted(raw, *factors)
+        key = (
+            "quality",
+            text,
+            table.end_of_sentence,
+            table.src_unit,
+            table.tgt_unit,
+            *((one.path, one.model) for one in scores),
+        )
         joined: ScoredText = cached(key, partial(join_scores, sentences, table, scores))
     return joined
 

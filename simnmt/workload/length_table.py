@@ -152,19 +152,24 @@ class LengthTable:
         is kept to within half a token, without random draws. No length falls below 1. `source` records the conversion.
         """
         text = self.counting("none")  # only tokens of text are multiplied, not the end of the sentence
-        src_low, src_up = _split(text.src_len, src, text.count)
-        tgt_low, tgt_up = _split(text.tgt_len, tgt, text.count)
-        # The roundings of both sides are as independent as whole counts allow.
-        both = src_up * tgt_up // text.count
-        parts = ((1, 1, both), (1, 0, src_up - both), (0, 1, tgt_up - both), (0, 0, text.count - src_up - tgt_up + both))
-        count = np.concatenate([part for _, _, part in parts])
-        src_len = np.concatenate([np.maximum(src_low + more, 1) for more, _, _ in parts])[count > 0]
-        tgt_len = np.concatenate([np.maximum(tgt_low + more, 1) for _, more, _ in parts])[count > 0]
+        src_len, tgt_len, count, _ = text.converted_rows(src, tgt)
         units = f"{self.src_unit} / {self.tgt_unit}"
         source = f"{self.source}; lengths scaled from {units} by a stated fertility of {src:g} / {tgt:g}"
-        scaled = text._with_pairs(src_len, tgt_len, count[count > 0])
+        scaled = text._with_pairs(src_len, tgt_len, count)
         scaled = replace(scaled, source=source, src_unit=src_unit, tgt_unit=tgt_unit, converted_characters=self.characters)
         return scaled.counting(self.end_of_sentence)
+
+    def converted_rows(self, src: float, tgt: float) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+        """Return src_len, tgt_len and count of the pairs in other units (`with_fertility`), and the row of each in this table."""
+        src_low, src_up = _split(self.src_len, src, self.count)
+        tgt_low, tgt_up = _split(self.tgt_len, tgt, self.count)
+        # The roundings of both sides are as independent as whole counts allow.
+        both = src_up * tgt_up // self.count
+        parts = ((1, 1, both), (1, 0, src_up - both), (0, 1, tgt_up - both), (0, 0, self.count - src_up - tgt_up + both))
+        count, row = np.concatenate([part for _, _, part in parts]), np.tile(np.arange(len(self.count)), len(parts))
+        src_len = np.concatenate([np.maximum(src_low + more, 1) for more, _, _ in parts])
+        tgt_len = np.concatenate([np.maximum(tgt_low + more, 1) for _, more, _ in parts])
+        return src_len[count > 0], tgt_len[count > 0], count[count > 0], row[count > 0]
 
     def packed(self, lines: int, seed: int) -> LengthTable:
         """Return the table of requests of several lines each: summed lengths of lines drawn independently."""

@@ -244,10 +244,24 @@ class Sentences(NamedTuple):
     """The sentences of a text, in its order."""
 
     src_len: IntArray
-    """Tokens in the unit of the workload, without the end of the sentence."""
+    """Tokens, without the end of the sentence."""
     tgt_len: IntArray
     source_hash: list[str]
     reference_hash: list[str]
+
+    def converted(self, table: LengthTable, src: float, tgt: float) -> Sentences:
+        """Return the sentences with lengths in other units, as `LengthTable.with_fertility` converts those of their text.
+
+        Of the sentences of a pair of lengths, the first ones in the text get the greater lengths. Those that the filter drops
+        have lengths of 0.
+        """
+        kept = _rows_of(self.src_len, self.tgt_len, table)
+        order = np.argsort(kept, kind="stable")[np.count_nonzero(kept < 0) :]
+        *lengths, count, row = table.converted_rows(src, tgt)
+        parts, changed = np.argsort(row, kind="stable"), np.zeros((2, len(kept)), np.int64)
+        for side, length in enumerate(lengths):
+            changed[side, order] = np.repeat(length[parts], count[parts])
+        return self._replace(src_len=changed[0], tgt_len=changed[1])
 
 
 def read_sentences(
@@ -302,6 +316,13 @@ class ScoredText:
         return total
 
 
+def _rows_of(src_len: IntArray, tgt_len: IntArray, table: LengthTable) -> IntArray:
+    """Return the row of each pair of lengths in a table; -1 for those that it lacks."""
+    codes, known = _codes(src_len, tgt_len), _codes(table.src_len, table.tgt_len)
+    rows = np.minimum(np.searchsorted(known, codes), len(known) - 1)
+    return np.where(known[rows] == codes, rows, -1)
+
+
 def _codes(src_len: IntArray, tgt_len: IntArray) -> IntArray:
     """Return a number for each pair of lengths, in the order of the pairs."""
     return src_len * (MAX_LENGTH + 2) + tgt_len
@@ -310,17 +331,13 @@ def _codes(src_len: IntArray, tgt_len: IntArray) -> IntArray:
 def join_scores(sentences: Sentences, table: LengthTable, scores: Sequence[Scores]) -> ScoredText:
     """Join the sentences of a text with the scores of each device, by the hashes of source and reference.
 
-    `table`: the workload's lengths, counted on this text. Raises `CorpusError` for lengths that were converted to another unit,
-    for scores that lack a sentence, and for scores that were not computed alike.
+    `table`: the workload's lengths, counted on this text, which the sentences have too but for the ends of sentences. Raises
+    `CorpusError` for scores that lack a sentence, and for scores that were not computed alike.
     """
     more_src, more_tgt = end_tokens(table.end_of_sentence)
-    codes, known = _codes(sentences.src_len + more_src, sentences.tgt_len + more_tgt), _codes(table.src_len, table.tgt_len)
-    pair = np.minimum(np.searchsorted(known, codes), len(known) - 1)
-    pair = np.where(known[pair] == codes, pair, -1)
+    pair = _rows_of(sentences.src_len + more_src, sentences.tgt_len + more_tgt, table)
     kept = pair >= 0
-    if not np.array_equal(np.bincount(pair[kept], minlength=len(known)), table.count):
-        what = "lengths that are converted from those of the text belong to no sentence, so that quality is unknown"
-        raise CorpusError(what, remedy="count the text in the unit of the profiles, without fertility")
+    assert np.array_equal(np.bincount(pair[kept], minlength=len(table.count)), table.count), "the table is of these sentences"
     keys = list(zip(sentences.source_hash, sentences.reference_hash, strict=True))
     rows = []
     for one in scores:

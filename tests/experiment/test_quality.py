@@ -17,6 +17,7 @@ from simnmt.cli.run_text import format_result
 from simnmt.experiment.draws import draw, learn_parts
 from simnmt.experiment.units import run_unit
 from simnmt.nmt.scoring import load_metrics
+from simnmt.profile.device_profile import write_profile
 from simnmt.report.study_pages import front_table
 from simnmt.results.requests import DONE
 from simnmt.scenario.errors import ScenarioError
@@ -61,6 +62,21 @@ def test_each_policy_has_the_corpus_scores_of_sacrebleu_of_its_requests(scenario
     assert by_policy["edge"] < by_policy["cnmt"] < by_policy["cloud"]
     for side, lines in (("src_len", TEXT.sources), ("tgt_len", TEXT.references)):
         assert requests[side].tolist() == [len(lines[row].split()) for row in requests["text_row"]]
+
+
+def test_profiles_may_count_in_another_unit_than_the_text(scenario: Scenario, make_profile: Any, tmp_path: Path) -> None:
+    for name in ("gateway", "cloud"):
+        profile = make_profile(
+            (0.001, 0.004, 0.01), name=name, length_unit={"src": "piece", "tgt": "piece", "end_of_sentence": "both"}
+        )
+        write_profile(tmp_path / f"{name}.json", profile)
+    scenario["workloads"]["fr-en"]["lengths"]["fertility"] = {"src": 1.3, "tgt": 1.6}
+    result = simnmt.run(scenario, replications=1)
+    requests = result.requests.query("policy == 'cnmt'")
+    row = result.rows.set_index("policy").loc["cnmt"]
+    assert row["chrf"] == pytest.approx(corpus_score("chrf", requests), rel=1e-9)
+    words = np.array([len(TEXT.references[row].split()) for row in requests["text_row"]])
+    assert np.abs(requests["tgt_len"] - 1 - 1.6 * words).max() < 1.0
 
 
 def test_the_row_is_of_all_replications_and_its_interval_of_sentences(scenario: Scenario) -> None:

@@ -171,8 +171,25 @@ def test_scores_of_another_text_reference_or_tokeniser_are_refused(tmp_path: Pat
     write_scores(tmp_path / "zh.parquet", *score_outputs(text.sources, text.references, [output], load_metrics("zh")))
     with pytest.raises(CorpusError, match=r"zh\.parquet: its bleu is .*tok:zh.*, but .*small\.parquet has .*tok:13a"):
         join_scores(lengths.sentences(Path()), table, [small, read_scores(tmp_path / "zh.parquet")])
-    with pytest.raises(CorpusError, match="lengths that are converted"):
-        join_scores(lengths.sentences(Path()), table.with_fertility(1.2, 1.3, "piece", "piece"), [small])
+
+
+def test_sentences_keep_their_scores_where_lengths_are_converted(tmp_path: Path) -> None:
+    text = made_text(300)
+    lengths = TextFiles.model_validate(text.write(tmp_path))
+    raw, sentences, scores = lengths.load(Path()), lengths.sentences(Path()), [read_scores(tmp_path / "small.parquet")]
+    table = raw.with_fertility(1.2, 1.45, "piece", "piece").counting("both")
+    scored = join_scores(converted := sentences.converted(raw, 1.2, 1.45), table, scores)
+    plain = join_scores(sentences, raw, scores)
+    np.testing.assert_array_equal(scored.statistics[0], plain.statistics[0])
+    kept = scored.pair >= 0
+    np.testing.assert_array_equal(kept, plain.pair >= 0)
+    for before, after, factor in ((sentences.src_len, converted.src_len, 1.2), (sentences.tgt_len, converted.tgt_len, 1.45)):
+        assert np.abs(after[kept] - factor * before[kept]).max() < 1.0 and not after[~kept].any()
+    evaluated = table.split(0.1, 3, 0)[1]
+    rows = scored.evaluated(table, evaluated, 3, 0)
+    src_len, tgt_len = evaluated.at_quantiles((np.arange(len(rows)) + 0.5) / len(rows))
+    np.testing.assert_array_equal(converted.src_len[rows] + 1, src_len)
+    np.testing.assert_array_equal(converted.tgt_len[rows] + 1, tgt_len)
 
 
 def test_resamples_are_those_of_the_text_alone() -> None:
