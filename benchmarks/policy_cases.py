@@ -7,7 +7,7 @@ profiles, or of the same profiles slowed by a factor; RTT series that no recordi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ import numpy as np
 from simnmt.base import shipped_files
 from simnmt.network.series import RttSeries
 from simnmt.network.series_csv import series_text, write_texts
-from simnmt.network.traces import read_trace
 from simnmt.profile.blocks import ExecutionFit
 from simnmt.profile.device_profile import read_profile, write_profile
 from simnmt.scenario.document import read_document
@@ -26,8 +25,6 @@ Mapping = dict[str, Any]
 SWEEP_FULL_RPS = 25.9
 """Requests a second at which C-NMT would fill the gateway of @load-sweep, over a whole lap of its network."""
 LOADS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-RECORDED = Path(__file__).resolve().parents[2] / "shared" / "data" / "rtt" / "cell_5g" / "driving_20200213T150201.csv"
-"""RTT of a phone that drives through a town; a case is left out where the file is absent."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,6 @@ class Case:
     """The rate at which that load is 1, where it is known; else a short run tells."""
     rates_rps: Sequence[float] = ()
     end_nodes: int = 4
-    fit: Mapping = field(default_factory=dict)
     planes_off: tuple[float, ...] = ()
     """Factors on what the policies believe of each device's times; empty: as they measured them."""
 
@@ -181,8 +177,6 @@ def smoothing(folder: Path) -> Iterator[Case]:
     spread = {"clock": "spread"}
     networks = {name: {"rtt": series(folder, name, rtt_ms, 1.0), **spread} for name, rtt_ms in made.items()}
     networks |= {"@cp1": {"rtt": "@cp1", **spread}, "@cp2": {"rtt": "@cp2", **spread}}
-    if RECORDED.exists():
-        networks["5G drive (recorded)"] = {"rtt": recorded(folder), **spread}
     weights = (0.5, 0.25, 0.125)
     policies: Mapping = {"last": {"kind": "cnmt"}}
     policies |= {f"weight {w}": {"kind": "cnmt", "transfer_estimate": {"kind": "smoothed", "weight": w}} for w in weights}
@@ -267,11 +261,4 @@ def series(folder: Path, name: str, rtt_ms: Any, step_s: float) -> str:
     path = folder / f"{name}.csv"
     made = RttSeries(name, "synthetic", "made up", np.arange(len(rtt_s)) * step_s, rtt_s)
     write_texts({path: series_text(made, decimals=3)})
-    return str(path)
-
-
-def recorded(folder: Path) -> str:
-    """The recorded drive as a series of our form."""
-    path = folder / "5g.csv"
-    write_texts({path: series_text(read_trace(RECORDED)[0].series("5G drive"))})
     return str(path)
