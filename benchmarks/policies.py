@@ -106,8 +106,6 @@ def busiest_load(row: Row) -> float:
 
 def _full_rps(case: Case, lengths: dict[str, Any], requests: int) -> float:
     """The rate at which the busiest box would have load 1 if nobody saw queues, by a short run at 1 request/s a box."""
-    if case.full_rps is not None:
-        return case.full_rps
     plain = case.pairs[0][1]
     rate_rps = float(next(iter(case.devices.values())).get("count", 1))
     few = {"quiet": {**lengths, "arrivals": poisson(rate_rps)}}

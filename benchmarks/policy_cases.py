@@ -22,8 +22,6 @@ from simnmt.scenario.document import read_document
 from simnmt.workload.length_table import LengthTable, read_table, write_table
 
 Mapping = dict[str, Any]
-SWEEP_FULL_RPS = 25.9
-"""Requests a second at which C-NMT would fill the gateway of @load-sweep, over a whole lap of its network."""
 LOADS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
@@ -42,8 +40,6 @@ class Case:
     """What makes requests come at a mean rate; None: back to back."""
     loads: Sequence[float] = ()
     """Of the busiest box, under the first pair's second policy; empty where `rates_rps` says how fast requests come."""
-    full_rps: float | None = None
-    """The rate at which that load is 1, where it is known; else a short run tells."""
     rates_rps: Sequence[float] = ()
     end_nodes: int = 4
     planes_off: tuple[float, ...] = ()
@@ -92,7 +88,7 @@ def queues(folder: Path) -> Iterator[Case]:
     def two(name: str, gateway: Mapping, cloud: Mapping, networks: Mapping, **keys: Any) -> Case:
         return Case(name, {"gateway": gateway, "cloud": cloud}, networks, **{"policies": QUEUES, **open_loop, **keys})
 
-    yield two("gateway fills first (@load-sweep)", GATEWAY, SERVER, cp1, full_rps=SWEEP_FULL_RPS)
+    yield two("gateway fills first (@load-sweep)", GATEWAY, SERVER, cp1)
     yield two("server fills first: a third as fast", GATEWAY, slow, constant(20))
     yield two("server hardly faster than the gateway", GATEWAY, hardly_faster, constant(20))
     shipped_tiers = {"devices": tiers["devices"], "networks": tiers["networks"], "policies": QUEUES, "end_nodes": 60}
@@ -104,7 +100,7 @@ def queues(folder: Path) -> Iterator[Case]:
     yield two("20 gateways that never fill, 1 server", roomy, SERVER, constant(60), end_nodes=200)
     random = {**SERVER, "count": 16, "balancer": "random"}
     yield two("20 gateways that never fill, 16 random servers", roomy, random, constant(60), end_nodes=200)
-    yield two("bursts, gateway fills first", GATEWAY, SERVER, cp1, full_rps=SWEEP_FULL_RPS, arrivals=bursts)
+    yield two("bursts, gateway fills first", GATEWAY, SERVER, cp1, arrivals=bursts)
     yield two("bursts, 20 gateways that never fill", roomy, SERVER, constant(60), end_nodes=200, arrivals=bursts)
     yield two("rush and calm, server fills first", GATEWAY, slow, constant(20), arrivals=steps)
     far = {**slow_gateway, "count": 20, "workers": 50}
