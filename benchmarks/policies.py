@@ -35,10 +35,13 @@ Row = dict[str, Any]
 def run_case(case: Case, requests: int, replications: int) -> Iterator[Row]:
     """Yield a comparison for each pair of policies, network and load or rate."""
     with believing(case.planes_off):
-        workloads = _workloads(case, requests)
-        result = simnmt.run(_scenario(case, workloads, requests, replications))
-    summary = {Place.of(row): row for row in result.summary_rows}
-    for workload, network in product(workloads, case.networks):
+        # Workloads of one scenario would share the devices.
+        runs = {
+            name: simnmt.run(_scenario(case, {name: workload}, requests, replications))
+            for name, workload in _workloads(case, requests).items()
+        }
+    for (workload, result), network in product(runs.items(), case.networks):
+        summary = {Place.of(row): row for row in result.summary_rows}
         places = {policy: Place(ALL, workload, network, policy) for policy in case.policies}
         at = [network] * (len(case.networks) > 1)
         if case.loads:
