@@ -165,9 +165,7 @@ class Measurement:
     def __init__(self, name: str, options: argparse.Namespace, folder: Path) -> None:
         self.name, self.options, self.folder, self.begin_s = name, options, folder, time.monotonic()
         self.of_policies = name == "policies"
-        engines = (
-            {"gateway": OWN_ENGINE, "cloud": ENGINES["llama"]} if self.of_policies else {"cloud": ENGINES[name]}
-        )
+        engines = {"gateway": OWN_ENGINE, "cloud": ENGINES["llama"]} if self.of_policies else {"cloud": ENGINES[name]}
         self.engines: dict[str, Engine] = engines
         self.text, self.answers = folder / "text.txt", folder / "answers.txt"
         self.lines: dict[str, int] = write_texts(self.text, self.answers, CHAT_OUTPUT if name == "llama" else 1.0)
