@@ -25,7 +25,7 @@ HEAD = WIDTH // HEADS
 """The first HEAD components of a state encode its position, the others its token."""
 GAIN = 0.1
 """Of the scores: a copied token has 45, any other at most 10."""
-SPLITS = 0.2
+SPLITS = 0.35
 """Share of the target's pieces that end with a blank."""
 RANDOM = np.random.default_rng(48)
 

@@ -120,4 +120,4 @@ def test_libretranslate_copies_with_some_words_in_two_parts(pinned: bool) -> Non
     assert "Updating" not in log  # it did not look for its index
     for text, translation in zip(texts, translations, strict=True):
         assert "".join(translation.lower().split()) == "".join(text.lower().split())
-        assert 1.0 <= len(translation.split()) / len(text.split()) <= 1.5
+        assert 1.0 <= len(translation.split()) / len(text.split()) <= 2.0
