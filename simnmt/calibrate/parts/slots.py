@@ -13,7 +13,7 @@ from simnmt.calibrate.harness import Case, counted
 from simnmt.calibrate.parts import Bench, Blocks, Cases, Part, between, fitted_batches
 from simnmt.calibrate.parts.step import WITHIN_S, rounds
 from simnmt.nmt.engine import Work
-from simnmt.profile.execution_fit import bounded_least_squares
+from simnmt.profile.execution_fit import relative_least_squares
 from simnmt.profile.slots_block import SlotsBlock, SlotsCost
 
 QUICK_SLOTS, SLOTS = 4, 8
@@ -21,7 +21,7 @@ QUICK_SLOTS, SLOTS = 4, 8
 STEPS = 12
 """Iterations of a run, its first one without decoding."""
 LONGEST_PROMPT = 256
-"""Prompts are as long at least, if the context allows: the cost of a token of context is small."""
+"""The longest prompt has at least as many tokens, if the context allows: the cost of a token of context is small."""
 LEAST_STEP_S = 1e-9
 
 
@@ -84,11 +84,7 @@ def fit(frame: pd.DataFrame, bench: Bench) -> Blocks:
 
 
 def _cost(design: Floats, seconds: Floats, knots: list[int], rows: pd.DataFrame) -> SlotsCost:
-    """Fit the costs by relative errors, weighted by fitted seconds: measured ones would let fast iterations count more."""
-    expected = np.full_like(seconds, seconds.mean())
-    for _ in range(10):
-        coefficients = bounded_least_squares(design / expected[:, None], seconds / expected)
-        expected = np.maximum(design @ coefficients, 0.01 * seconds.mean())
+    coefficients = relative_least_squares(design, seconds, 0.01 * float(seconds.mean()))
     reading_s, *steps_s = np.maximum(coefficients[:-2], LEAST_STEP_S).tolist()
     alone = rows[rows["batch"] == 1]
     beside_s = (alone["seconds"] - alone["encode_s"] - alone["steps_s"].map(sum)).median()
