@@ -63,14 +63,14 @@ def fit(frame: pd.DataFrame, bench: Bench) -> Blocks:
         design.append([0.0, *(float(knot == batch) for knot in knots), context, 0.0])
         seconds.append(float(steps_s.mean()))
     cost = _cost(np.array(design), np.array(seconds), knots, rows)
-    error = None
+    error, chunk = None, max(DEFAULT_CHUNK, knots[-1])
     if (execution := bench.blocks.get("execution")) is not None:
         src_len, tgt_len, measured_s = np.array([[s.src_len, s.tgt_len, s.mean_s] for s in execution.samples]).T
-        error = float(np.abs(cost.solo_s(src_len, tgt_len, DEFAULT_CHUNK) / measured_s - 1.0).mean())
+        error = float(np.abs(cost.solo_s(src_len, tgt_len, chunk) / measured_s - 1.0).mean())
     block = SlotsBlock(
         kind="measured",
         slots=knots[-1],
-        chunk=DEFAULT_CHUNK,
+        chunk=chunk,
         context=max_positions(bench),
         step_s=tuple(cost.step_s),
         s_per_prompt_token=cost.s_per_prompt_token,
@@ -79,6 +79,7 @@ def fit(frame: pd.DataFrame, bench: Bench) -> Blocks:
         iterations=sum(1 + len(steps_s) for steps_s in rows["steps_s"]),
         heldout_error=error,
         heldout_how=None if error is None else "whole executions of one request alone",
+        notes=(f"iterations of at most {chunk:,} tokens are assumed",),
     )
     return {"slots": block}
 
