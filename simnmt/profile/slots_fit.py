@@ -67,7 +67,7 @@ class SlotsFit:
 
 
 def place_iterations(requests: Sequence[StreamedRequest], slots: int) -> tuple[list[float], list[int]]:
-    """Return the moment of each iteration's tokens in one block, and by request the iteration of its first token.
+    """Return the moment of each iteration's tokens in one block, rising, and by request the iteration of its first token.
 
     The tokens of a request come in iterations one after another, so that one number places them all.
     """
@@ -81,6 +81,8 @@ def place_iterations(requests: Sequence[StreamedRequest], slots: int) -> tuple[l
         for iteration, token_s in enumerate(tokens_s.tolist(), start=place):
             if iteration < len(moments):
                 token_s = min(moments[iteration], token_s)
+            if iteration:  # a misplaced request must not put an iteration before the previous one
+                token_s = max(moments[iteration - 1], token_s)
             moments[iteration : iteration + 1] = [token_s]
     return moments, places
 
