@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush, heapreplace
+from heapq import heappush, heapreplace
 from math import ceil
 from typing import Any, Protocol
 
@@ -23,13 +23,20 @@ from numpy.typing import NDArray
 from simnmt.base.arrays import Floats
 from simnmt.base.errors import shorten
 from simnmt.calibrate.harness import Listener, Silent
+from simnmt.devices import Fifo
+from simnmt.policies.decision import Fixed
+from simnmt.policies.estimates import TransferEstimate
 from simnmt.profile.blocks import OccupancyPoint, factors_by_occupancy
 from simnmt.profile.cost import ResidualQuantiles
 from simnmt.profile.device_profile import DeviceProfile
+from simnmt.results.requests import Requests
 from simnmt.service.client import Exchange
 from simnmt.service.load import Load, run_precisely, send_load
 from simnmt.service.messages import Answer, ServiceError, TranslateRequest
 from simnmt.workload.length_units import Count
+from simnmt.world.deciders import Beliefs
+from simnmt.world.engine import simulate
+from simnmt.world.inputs import PolicySetup, World
 
 SHARES = (0.3, 0.5, 0.7)
 """Rates of the open loops, of the knee."""
@@ -126,32 +133,19 @@ class Executions:
         return within
 
 
-def replay(block: LoadTimes, workers: int, factors: Sequence[float]) -> Floats:
-    """Return when the requests of an open loop would leave a service whose executions take the plane's seconds and the factors.
-
-    `factors`: by occupancy from 1 on.
-    """
-    departure_s, free_s, there = np.empty(len(block.arrival_s)), [0.0] * workers, list[float]()
-    arrival_s, waiting = block.arrival_s.tolist(), 0
-    for request, alone_s in enumerate(block.plane_s.tolist()):
-        begin_s = max(arrival_s[request], free_s[0])
-        while there and there[0] <= begin_s:
-            heappop(there)
-        waiting = max(waiting, request)
-        while waiting + 1 < len(arrival_s) and arrival_s[waiting + 1] <= begin_s:
-            waiting += 1
-        occupancy = len(there) + waiting - request + 1
-        departure_s[request] = leaves_s = begin_s + alone_s * factors[min(occupancy, len(factors)) - 1]
-        heapreplace(free_s, leaves_s)
-        heappush(there, leaves_s)
-    return departure_s
-
-
 def replay_error(loops: Sequence[LoadTimes], workers: int, factors: Sequence[float]) -> float:
-    """Return the mean relative error of the mean latency of an open loop that is replayed."""
-    return float(
-        np.mean([abs((replay(loop, workers, factors) - loop.arrival_s).mean() / loop.latency_s.mean() - 1.0) for loop in loops])
-    )
+    """Return the mean relative error of the mean latency of an open loop in the world.
+
+    There, executions take the plane's seconds times the factors, by occupancy from 1 on.
+    """
+    box = Fifo(workers=workers, occupancy_factors=tuple(factors))
+    policy = PolicySetup(lambda block: Fixed(0), (Beliefs(lambda decider, target: TransferEstimate(0.0)),))
+    errors = list[float]()
+    for loop in loops:
+        requests = Requests(np.ones(len(loop.plane_s), np.int64), (loop.plane_s,), arrival_s=loop.arrival_s - loop.arrival_s[0])
+        trail = simulate(World(requests, (), (box,)), policy)
+        errors.append(abs(float((trail.queue_s + trail.execution_s).mean() / loop.latency_s.mean()) - 1.0))
+    return float(np.mean(errors))
 
 
 def choose_workers(blocks: Sequence[LoadTimes], candidates: Sequence[int]) -> int:
