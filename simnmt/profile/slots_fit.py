@@ -104,8 +104,8 @@ def _place(moments: list[float], tokens_s: Floats, usual_s: float) -> int:
 
 
 COLUMNS = ["block", "seconds", "decoding", "context", "prompt", "request"]
-"""Of iterations: number of the block, seconds, decoding slots, their tokens of context, prompt tokens read, and 1 if the time of
-a request outside iterations is included, else 0."""
+"""Of an iteration: its block, seconds, decoding slots, their tokens of context, prompt tokens read, and 1 if it contains the
+seconds of a request outside iterations, else 0."""
 Row = tuple[float, ...]
 Member = tuple[list[int], float]
 """The rows of one request that is measured as a whole, and its seconds."""
@@ -159,7 +159,7 @@ def _design(rows: pd.DataFrame, knots: Sequence[int]) -> Floats:
 
 
 def _first_rows(rows: pd.DataFrame) -> NDArray[np.int64]:
-    """Return the first row of each observation: up to `WINDOW` iterations in a row that decode alike and read nothing, or one."""
+    """Return the first row of each observation: of up to `WINDOW` iterations that decode alike, or of one that reads."""
     decodes_alone = (rows["decoding"] > 0) & (rows["prompt"] == 0)
     joins = decodes_alone & (rows[["block", "decoding", "prompt"]].diff() == 0).all(axis=1)
     begins = np.flatnonzero(~joins)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import asdict
 
 import numpy as np
 import pandas as pd
@@ -72,10 +73,7 @@ def fit(frame: pd.DataFrame, bench: Bench) -> Blocks:
         slots=knots[-1],
         chunk=chunk,
         context=max_positions(bench),
-        step_s=tuple(cost.step_s),
-        s_per_prompt_token=cost.s_per_prompt_token,
-        s_per_context_token=cost.s_per_context_token,
-        request_s=cost.request_s,
+        **asdict(cost),
         iterations=sum(1 + len(steps_s) for steps_s in rows["steps_s"]),
         heldout_error=error,
         heldout_how=None if error is None else "whole executions of one request alone",
