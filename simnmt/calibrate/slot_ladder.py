@@ -36,6 +36,8 @@ WITHIN_S, QUICK_WITHIN_S = 420.0, 75.0
 """Seconds of all rounds, which decide the lengths of prompts and outputs."""
 LEAST_OUTPUT, MOST_OUTPUT = 12, 96
 """Tokens of an output, but for a few long ones."""
+MOST_AT_ONCE = 4
+"""Most tokens of an output that arrive at one moment, on average: some tokens have no text, as parts of a character."""
 LONG = 4
 """Tokens of a long output, in outputs."""
 SHORT_WORDS = 10
@@ -127,6 +129,8 @@ class SlotLadder:
             if fixed + 1.3 * per_word * long + output > context:
                 what = f"{self._settings.url} has a context of {context} tokens, too few for a ladder of prompts"
                 raise CalibrationError(what)
+            if slots * (fixed + per_word * long) > limits.chunk:
+                self.notes.append("prompts that were sent together took several iterations, which the fit takes for one")
         middle, most_output = (SHORT_WORDS + long) // 2, context - int(fixed + 1.3 * per_word * SHORT_WORDS) - 8
         long_output = max(min(LONG * output, most_output), output)
         blocks: dict[str, list[Lane]] = {}
@@ -138,6 +142,7 @@ class SlotLadder:
         blocks["queue"] = [[(middle, 1)]] * min(3 * slots + 1, 2 * slots + 16)
         if slots > 1:
             blocks["joining"] = [[(SHORT_WORDS, min(2 * output, long_output))], [(middle, 4)] * 4]
+        self._require_texts(self.rounds[0] * sum(len(lane) for lanes in blocks.values() for lane in lanes))
         return blocks | {"sentences": [[(place, 0) for place in range(1, SENTENCES + 1)]]}
 
     async def _find_limits(self) -> SlotLimits:
@@ -172,13 +177,15 @@ class SlotLadder:
         most = tokens or 30 + 3 * len(text.split())
         answer = await self._service.ask(prompt, max_tokens=most, ignore_eos=tokens > 0)
         output, moments = answer.output_tokens or 0, len(set(answer.tokens_s.tolist()))
+        if tokens == 1 and output and not moments:  # a part of a character, or a special token, has no text
+            answer, moments = replace(answer, tokens_s=np.array([answer.received_s])), 1
         if not answer.text.strip() and not moments:
             what = f"{settings.url} answered {shorten(text, 40)!r} with an empty translation"
             raise CalibrationError(what, remedy="correct --model, --source or --target")
         if answer.prompt_tokens is None or not output:
             raise CalibrationError(f"{settings.url} states no numbers of tokens (usage)", remedy=remedy)
-        if not moments:
-            what = f"{settings.url} does not stream: iterations are told apart by the arrivals of tokens"
+        if not moments or (tokens >= LEAST_OUTPUT and moments < max(output // MOST_AT_ONCE, 2)):
+            what = f"{settings.url} does not stream token by token: {output} tokens arrived at {moments} moments"
             raise CalibrationError(what, remedy=remedy)
         if answer.is_cut and output < most:
             held = answer.prompt_tokens + output
