@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import nan
@@ -54,7 +54,7 @@ class ChatAnswer:
 class ChatClient(HttpClient):
     """A client of a service with `/v1/chat/completions`. `url` may end in `/v1`.
 
-    Options that a service does not know and refuses, such as `cache_prompt`, are left out of all later requests.
+    Options that a service does not know and refuses, such as `ignore_eos`, are left out of all later requests.
     """
 
     def __init__(self, url: str, model: str, **connection: Any) -> None:
@@ -73,25 +73,18 @@ class ChatClient(HttpClient):
             raise ServiceError(502, f"{self.url}/v1/models is no list of models") from None
 
     async def ask(
-        self,
-        prompt: str | Sequence[Mapping[str, str]],
-        *,
-        max_tokens: int | None = None,
-        ignore_eos: bool = False,
-        stream: bool = True,
-        cache_prompt: bool | None = None,
+        self, prompt: str, *, max_tokens: int | None = None, ignore_eos: bool = False, stream: bool = True
     ) -> ChatAnswer:
-        """Return the answer to a prompt, or to messages.
+        """Return the answer to a prompt.
 
         If the service refuses an option, it is asked again without it; if the longest answer does not fit into its context, and
         `ignore_eos` does not force its length, with half of that length. The times are those of the last request.
 
         Args:
-            prompt: text of the user, or `{"role": ..., "content": ...}` of all messages.
+            prompt: text of the user.
             max_tokens: most tokens of the answer; None: as the service does.
             ignore_eos: go on to `max_tokens`, as llama-server and vLLM can.
             stream: ask for the tokens one by one.
-            cache_prompt: False: llama-server must not reuse what it kept of earlier prompts. None: as it does.
 
         Raises:
             ServiceError: also for a stream that ends in the middle, and an answer without a choice.
@@ -100,13 +93,11 @@ class ChatClient(HttpClient):
         if stream:
             options |= {"stream": True, "stream_options": {"include_usage": True}}
         options |= {"ignore_eos": True} if ignore_eos else {}
-        options |= {"cache_prompt": cache_prompt}
         options = {name: value for name, value in options.items() if value is not None and name not in self.refused}
         if self._most_tokens is not None and "max_tokens" in options and not ignore_eos:
             options["max_tokens"] = min(options["max_tokens"], self._most_tokens)
-        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [*prompt]
         try:
-            return await self._send({"model": self.model, "messages": messages, **options})
+            return await self._send({"model": self.model, "messages": [{"role": "user", "content": prompt}], **options})
         except ServiceError as error:
             named = [name for name in options if name in error.message]
             if error.status not in (400, 422):
@@ -117,7 +108,7 @@ class ChatClient(HttpClient):
                 self.refused.add(max(named, key=len))  # a message about `stream_options` names `stream` too
             else:
                 raise
-        return await self.ask(prompt, max_tokens=max_tokens, ignore_eos=ignore_eos, stream=stream, cache_prompt=cache_prompt)
+        return await self.ask(prompt, max_tokens=max_tokens, ignore_eos=ignore_eos, stream=stream)
 
     async def _send(self, request: Mapping[str, Any]) -> ChatAnswer:
         parts, arrivals_s = list[bytes](), list[float]()

@@ -66,11 +66,11 @@ def test_a_stream_gives_the_arrival_of_each_token_and_the_counts_of_the_service(
     assert answer.timings == facts.get("timings", {})
 
 
-@pytest.mark.parametrize("refused", ["stream", "stream_options", "cache_prompt", "ignore_eos"])
+@pytest.mark.parametrize("refused", ["stream", "stream_options", "temperature", "ignore_eos"])
 def test_a_refused_option_is_left_out_and_the_answer_still_comes(refused: str) -> None:
     asked = list[dict[str, Any]]()
-    answer = answered({}, refused, asked, ignore_eos=True, cache_prompt=False)
+    answer = answered({}, refused, asked, ignore_eos=True)
     assert answer.text == "a b c" and answer.prompt_tokens is None
     assert len(answer.tokens_s) == (0 if refused == "stream" else 3)
     assert len(asked) == 2 and asked[0].keys() - asked[1].keys() == {refused}
-    assert asked[0]["cache_prompt"] is False and asked[0]["max_tokens"] == 3
+    assert asked[0]["max_tokens"] == 3
