@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from math import isnan, nan
+from math import inf, isnan, nan
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,8 @@ MOST_BODY_BYTES = 16_000_000
 """Largest answer that a client reads."""
 KEPT_S = 30.0
 """Longest time that an idle connection is kept, if the service does not say a shorter one."""
+AT_ONCE_S = 1.0
+"""Time after which a kept connection that breaks was surely open when the request was sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,33 +107,34 @@ class DelayedTransport:
 
 
 class _Sending:
-    """Sends a request, and once more if it was sent on a kept connection that the service had closed.
+    """Sends a request, and once more if it was sent on a kept connection that breaks at once.
 
-    Such a service has not read the request: it closes idle connections, and the client learns it only when it writes. The times
-    are those of the last sending.
+    Services close idle connections, and the client learns that only when it writes. A service that breaks the connection later
+    may have executed the request, so that this is an error. The times are those of the last sending.
     """
 
     def __init__(self) -> None:
         self.sent_s = 0.0
-        self.is_reused = False
-        """Whether the connection had been used before."""
+        self.reused_s = -inf
+        """When a connection that had been used before was taken for the request."""
 
     async def __call__(self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         try:
             return await self._once(request, handler)
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
             begun = isinstance(error, aiohttp.ServerDisconnectedError) and not isinstance(error.message, str)
-            if begun or not self.is_reused:  # begun: `message` is what came of an answer
+            # begun: `message` is what came of an answer
+            if begun or time.monotonic() - self.reused_s > AT_ONCE_S:
                 raise
         return await self._once(request, handler)
 
     async def _once(self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-        self.sent_s, self.is_reused = time.monotonic(), False
+        self.sent_s, self.reused_s = time.monotonic(), -inf
         return await handler(request)
 
 
 async def _note_reuse(session: aiohttp.ClientSession, context: Any, parameters: aiohttp.TraceConnectionReuseconnParams) -> None:
-    context.trace_request_ctx.is_reused = True
+    context.trace_request_ctx.reused_s = time.monotonic()
 
 
 class _Connector(aiohttp.TCPConnector):
@@ -191,7 +194,7 @@ class HttpClient:
     ) -> AsyncIterator[tuple[aiohttp.ClientResponse, float]]:
         """Send a request, and yield its answer with status 200 and the moment at which the request was sent.
 
-        A request on a kept connection that the service has closed is sent once more, and that moment counts.
+        A request on a kept connection that breaks at once is sent once more, and that moment counts.
 
         Raises `ServiceError`: the service's own status, 502 if it cannot be reached, 504 if it does not answer in time.
         """
