@@ -315,13 +315,9 @@ def replay(
     import simnmt.api
     from simnmt.live.replay import ReplaySettings
     from simnmt.service.http_server import read_token
-    from simnmt.workload.text_lines import read_lines
 
-    token, texts = (
-        read_token(token_file, TOKEN),
-        None if text is None else [line for line in map(str.strip, read_lines(text)) if line],
-    )
-    settings = ReplaySettings(gateway, token, ca_file, source, target, texts, workload, timeout)
+    token = read_token(token_file, TOKEN)
+    settings = ReplaySettings(gateway, token, ca_file, source, target, _read_lines(text), workload, timeout)
     with progress_bar() as bar, prints_of_users():
         result = simnmt.api.replay(
             simnmt.api.Scenario(scenario, changes.values, allow_code=changes.allow_code),
@@ -367,6 +363,18 @@ def _read_prompt(path: Path) -> str:
         return read_bounded(path, 100_000).decode("utf-8").rstrip("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"no prompt: {describe_error(error)}", path=path, remedy="name a file of text") from None
+
+
+def _read_lines(path: Path | None) -> list[str] | None:
+    """Return the lines of a text that are not blank; None without a text. Raises `InputError` if all are blank."""
+    from simnmt.workload.text_lines import read_lines
+
+    if path is None:
+        return None
+    lines = [line for line in map(str.strip, read_lines(path)) if line]
+    if not lines:
+        raise InputError("no text", path=path, remedy="give a file with a sentence on each line")
+    return lines
 
 
 def _read_plan(scenario: str, changes: Overrides | Changes) -> RunPlan:
@@ -429,10 +437,10 @@ def validate(
     from simnmt.report.page_template import Section, render_page
     from simnmt.report.table import Table
     from simnmt.results.run_directory import check_free, reserved
-    from simnmt.workload.text_lines import read_lines
 
     if out is not None:
         check_free(out)
+    lines = _read_lines(text)
     with prints_of_users():
         names = policies.split(",") if policies else ()
         plan = _read_plan(scenario, changes)
@@ -443,7 +451,7 @@ def validate(
             policies=names,
             any_model=any_model,
             services={device: (url, apis[device]) for device, url in urls.items()},
-            lines=None if text is None else {line: 0 for line in map(str.strip, read_lines(text)) if line},
+            lines=None if lines is None else dict.fromkeys(lines, 0),
             progress=note,
         )
     rows = [row.cells() for row in validation.rows]
@@ -451,8 +459,8 @@ def validate(
     is_single = {"site": len(texts["site"]) == 1}
     is_same = {head: texts[head] == ({"0.0"} if "cached" in head else {"-"}) for head in texts if head != "spread %"}
     heads = [head for head in texts if not (is_same | is_single).get(head)]
-    lines = [[row[head] for head in heads] for row in rows]
-    table = Table.of_texts("", heads, lines, words=heads.index("live ms"), id="errors")
+    cells = [[row[head] for head in heads] for row in rows]
+    table = Table.of_texts("", heads, cells, words=heads.index("live ms"), id="errors")
     sentences = [ranking.sentence for ranking in validation.rankings]
     print_result(as_json, validation.document, lambda: "\n".join([table.to_text(), LEGEND, "", *sentences]))
     if validation.warning is not None:
