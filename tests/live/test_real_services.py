@@ -74,6 +74,13 @@ def test_files_whose_making_failed_are_made_again(cache: Path) -> None:
     assert {path.name for path in (cache / "files").iterdir()} == {"whole", ".complete"}
 
 
+def test_a_process_that_has_ended_is_not_killed_since_its_number_may_be_another_group_now(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base.os, "killpg", lambda *group: pytest.fail(f"killed {group}"))
+    base.run_step([sys.executable, "-c", "pass"], "doing nothing")
+
+
 def made(*makers: Callable[[], object]) -> None:
     """Make the files of a service; skip the test where that is impossible: no compiler, no package index."""
     try:
