@@ -24,7 +24,6 @@ from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.box import describe
 from simnmt.calibrate.calibration import Calibrated, kept_journal, refuse_unwritable
 from simnmt.calibrate.endpoint import (
-    Chat,
     EndpointSettings,
     ServiceTimes,
     choose_sentences,
@@ -40,7 +39,7 @@ from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.execution_fit import nonnegative_line
 from simnmt.profile.slots_block import SlotsBlock, TokenCount
 from simnmt.profile.slots_fit import StreamedRequest, fit_slots
-from simnmt.service.chat import PROMPT, ChatAnswer
+from simnmt.service.chat import ChatAnswer, ChatClient
 from simnmt.service.messages import ServiceError
 from simnmt.workload.length_units import unit_and_counter
 from simnmt.workload.text_lines import TextLines
@@ -88,7 +87,7 @@ def calibrate_slots(
     before = profile_assembly.state(describe())
     with kept_journal(path, journal_header(settings, words), listener, replaces=replaces_journal) as journal:
         endpoint = settings.connect()
-        if not isinstance(endpoint, Chat):
+        if not isinstance(endpoint, ChatClient):
             raise CalibrationError("slots are measured through OpenAI's API", remedy="give --api openai, or leave out --kind")
         ladder = _Ladder(settings, endpoint, sentences, words)
         try:
@@ -124,7 +123,7 @@ class _Limits:
 class _Ladder:
     """The requests that one calibration sends, sized for the service's speed."""
 
-    def __init__(self, settings: EndpointSettings, endpoint: Chat, sentences: list[str], words: list[str]) -> None:
+    def __init__(self, settings: EndpointSettings, endpoint: ChatClient, sentences: list[str], words: list[str]) -> None:
         self.settings, self._endpoint, self._sentences, self._words = settings, endpoint, sentences, words
         # Without a seed: the service may still have prompts of an earlier calibration in its cache.
         self._starts = random.sample(range(len(words)), len(words))
@@ -248,10 +247,8 @@ class _Ladder:
 
     async def _ask(self, text: str, tokens: int) -> ChatAnswer:
         """Ask for a translation, of exactly so many tokens if the service can; 0: to its own end."""
-        settings = self.settings
-        prompt = PROMPT.format(source=settings.source, target=settings.target, text=text)
-        most = tokens or 30 + 3 * len(text.split())
-        answer = await self._endpoint.ask(prompt, max_tokens=most, ignore_eos=tokens > 0)
+        settings, most = self.settings, tokens or 30 + 3 * len(text.split())
+        answer = await self._endpoint.ask(self._endpoint.prompt(text), max_tokens=most, ignore_eos=tokens > 0)
         remedy = "measure it as a plane, without --kind slots"
         if not answer.text.strip() and not len(answer.tokens_s):
             what = f"{settings.url} answered {shorten(text, 40)!r} with an empty translation"
