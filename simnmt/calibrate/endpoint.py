@@ -35,6 +35,7 @@ from simnmt.service.messages import ServiceError
 from simnmt.workload.length_units import unit_and_counter
 from simnmt.workload.text_lines import TextLines
 
+
 def refused(error: ServiceError, url: str) -> CalibrationError:
     """Return the error of a service that could not be measured, as one line without the token."""
     what, status = shorten(error.message, 160), error.status

@@ -66,8 +66,8 @@ class ServiceEngine:
         token_option: str = "",
         **connection: Any,
     ) -> None:
-        """`profile`: of the device; `unit`: in which a gateway counts source lengths, as in `unit_and_counter`; `expected_hash`:
-        as in `EngineSettings`; `token_option`: see `ServiceClient.greet`; `connection`: as of an `HttpClient`.
+        """`profile`: of the device; `unit`: in which a gateway counts source lengths (`unit_and_counter`); `expected_hash`: as in
+        `EngineSettings`; `token_option`: see `ServiceClient.greet`; `connection`: as of an `HttpClient`.
 
         Raises `InputError` for unusable options.
         """

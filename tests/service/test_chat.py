@@ -18,20 +18,17 @@ ABC: dict[str, Any] = {"translate": lambda text: "a b c", "seconds": lambda src_
 """Answers `a b c`, a word each 50 ms if it streams."""
 
 
-def answered(service: StubService, *prompts: str, **options: Any) -> list[ChatAnswer | ServiceError]:
-    """The answers to prompts that are sent one after another."""
+async def ask(service: StubService, *prompts: str, **options: Any) -> list[ChatAnswer | BaseException]:
+    """The answers to prompts that are sent one after another, or their errors."""
+    answers = list[ChatAnswer | BaseException]()
+    async with ChatClient(f"{service.url}/v1/", model="stub") as client:
+        for prompt in prompts:
+            answers += await asyncio.gather(client.ask(prompt, **options), return_exceptions=True)
+    return answers
 
-    async def whole() -> list[ChatAnswer | ServiceError]:
-        answers = list[ChatAnswer | ServiceError]()
-        async with ChatClient(f"{service.url}/v1/", model="stub") as client:
-            for prompt in prompts:
-                try:
-                    answers.append(await client.ask(prompt, **options))
-                except ServiceError as error:
-                    answers.append(error)
-        return answers
 
-    return asyncio.run(whole())
+def answered(*arguments: Any, **options: Any) -> list[ChatAnswer | BaseException]:
+    return asyncio.run(ask(*arguments, **options))
 
 
 @pytest.mark.parametrize("facts", [LLAMA_CPP, VLLM])
@@ -60,8 +57,9 @@ def test_a_refused_option_is_left_out_and_the_answer_still_comes(refused: str) -
 
 def test_a_prompt_beyond_the_context_is_an_error_and_later_answers_are_as_long_as_before() -> None:
     with stub_service(context=40, pace=0.01, **ABC) as service:
-        refused, short, forced = *answered(service, "w " * 50, "question", max_tokens=64), *answered(
-            service, "w " * 50, max_tokens=4, ignore_eos=True
+        refused, short, forced = (
+            *answered(service, "w " * 50, "question", max_tokens=64),
+            *answered(service, "w " * 50, max_tokens=4, ignore_eos=True),
         )
     assert isinstance(refused, ServiceError) and isinstance(forced, ServiceError), "a forced length is not shortened"
     assert isinstance(short, ChatAnswer)
