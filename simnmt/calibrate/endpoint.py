@@ -100,9 +100,15 @@ class EndpointSettings:
             raise CalibrationError("openai needs the name of a model", remedy="give --model NAME, as the service calls it")
 
     def connect(self) -> ServiceClient:
-        connection = {"token": os.environ.get(TOKEN, "").strip(), "timeout_s": self.timeout_s, "ca_file": self.ca_file}
-        connection["connections"] = 0  # any number: a request that waits for one here would seem to wait at the service
-        return APIS[self.api](self.url, (self.source, self.target), self.model or "", **connection)
+        return APIS[self.api](
+            self.url,
+            (self.source, self.target),
+            self.model or "",
+            token=os.environ.get(TOKEN, "").strip(),
+            timeout_s=self.timeout_s,
+            ca_file=self.ca_file,
+            connections=0,  # any number: a request that waits for one here would seem to wait at the service
+        )
 
 
 def calibrate_endpoint(

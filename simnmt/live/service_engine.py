@@ -66,7 +66,7 @@ class ServiceEngine:
         token_option: str = "",
         **connection: Any,
     ) -> None:
-        """`profile`: of the device; `unit`: in which a gateway counts source lengths (`unit_and_counter`); `expected_hash`: as in
+        """`profile`: of the device; `unit`: in which a gateway counts source lengths (`unit_and_counter`); `expected_hash`: see
         `EngineSettings`; `token_option`: see `ServiceClient.greet`; `connection`: as of an `HttpClient`.
 
         Raises `InputError` for unusable options.
