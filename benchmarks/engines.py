@@ -102,6 +102,10 @@ def _calibrated_batches(url: str, text: str) -> list[str]:
     return [*MARIAN, "--part", "execution", "--part", "step", "--unit", "word", "--quick", *lengths]
 
 
+def _calibrated_executions(url: str, text: str) -> list[str]:
+    return [*MARIAN, "--part", "execution", "--unit", "word", "--quick", "--max-src-len", "48", "--max-tgt-len", "48"]
+
+
 def _calibrated_service(url: str, text: str) -> list[str]:
     return ["--endpoint", url, "--text", text, "--quick"]
 
@@ -125,6 +129,8 @@ ENGINES = {
     "libretranslate": Engine(lambda cpu: libretranslate(), _calibrated_service, bars=_LIBRE_BARS),
     "llama": Engine(lambda cpu: llama_server(pinned=True), _calibrated_chat, api=f"openai:{CHAT}", bars=_LLAMA_BARS),
 }
+OWN_ENGINE = Engine(marian_server, _calibrated_executions)
+"""The gateway's own engine, which has no address."""
 POLICIES = {"edge": {}, "cloud": {}, "cnmt": {}, "queue-aware": {"kind": "cnmt", "sees_backlog": True}}
 POLICIES_LOAD = 0.6
 """Share of the gateway's own saturation at which policies are ranked."""
@@ -160,9 +166,7 @@ class Measurement:
     def __init__(self, name: str, options: argparse.Namespace, folder: Path) -> None:
         self.name, self.options, self.folder, self.begin_s = name, options, folder, time.monotonic()
         self.of_policies = name == "policies"
-        engines = (
-            {"gateway": ENGINES["ctranslate2"], "cloud": ENGINES["llama"]} if self.of_policies else {"cloud": ENGINES[name]}
-        )
+        engines = {"gateway": OWN_ENGINE, "cloud": ENGINES["llama"]} if self.of_policies else {"cloud": ENGINES[name]}
         self.engines: dict[str, Engine] = engines
         self.text, self.answers = folder / "text.txt", folder / "answers.txt"
         self.lines: dict[str, int] = write_texts(self.text, self.answers, CHAT_OUTPUT if name == "llama" else 1.0)
@@ -274,6 +278,7 @@ class Measurement:
             path = profiles[device] = self.folder / f"{device}-{len(self.calibrations)}.json"
             note(f"{self.name}: calibration {len(self.calibrations) + 1} of {device}")
             options = [*engine.calibrate(self.urls[device], str(self.text)), "--out", str(path), "--force"]
+            options += ["--seed", str(1 + len(self.calibrations))]  # a service may have kept the prompts of the one before
             # A model is measured where it runs, a service from where the load generator runs.
             cores = {cpu} if "--endpoint" not in options else set(os.sched_getaffinity(0)) - {cpu} or {cpu}
             tries = 0
