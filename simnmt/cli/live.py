@@ -375,15 +375,10 @@ def _read_prompt(path: Path) -> str:
 
 
 def _read_lines(path: Path | None) -> list[str] | None:
-    """Return the lines of a text that are not blank; None without a text. Raises `InputError` if all are blank."""
+    """Return the lines of a text that are not blank, one at least; None without a text. Raises `InputError`."""
     from simnmt.workload.text_lines import read_lines
 
-    if path is None:
-        return None
-    lines = [line for line in map(str.strip, read_lines(path)) if line]
-    if not lines:
-        raise InputError("no text", path=path, remedy="give a file with a sentence on each line")
-    return lines
+    return None if path is None else [line for line in map(str.strip, read_lines(path)) if line]
 
 
 def _read_plan(scenario: str, changes: Overrides | Changes) -> RunPlan:
