@@ -9,7 +9,7 @@ import pytest
 
 from simnmt.batching.slots import SlotBatcher, SlotLimits
 from simnmt.profile.slots_block import SlotsCost
-from simnmt.profile.slots_fit import SlotsFit, StreamedRequest, fit_slots
+from simnmt.profile.slots_fit import SlotsFit, StreamedRequest, fit_slots, place_iterations
 
 COST = SlotsCost((0.004, 0.008, 0.010, 0.011, 0.015), 0.0006, 0.000004, 0.0015)
 Sent = tuple[float, int, int]
@@ -81,6 +81,13 @@ def test_a_service_that_changes_its_speed_between_blocks_is_noticed() -> None:
 def test_without_a_queue_an_iteration_that_only_reads_counts_like_a_step() -> None:
     fit = fitted(measured(queue=False))
     assert not fit.knows_reading and fit.cost.step_s[0] == fit.cost.step_s[1] == pytest.approx(0.008, rel=0.05)
+
+
+def test_iterations_of_a_misplaced_request_rise() -> None:
+    """The second request's first token is a bit before the second iteration, and its others are those from the fourth on."""
+    tokens_s = ([1.0, 2.0, 3.0, 4.0], [1.9, 4.0, 5.0])
+    requests = [StreamedRequest(0, "two", 0.0, np.array(arrivals_s), 5, 5) for arrivals_s in tokens_s]
+    assert place_iterations(requests, 2) == ([1.0, 2.0, 2.0, 4.0, 5.0], [0, 2])
 
 
 def test_a_stall_does_not_count() -> None:
