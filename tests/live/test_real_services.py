@@ -112,7 +112,7 @@ def test_llama_server_answers_any_number_of_tokens() -> None:
 
 @pytest.mark.deep
 @pytest.mark.parametrize("pinned", [True, False], ids=["pinned", "as shipped"])
-def test_libretranslate_copies_with_some_words_more_or_less(pinned: bool) -> None:
+def test_libretranslate_copies_with_some_words_in_two_parts(pinned: bool) -> None:
     made(libretranslate.python)
     texts = ["Heute ist das Wetter schön und wir gehen spazieren.", "Und der Mann ist da. Wir wissen es nicht!", "Ja"]
 
@@ -126,5 +126,5 @@ def test_libretranslate_copies_with_some_words_more_or_less(pinned: bool) -> Non
         log = (base.cache_folder() / f"libretranslate-{url.rpartition(':')[2]}.log").read_text()
     assert "Updating" not in log  # it did not look for its index
     for text, translation in zip(texts, translations, strict=True):
-        assert set(translation.lower()) <= set(text.lower())
-        assert 0.7 <= len(translation.split()) / len(text.split()) <= 1.3
+        assert "".join(translation.lower().split()) == "".join(text.lower().split())
+        assert 1.0 <= len(translation.split()) / len(text.split()) <= 2.0
