@@ -40,7 +40,7 @@ from simnmt.base.arrays import Floats
 from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.units import run_unit
-from simnmt.live.running_services import Api, RunningService
+from simnmt.live.service_engine import ServiceEngine
 from simnmt.live.validation import predicted_figures, structural_columns
 from simnmt.live.validation_runs import (
     FIGURES,
@@ -52,6 +52,7 @@ from simnmt.live.validation_runs import (
     unit_at,
 )
 from simnmt.scenario.source import open_source
+from simnmt.service.apis import Api
 from simnmt.service.client import TranslationClient
 from simnmt.service.load import run_precisely
 from simnmt.service.messages import TranslateRequest
@@ -230,8 +231,8 @@ class Measurement:
             boxes = engines_of(self.plan(first, knee_rps, 40), place, {}, True, services)
             try:
                 for box in boxes:
-                    rtt_s = await box.ready()
-                    self.round_trip_s = rtt_s if isinstance(rtt_s, float) else self.round_trip_s
+                    await box.ready()
+                    self.round_trip_s = box.client.round_trip_s if isinstance(box, ServiceEngine) else self.round_trip_s
                 await self.add_references(first, boxes)
                 self.make_cells(knee_rps)
                 order, blocks = random.Random(48), self.blocks()
@@ -299,7 +300,7 @@ class Measurement:
     async def add_references(self, calibration: Calibration, engines: Sequence[Any]) -> None:
         unit = unit_at(self.plan(self.calibrations[0], 1.0, 100), "lan", 0)
         for engine in engines:
-            is_service = isinstance(engine, RunningService)
+            is_service = isinstance(engine, ServiceEngine)
             seconds = await reference_requests(engine, unit, self.lines) if is_service else np.empty(0)
             calibration.references_s.append(seconds)
 

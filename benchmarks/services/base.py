@@ -150,7 +150,9 @@ def is_healthy(url: str) -> bool:
 
 
 def stop(process: subprocess.Popen[Any]) -> None:
-    """End a process that leads its own group: politely, then by killing the group."""
+    """End a process that leads its own group: politely, then by killing the group. One that has ended leads no group."""
+    if process.poll() is not None:
+        return
     process.terminate()
     with suppress(subprocess.TimeoutExpired):
         process.wait(STOP_S)

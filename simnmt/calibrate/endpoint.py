@@ -18,7 +18,6 @@ import pandas as pd
 from simnmt.base import VERSION
 from simnmt.base.errors import shorten
 from simnmt.base.random_streams import stream
-from simnmt.base.suggestions import did_you_mean
 from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.box import describe
 from simnmt.calibrate.calibration import TOOL, Calibrated, kept_journal, refuse_unwritable
@@ -31,67 +30,12 @@ from simnmt.profile.device_profile import SCHEMA_VERSION, DeviceProfile, checked
 from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.execution_fit import cell_samples, fit_execution
 from simnmt.profile.origin import Conditions, Device, EndpointBlock, LengthUnit, Model, Provenance, ValidRange
-from simnmt.service.chat import PROMPT, ChatClient
-from simnmt.service.client import TranslationClient
+from simnmt.service.apis import APIS
+from simnmt.service.client import ServiceClient
 from simnmt.service.load import cancel_others
-from simnmt.service.messages import ServiceError, TranslateRequest
+from simnmt.service.messages import ServiceError
 from simnmt.workload.length_units import Count, unit_and_counter
 from simnmt.workload.text_lines import TextLines
-
-MOST_TOKENS = 2_048
-"""Most tokens of an answer: a model that never ends would be waited for until the timeout."""
-
-
-Answer = tuple[float, str, dict[str, bool]]
-"""Seconds from the request to the whole answer, the translation, and whether the model `thinks` and the text `is_cut`."""
-
-
-class LibreTranslate(TranslationClient):
-    """A service with LibreTranslate's `/translate` and `/languages`, as simnmt's own server and gateway are."""
-
-    echo_path = "/languages"
-
-    def __init__(self, url: str, source: str, target: str, model: str | None = None, **connection: Any) -> None:
-        super().__init__(url, **connection)
-        self._pair = source, target
-
-    async def check(self) -> None:
-        """Raise `InputError` if the service does not translate what is asked, `ServiceError` if it does not answer the echo."""
-        await self.check_languages(*self._pair, self._timeout_s)
-
-    async def measure(self, text: str) -> Answer:
-        """Return the answer to one sentence. Raises `ServiceError`."""
-        exchange = await self.translate(TranslateRequest((text,), False, *self._pair, self._token))
-        return exchange.received_s - exchange.sent_s, exchange.answer.texts[0], {"thinks": False, "is_cut": False}
-
-
-class Chat(ChatClient):
-    """A service with OpenAI's `/v1/chat/completions`, which is prompted to translate."""
-
-    echo_path = "/v1/models"
-
-    def __init__(self, url: str, source: str, target: str, model: str | None = None, **connection: Any) -> None:
-        if model is None:
-            raise CalibrationError("openai needs the name of a model", remedy="give --model NAME, as the service calls it")
-        super().__init__(url, model, **connection)
-        self._languages = source, target
-
-    async def check(self) -> None:
-        """Raise `CalibrationError` for an unknown model, `ServiceError` if the service does not list its models."""
-        models = [model["id"] for model in await self.models()]
-        if self.model not in models:
-            raise CalibrationError(f"{self.url} has no model {shorten(self.model)}", remedy=did_you_mean(self.model, models))
-
-    async def measure(self, text: str) -> Answer:
-        """Return the answer to one sentence. Raises `ServiceError`."""
-        prompt = PROMPT.format(source=self._languages[0], target=self._languages[1], text=text)
-        answer = await self.ask(prompt, max_tokens=MOST_TOKENS, stream=False)
-        return answer.received_s - answer.sent_s, answer.text, {"thinks": answer.thinks, "is_cut": answer.is_cut}
-
-
-Endpoint = LibreTranslate | Chat
-APIS: dict[str, type[LibreTranslate] | type[Chat]] = {"libretranslate": LibreTranslate, "openai": Chat}
-"""What measures a service, by the name of its API."""
 
 
 def calibration_error(error: ServiceError, url: str) -> CalibrationError:
@@ -126,7 +70,7 @@ class EndpointSettings:
 
     url: str
     api: str
-    """A name of `APIS`."""
+    """A name of `simnmt.service.apis.APIS`."""
     text: str
     """File of sentences, one a line."""
     model: str | None = None
@@ -154,16 +98,24 @@ class EndpointSettings:
     def __post_init__(self) -> None:
         if "@" in urlsplit(self.url).netloc:
             raise CalibrationError("--endpoint holds a password, which the profile would show", remedy=f"put it into ${TOKEN}")
+        if self.api == "openai" and self.model is None:
+            raise CalibrationError("openai needs the name of a model", remedy="give --model NAME, as the service calls it")
 
     @property
     def counters(self) -> tuple[Count, Count]:
         """Functions that count the source and the target tokens of a text."""
         return unit_and_counter(self.src_unit, "src")[1], unit_and_counter(self.tgt_unit, "tgt")[1]
 
-    def connect(self) -> Endpoint:
-        connection = {"token": os.environ.get(TOKEN, "").strip(), "timeout_s": self.timeout_s, "ca_file": self.ca_file}
-        connection["connections"] = 0  # any number: a request that waits for one here would seem to wait at the service
-        return APIS[self.api](self.url, self.source, self.target, self.model, **connection)
+    def connect(self) -> ServiceClient:
+        return APIS[self.api](
+            self.url,
+            (self.source, self.target),
+            self.model or "",
+            token=os.environ.get(TOKEN, "").strip(),
+            timeout_s=self.timeout_s,
+            ca_file=self.ca_file,
+            connections=0,  # any number: a request that waits for one here would seem to wait at the service
+        )
 
 
 def journal_header(settings: EndpointSettings, texts: Sequence[str]) -> dict[str, Any]:
@@ -326,7 +278,7 @@ class SingleRequests:
 
     name = "endpoint"
 
-    def __init__(self, settings: EndpointSettings, service: Endpoint) -> None:
+    def __init__(self, settings: EndpointSettings, service: ServiceClient) -> None:
         self._settings, self._service, self._counters = settings, service, settings.counters
         self.texts: Sequence[str] = choose_sentences(settings)
         self.rounds = (QUICK_ROUNDS, QUICK_WITHIN_S) if settings.quick else (ROUNDS, WITHIN_S)
@@ -380,7 +332,7 @@ class SingleRequests:
 def calibrate_endpoint(
     settings: EndpointSettings,
     out: str | os.PathLike[str],
-    method: Callable[[EndpointSettings, Endpoint], Method] = SingleRequests,
+    method: Callable[[EndpointSettings, ServiceClient], Method] = SingleRequests,
     *,
     device_name: str | None = None,
     listener: Listener = Silent,
@@ -413,7 +365,7 @@ def calibrate_endpoint(
     return Calibrated(profile, tuple(doubt.message for doubt in profile_doubts(profile)))
 
 
-def _measure(method: Method, service: Endpoint, seed: int, journal: Journal, listener: Listener) -> pd.DataFrame:
+def _measure(method: Method, service: ServiceClient, seed: int, journal: Journal, listener: Listener) -> pd.DataFrame:
     """Return the rows of the cases of a method. Raises `ServiceError`, `CalibrationError`."""
     loop = asyncio.new_event_loop()
 

@@ -20,14 +20,15 @@ import pandas as pd
 from simnmt.base.arrays import Floats
 from simnmt.base.errors import shorten
 from simnmt.batching.slots import SlotLimits
-from simnmt.calibrate.endpoint import Chat, Endpoint, EndpointSettings, ServiceTimes, choose_sentences
+from simnmt.calibrate.endpoint import EndpointSettings, ServiceTimes, choose_sentences
 from simnmt.calibrate.harness import Case, Listener, nothing
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.execution_fit import nonnegative_line
 from simnmt.profile.slots_block import SlotsBlock, TokenCount
 from simnmt.profile.slots_fit import SlotsFit, StreamedRequest, fit_slots
-from simnmt.service.chat import PROMPT, ChatAnswer
+from simnmt.service.chat import ChatAnswer, ChatClient
+from simnmt.service.client import ServiceClient
 from simnmt.service.messages import ServiceError
 from simnmt.workload.text_lines import TextLines
 
@@ -63,9 +64,9 @@ class SlotLadder:
 
     name = "slots"
 
-    def __init__(self, settings: EndpointSettings, service: Endpoint) -> None:
+    def __init__(self, settings: EndpointSettings, service: ServiceClient) -> None:
         """Raises `CalibrationError` for a service with another API than OpenAI's."""
-        if not isinstance(service, Chat):
+        if not isinstance(service, ChatClient):
             raise CalibrationError("slots are measured through OpenAI's API", remedy="give --api openai, or leave out --kind")
         self._settings, self._service, self._sentences = settings, service, choose_sentences(settings)
         self.texts: Sequence[str] = " ".join(TextLines(Path(settings.text), kept=True)).split()
@@ -173,9 +174,8 @@ class SlotLadder:
     async def _ask(self, text: str, tokens: int) -> ChatAnswer:
         """Ask for a translation, of exactly so many tokens if the service can; 0: to its own end."""
         settings, remedy = self._settings, "measure it as a plane, without --kind slots"
-        prompt = PROMPT.format(source=settings.source, target=settings.target, text=text)
         most = tokens or 30 + 3 * len(text.split())
-        answer = await self._service.ask(prompt, max_tokens=most, ignore_eos=tokens > 0)
+        answer = await self._service.ask(self._service.prompt(text), max_tokens=most, ignore_eos=tokens > 0)
         output, moments = answer.output_tokens or 0, len(set(answer.tokens_s.tolist()))
         if tokens == 1 and output and not moments:  # a part of a character, or a special token, has no text
             answer, moments = replace(answer, tokens_s=np.array([answer.received_s])), 1

@@ -43,12 +43,21 @@ def test_a_replay_prints_and_writes_a_run(folder: Path, simnmt: Command) -> None
     [
         (("--gateway", "127.0.0.1:1"), "is no address of a service"),
         (("--gateway", "http://127.0.0.1:1", "--workload", "olds"), "no workload olds"),
+        (("--gateway", "http://127.0.0.1:1", "--text", "blank"), "blank: no sentence"),
     ],
 )
 def test_bad_input_is_refused(folder: Path, simnmt: Command, arguments: tuple[str, ...], message: str) -> None:
+    (folder / "blank").write_text(" \n\n")
     outcome = simnmt("live", "replay", "small.yaml", *arguments)
     assert (outcome.status, outcome.out) == (2, "")
     assert message in outcome.err
+
+
+def test_a_validation_with_a_text_of_blank_lines_is_refused_before_it_starts(folder: Path, simnmt: Command) -> None:
+    (folder / "blank").write_text(" \n\n")
+    outcome = simnmt("validate", "@live-smoke", "--text", "blank", "--out", "new")
+    assert (outcome.status, outcome.out) == (2, "")
+    assert "blank: no sentence" in outcome.err
 
 
 def test_an_interrupt_leaves_nothing_half_written(

@@ -74,6 +74,13 @@ def test_files_whose_making_failed_are_made_again(cache: Path) -> None:
     assert {path.name for path in (cache / "files").iterdir()} == {"whole", ".complete"}
 
 
+def test_a_process_that_has_ended_is_not_killed_since_its_number_may_be_another_group_now(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base.os, "killpg", lambda *group: pytest.fail(f"killed {group}"))
+    base.run_step([sys.executable, "-c", "pass"], "doing nothing")
+
+
 def made(*makers: Callable[[], object]) -> None:
     """Make the files of a service; skip the test where that is impossible: no compiler, no package index."""
     try:
@@ -88,12 +95,12 @@ def test_llama_server_answers_any_number_of_tokens() -> None:
     made(llama_server.program, llama_server.model)
 
     async def ask(url: str) -> list[ChatAnswer]:
-        async with ChatClient(url, (await _models(url))[0]) as client:
-            asked = [client.ask(f"Übersetze Satz {count}.", max_tokens=count) for count in (1, 12, 40)]
+        async with ChatClient(url, model=(await _models(url))[0]) as client:
+            asked = [client.ask(f"{count}: Übersetze diesen Satz.", max_tokens=count) for count in (1, 12, 40)]
             return await asyncio.gather(*asked)
 
     async def _models(url: str) -> list[str]:
-        async with ChatClient(url, "") as client:
+        async with ChatClient(url) as client:
             return [model["id"] for model in await client.models()]
 
     with llama_server.llama_server(slots=2, context=128) as url:
