@@ -117,6 +117,7 @@ def running(
     allowed = os.sched_getaffinity(0)
     if is_healthy(url):
         raise ServiceUnavailable(f"{name}: another service answers already at {url}")
+    log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
         try:
             if cores is not None:
