@@ -236,7 +236,7 @@ class SlotLadder:
         prefix = int(np.median(cached))
         if (np.abs(cached - prefix) > CACHE_TOKENS).mean() > CACHE_SHARE:
             what = f"{self._settings.url} took {cached.min()} to {cached.max()} tokens of different prompts from a cache"
-            raise CalibrationError(what, remedy="give a text without repeated passages, or turn the service's cache off")
+            raise CalibrationError(what, remedy="give another --seed or a text without repeated passages")
         fit, doubts = self._fit(requests.assign(cached=cached)), list[str]()
         output, whole = TokenCount(), requests[~requests["is_forced"] & ~requests["is_cut"]]
         if len(whole) > SENTENCES // 2 and whole["tgt_len"].nunique() > 2:
