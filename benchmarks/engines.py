@@ -320,9 +320,10 @@ class Measurement:
             rows = [self.row(cell, run, block) for run, block in cell.runs]
             kept = [row for row in rows if not row["void"]] or rows
             live, simulated = (np.array([row[key] for row in kept]) for key in ("live", "predicted"))
-            answered = [row for row in rows if row["answered"] >= ANSWERED] or rows
+            answered = [row for row in rows if row["answered"] >= ANSWERED and np.isfinite(row["at_speed"][0])] or rows
             at_speed, all_live = (np.mean([row[key] for row in answered], axis=0) for key in ("at_speed", "live"))
-            structural = np.mean([row["structural"] for row in kept], axis=0) if kept[0]["structural"] is not None else None
+            stated = [row["structural"] for row in kept if row["structural"] is not None]
+            structural = np.mean(stated, axis=0) if stated else None
             mean = live.mean(axis=0)
             cells.append(
                 {
@@ -375,6 +376,8 @@ class Measurement:
 
         That is a run with arrivals closer by the factor in another unit of time.
         """
+        if not np.isfinite(slowdown):
+            return np.full(len(FIGURES), np.nan)
         plan = self.plan(calibration, cell.rate_rps * slowdown, cell.requests)
         numbers = run_unit(unit_at(plan, "lan", run.unit.replication)).numbers
         (of_policy,) = [one for place, one in numbers.items() if place.policy == cell.policy]

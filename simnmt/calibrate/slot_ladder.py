@@ -177,8 +177,10 @@ class SlotLadder:
         most = tokens or 30 + 3 * len(text.split())
         answer = await self._service.ask(self._service.prompt(text), max_tokens=most, ignore_eos=tokens > 0)
         output, moments = answer.output_tokens or 0, len(set(answer.tokens_s.tolist()))
-        if tokens == 1 and output and not moments:  # a part of a character, or a special token, has no text
-            answer, moments = replace(answer, tokens_s=np.array([answer.received_s])), 1
+        if tokens < LEAST_OUTPUT and len(answer.tokens_s) < min(tokens, output) and (moments or tokens == 1):
+            # Parts of a character, and special tokens, have no text; the last one has arrived by the end of the answer.
+            answer = replace(answer, tokens_s=np.append(answer.tokens_s, answer.received_s))
+            moments += 1
         if not answer.text.strip() and not moments:
             what = f"{settings.url} answered {shorten(text, 40)!r} with an empty translation"
             raise CalibrationError(what, remedy="correct --model, --source or --target")
@@ -239,13 +241,15 @@ class SlotLadder:
             raise CalibrationError(what, remedy="give another --seed or a text without repeated passages")
         fit, doubts = self._fit(requests.assign(cached=cached)), list[str]()
         output, whole = TokenCount(), requests[~requests["is_forced"] & ~requests["is_cut"]]
+        alone = requests[requests["is_alone"]].reset_index(drop=True)
+        counts_words = ~alone["is_forced"]
         if len(whole) > SENTENCES // 2 and whole["tgt_len"].nunique() > 2:
             output = _token_count(whole["tgt_len"], whole["output"])
         else:
             doubts.append("the model ended too few outputs itself: a target token is taken as one token of the model")
-        alone = requests[requests["is_alone"]].reset_index(drop=True)
-        of_output = np.maximum(np.rint((alone["output"] - output.fixed) / (output.per_token or 1.0)), 1).astype(np.int64)
-        alone = alone.assign(case=alone.index, tgt_len=alone["tgt_len"].where(~alone["is_forced"], of_output))
+            counts_words &= False
+        from_output = np.maximum(np.rint((alone["output"] - output.fixed) / (output.per_token or 1.0)), 1).astype(np.int64)
+        alone = alone.assign(case=alone.index, tgt_len=alone["tgt_len"].where(counts_words, from_output))
         times = ServiceTimes(alone.astype({"echo_s": float}))
         if fit.stalled_share > CACHE_SHARE:
             doubts.append(f"{100 * fit.stalled_share:.0f} % of the measured time were stalls, which do not count")

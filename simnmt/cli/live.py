@@ -411,7 +411,9 @@ def _apis(given: Sequence[str], devices: Collection[str], option: str) -> dict[s
 
     apis = {}
     for text in given:
-        device, _, name = text.partition("=")
+        device, has_name, name = text.partition("=")
+        if not has_name:
+            raise InputError(f"--api {shorten(text)} names no API", remedy=f"write {next(iter(devices), 'DEVICE')}=openai")
         if device not in devices:
             remedy = f"write {next(iter(devices), 'DEVICE')}=openai"
             raise InputError(f"--api names {shorten(device)}, which has no {option}", remedy=remedy)

@@ -156,6 +156,7 @@ class LiveGateway(LiveService):
         for number, target in enumerate(targets[1:], start=1):
             counted = targets[0].profile.length_unit.end_of_sentence
             options: dict[str, Any] = {"token": settings.token, "timeout_s": settings.offload_s, "ca_file": settings.ca_file}
+            options["connections"] = 0  # any number: how many requests a server executes is its own matter
             options |= {"slots": target.profile.slots, "counted": counted}
             if settings.delays:
                 options["transport"] = DelayedTransport(routes_of(unit).hops[:number])

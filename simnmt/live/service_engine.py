@@ -89,7 +89,7 @@ class ServiceEngine:
     async def ready(self) -> Mapping[str, str]:
         """Return the hash of the service's engine, if it states one.
 
-        Raises `InputError` for another engine than the expected one, and as `TranslationClient.greet`.
+        Raises `InputError` for another engine than the expected one, and as `ServiceClient.greet`.
         """
         if not self._is_open:
             await self.client.__aenter__()

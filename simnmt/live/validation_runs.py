@@ -273,7 +273,7 @@ def engines_of(
     """Return the engines of all boxes, each box on a processor of its own if there are enough.
 
     `services`: address and API of the devices that are running services. Engines that share a processor run no reference
-    executions, which would slow the others down.
+    executions, which would slow the others down. Raises `InputError` for services of several pairs of languages.
     """
     allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     unit = unit_at(plan, next(iter(plan.networks)), 0)
@@ -298,6 +298,9 @@ def engines_of(
             engines.append(ModelEngines(dict.fromkeys(plan.cases, settings)))
         else:
             engines.append(model_engines(plan, device, place, {}, any_model, cpus=cpus))
+    pairs = {engine.client.pair for engine in engines if isinstance(engine, ServiceEngine)}
+    what = "the profiles of the services are of several pairs of languages"
+    _refuse(len(pairs) > 1, what, "calibrate all of them with the same --source and --target")
     return engines
 
 

@@ -300,7 +300,7 @@ class ServiceClient(HttpClient, ABC):
         """
         give_token = f"give its token by {token_option}" if token_option else "use a service that asks for no token"
         try:
-            facts = await self._facts()
+            facts = await asyncio.wait_for(self._facts(), 2.0 * HEALTH_S)
             if facts.get("needs_token") and not self.has_token:
                 raise InputError(f"{self.url} asks for a token", remedy=give_token)
             _, self.round_trip_s = await self.get_body("/health" if facts else self.echo_path, HEALTH_S)
@@ -309,6 +309,8 @@ class ServiceClient(HttpClient, ABC):
             if error.status in (401, 403):
                 remedy = give_token
             raise InputError(what, remedy=error.remedy or remedy) from None
+        except asyncio.TimeoutError:
+            raise InputError(f"{self.url} did not answer within {2.0 * HEALTH_S:g} s", remedy=remedy) from None
         return facts
 
     async def _facts(self) -> Mapping[str, Any]:
@@ -383,7 +385,7 @@ class TranslationClient(ServiceClient):
         pairs = [f"{one} to {other}" for one, others in targets.items() for other in others if other != one]
         offered = shorten(", ".join(pairs) or "nothing", 120)
         what = f"{self.url} does not translate {source} to {target}, but {offered}"
-        raise InputError(what, remedy="give --source and --target")
+        raise InputError(what, remedy="choose languages that it has, or measure its profile with them")
 
 
 def _tls_context(url: str, ca_file: Path | None = None) -> ssl.SSLContext | None:

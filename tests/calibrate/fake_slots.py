@@ -67,6 +67,8 @@ class FakeSlots:
             return _refused("'stream' is not supported by this model")
         if fault == "context":
             return _refused(f"request ({prompt} tokens) exceeds the available context size (8 tokens), try increasing it")
+        if fault == "endless":
+            output = most
         if fault == "cut":
             output = max(output // 2, 1)
         usage: dict[str, Any] = {"prompt_tokens": prompt, "completion_tokens": output}
@@ -82,7 +84,8 @@ class FakeSlots:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Keep-Alive": "timeout=5"})
         if asked.get("stream"):
             await response.prepare(request)
-        words = [f"w{token} " for token in range(output)]
+        # Of a model that goes on for ever, all tokens are parts of one word.
+        words = [f"w{token}" if fault == "endless" else f"w{token} " for token in range(output)]
         for word in words:
             await self._tokens[number].get()
             if asked.get("stream") and fault not in ("buffer", "piece") and (fault != "silent" or output > 1):

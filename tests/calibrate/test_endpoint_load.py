@@ -142,7 +142,7 @@ def test_a_service_that_slows_down_is_measured_under_load_through_http(tmp_path:
     """Each further request makes an execution half as long again; how exactly that is found is shown by the reconstruction."""
     with stub_service(pace=0.2, slowed=0.5, memory="last") as service:
         profile = loaded(service, tmp_path)
-    assert sum(point.executions or 0 for point in profile.execution.by_occupancy) > 50
+    assert sum(point.executions or 0 for point in profile.execution.by_occupancy) > 30
     assert profile.endpoint is not None and profile.endpoint.knee_rps is not None and profile.endpoint.remembers_last
     assert read_profile(tmp_path / "service.json") == profile
     repeated = sum(earlier == later for earlier, later in pairwise(service.asked[2:]))

@@ -41,7 +41,6 @@ def test_a_stream_gives_the_arrival_of_each_token_and_the_counts_of_the_service(
     assert answer.tokens_s.shape == (3,) and answer.first_s == answer.tokens_s[0]
     # The service waits before each token, but one that is read late is near the next.
     assert (answer.tokens_s - answer.sent_s > [0.9 * GAP_S * number for number in (1, 2, 3)]).all()
-    assert answer.received_s >= answer.tokens_s[-1]
     assert answer.timings == facts.get("timings", {})
 
 
