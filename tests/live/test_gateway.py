@@ -462,3 +462,16 @@ def test_a_request_that_takes_a_server_too_long_is_translated_here(services: Ser
     services.wait(0.6)  # until the server is done with it
     assert translated(services, gateway, ask()) == [1]
     services.errors.clear()
+
+
+def test_a_server_has_any_number_of_requests_of_a_gateway_at_once(services: Services, start: Start) -> None:
+    """It answers none before the seventieth is there."""
+
+    async def asked(url: str) -> list[Any]:
+        async with TranslationClient(url, connections=0) as client:
+            return await together(client, [ask()] * 70)
+
+    with stub_service(waits_for=70, pace=0.0) as service:
+        gateway = start(service.url, front=dataclasses.replace(FRONT, waiting=100), offload_s=20.0)
+        assert devices_of(services.run(asked(gateway.http.url), 60.0)) == [1] * 70
+        services.stop(gateway)
