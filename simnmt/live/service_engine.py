@@ -83,8 +83,9 @@ class ServiceEngine:
 
     def connect(self, url: str, pair: tuple[str, str], **connection: Any) -> ServiceClient:
         """Return a client of the service that notes first tokens."""
-        counted = self._profile.length_unit.end_of_sentence
-        return self.api.connect(url, pair, slots=self._profile.slots, counted=counted, streams=True, **connection)
+        unit = self._profile.length_unit
+        options = {"slots": self._profile.slots, "counted": unit.end_of_sentence, "counts_words": unit.tgt == "word"}
+        return self.api.connect(url, pair, streams=True, **options, **connection)
 
     async def ready(self) -> Mapping[str, str]:
         """Return the hash of the service's engine, if it states one.

@@ -261,6 +261,7 @@ class ServiceClient(HttpClient, ABC):
         slots: SlotsBlock | None = None,
         counted: EndOfSentence = "none",
         streams: bool = False,
+        counts_words: bool = False,
         **connection: Any,
     ) -> None:
         """Prepare the client.
@@ -272,11 +273,12 @@ class ServiceClient(HttpClient, ABC):
             slots: of the service's profile.
             counted: ends of sentences in the lengths of requests.
             streams: ask for tokens one by one, if the API can.
+            counts_words: where a service states no lengths of a text and its answer, they are its words and the end.
             connection: as of an `HttpClient`.
         """
         super().__init__(url, **connection)
         self.pair, self.model, self._slots, self._streams = pair, model, slots, streams
-        self._uncounted = 1 - end_tokens(counted)[1]
+        self._uncounted, self._counts_words = 1 - end_tokens(counted)[1], counts_words
         self.round_trip_s = 0.0
         """Of the greeting."""
 
@@ -325,7 +327,7 @@ class TranslationClient(ServiceClient):
     echo_path = "/languages"
 
     async def translate(self, request: TranslateRequest, timeout_s: float | None = None) -> Exchange:
-        """See `ServiceClient`. If the service states no lengths, those of the answer are words."""
+        """See `ServiceClient`."""
         content: dict[str, Any] = {"data": request.body(), "headers": request.headers()}
         async with self.exchange("POST", "/translate", timeout_s, **content) as (response, sent_s):
             body = await bounded_body(response)
@@ -338,7 +340,7 @@ class TranslationClient(ServiceClient):
             raise
         if len(answer.texts) != len(request.texts):
             raise ServiceError(502, f"{self.url} answered {len(request.texts)} texts with {len(answer.texts)} translations")
-        if answer.times is None and not any(answer.lengths):
+        if self._counts_words and answer.times is None and len(answer.texts) == 1 and not any(answer.lengths):
             answer = replace(answer, lengths=(count_words(request.texts[0]) + 1, count_words(answer.texts[0]) + 1, 0))
         return Exchange(answer, sent_s, received_s, headers)
 
