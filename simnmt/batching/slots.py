@@ -32,6 +32,8 @@ class SlotLimits:
             if value is not None and value < least:
                 bound = f"slots, {least}" if name == "chunk" else least
                 raise ValueError(f"{name} must be at least {bound} (got {value})")
+        if self.context is not None and self.cached_prefix >= self.context:
+            raise ValueError(f"cached_prefix must be less than context, {self.context} (got {self.cached_prefix})")
 
     def admits(self, prompt_tokens: int, output_tokens: int) -> bool:
         """Return whether a request fits into the context of a slot."""

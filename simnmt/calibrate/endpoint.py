@@ -45,8 +45,10 @@ def calibration_error(error: ServiceError, url: str) -> CalibrationError:
     if status in (401, 403) and not error.is_stated:
         return CalibrationError(f"{what} (HTTP {status})", remedy="it asks for a token: put it into $SIMNMT_TOKEN")
     if status == 502 and not error.is_stated:
-        return CalibrationError(what, remedy=error.remedy or "start the service, or correct --endpoint or --api")
-    return CalibrationError(what if error.is_stated or status == 504 else f"{what} (HTTP {status})")
+        return CalibrationError(what, remedy=error.remedy or "see the service's log, or correct --endpoint or --api")
+    if status == 504 and not error.is_stated:
+        return CalibrationError(what, remedy="give a longer --timeout, or see the service's log")
+    return CalibrationError(what if error.is_stated else f"{what} (HTTP {status})")
 
 
 TOKEN = "SIMNMT_TOKEN"

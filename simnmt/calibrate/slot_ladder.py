@@ -162,6 +162,8 @@ class SlotLadder:
         if not isinstance(slots, int) or slots < 1:
             what = f"{settings.url} does not state how many requests it decodes together"
             raise CalibrationError(what, remedy="give --slots N: as started, vLLM's is --max-num-seqs")
+        if settings.chunk is not None and settings.chunk < slots:
+            raise CalibrationError(f"--chunk must be at least the slots, {slots} (got {settings.chunk})")
         if settings.chunk is None:
             self.notes.append(
                 f"iterations of at most {ASSUMED_CHUNK:,} tokens are assumed, the default of llama-server and vLLM"
@@ -186,8 +188,11 @@ class SlotLadder:
             raise CalibrationError(what, remedy="correct --model, --source or --target")
         if answer.prompt_tokens is None or not output:
             raise CalibrationError(f"{settings.url} states no numbers of tokens (usage)", remedy=remedy)
+        if "stream" in self._service.refused:
+            raise CalibrationError(f"{settings.url} refuses stream", remedy=remedy)
         if not moments or (tokens >= LEAST_OUTPUT and moments < max(output // MOST_AT_ONCE, 2)):
             what = f"{settings.url} does not stream token by token: {output} tokens arrived at {moments} moments"
+            remedy += ", or without a proxy that buffers"
             raise CalibrationError(what, remedy=remedy)
         if answer.is_cut and output < most:
             held = answer.prompt_tokens + output

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from simnmt.base.errors import InputError, describe_error, shorten
+from simnmt.base.errors import InputError, shorten
 from simnmt.cli.batching_option import parse_batching
 from simnmt.cli.calibrate import Backend
 from simnmt.cli.options import (
@@ -369,9 +369,13 @@ def _read_prompt(path: Path) -> str:
     from simnmt.base.files import read_bounded
 
     try:
-        return read_bounded(path, 100_000).decode("utf-8").rstrip("\n")
+        prompt = read_bounded(path, 100_000).decode("utf-8").rstrip("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"no prompt: {describe_error(error)}", path=path, remedy="name a file of text") from None
+        what = getattr(error, "strerror", None) or "binary data, not UTF-8"
+        raise InputError(f"no prompt: {what}", path=path, remedy="name a file of text") from None
+    if prompt.count("{text}") != 1:
+        raise InputError("a prompt needs {text} once, where the text goes", path=path, remedy="write it into the file")
+    return prompt
 
 
 def _read_lines(path: Path | None) -> list[str] | None:

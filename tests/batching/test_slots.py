@@ -54,6 +54,7 @@ def test_a_waiting_request_can_be_withdrawn() -> None:
         ({"slots": 9}, "chunk must be at least slots, 9 (got 8)"),
         ({"context": 1}, "context must be at least 2 (got 1)"),
         ({"cached_prefix": -1}, "cached_prefix must be at least 0 (got -1)"),
+        ({"context": 9, "cached_prefix": 9}, "cached_prefix must be less than context, 9 (got 9)"),
     ],
 )
 def test_a_limit_below_its_bound_is_refused_by_name(limits: dict[str, int], message: str) -> None:

@@ -78,7 +78,7 @@ def assert_refused(done: Any, line: str) -> None:
     ("fault", "line"),
     [
         ("close", "closed the connection"),
-        ("stream", "does not stream"),
+        ("stream", "refuses stream"),
         ("piece", "tokens arrived at 1 moments"),
         ("buffer", "tokens arrived at 1 moments"),
         ("usage", "states no numbers of tokens"),
@@ -127,6 +127,12 @@ def test_prompts_that_take_several_iterations_are_noted(tmp_path: Path) -> None:
         assert asyncio.run(notes(service.url, 2048)) == []
         (note,) = asyncio.run(notes(service.url, 40))
     assert "took several iterations" in note
+
+
+def test_iterations_with_fewer_tokens_than_slots_are_refused_before_the_ladder(measure: Any) -> None:
+    with fake_slots() as service:
+        assert_refused(measure(service, "--chunk", "1"), "--chunk must be at least the slots, 2 (got 1)")
+    assert service.asked == 0
 
 
 def test_slots_that_a_service_has_not_are_noticed(measure: Any) -> None:

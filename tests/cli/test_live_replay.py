@@ -60,6 +60,23 @@ def test_a_validation_with_a_text_of_blank_lines_is_refused_before_it_starts(fol
     assert "blank: no sentence" in outcome.err
 
 
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        (b"no place", "prompt.txt: a prompt needs {text} once"),
+        (b"\xff {text}", "prompt.txt: no prompt: binary data"),
+        (None, "prompt.txt: no prompt: No such file"),
+        (b"{text}", "random weights have no use for a prompt"),
+    ],
+)
+def test_a_prompt_that_cannot_be_used_is_refused(folder: Path, simnmt: Command, prompt: bytes | None, message: str) -> None:
+    if prompt is not None:
+        (folder / "prompt.txt").write_bytes(prompt)
+    outcome = simnmt("live", "server", "--model", "llama", "--batching", "slots:2", "--prompt", "prompt.txt")
+    assert (outcome.status, outcome.out) == (2, "")
+    assert message in outcome.err
+
+
 def test_an_interrupt_leaves_nothing_half_written(
     folder: Path, start: Callable[..., subprocess.Popen[str]], tree: Tree
 ) -> None:
