@@ -129,8 +129,8 @@ ENGINES = {
     "libretranslate": Engine(lambda cpu: libretranslate(), _calibrated_service, bars=_LIBRE_BARS),
     "llama": Engine(lambda cpu: llama_server(pinned=True), _calibrated_chat, api=f"openai:{CHAT}", bars=_LLAMA_BARS),
 }
-OWN_ENGINE = Engine(marian_server, _calibrated_executions)
-"""The gateway's own engine, which has no address."""
+GATEWAY_ENGINE = Engine(marian_server, _calibrated_executions)
+"""Of a gateway: it has no address."""
 POLICIES = {"edge": {}, "cloud": {}, "cnmt": {}, "queue-aware": {"kind": "cnmt", "sees_backlog": True}}
 POLICIES_LOAD = 0.6
 """Share of the gateway's own saturation at which policies are ranked."""
@@ -166,7 +166,7 @@ class Measurement:
     def __init__(self, name: str, options: argparse.Namespace, folder: Path) -> None:
         self.name, self.options, self.folder, self.begin_s = name, options, folder, time.monotonic()
         self.of_policies = name == "policies"
-        engines = {"gateway": OWN_ENGINE, "cloud": ENGINES["llama"]} if self.of_policies else {"cloud": ENGINES[name]}
+        engines = {"gateway": GATEWAY_ENGINE, "cloud": ENGINES["llama"]} if self.of_policies else {"cloud": ENGINES[name]}
         self.engines: dict[str, Engine] = engines
         self.text, self.answers = folder / "text.txt", folder / "answers.txt"
         self.lines: dict[str, int] = write_texts(self.text, self.answers, CHAT_OUTPUT if name == "llama" else 1.0)
