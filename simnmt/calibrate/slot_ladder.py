@@ -257,7 +257,7 @@ class SlotLadder:
         alone = alone.assign(case=alone.index, tgt_len=alone["tgt_len"].where(counts_words, from_output))
         times = ServiceTimes(alone.astype({"echo_s": float}))
         if fit.stalled_share > CACHE_SHARE:
-            doubts.append(f"{100 * fit.stalled_share:.0f} % of the measured time were stalls, which do not count")
+            doubts.append(f"{100 * fit.stalled_share:.0f} % of the measured time were stalls, which lengthen all costs alike")
         if not fit.knows_reading:
             doubts.append("no iteration that only reads prompts was seen: it counts like a step of one request")
         if alone["thinks"].any():

@@ -22,7 +22,7 @@ WINDOW = 8
 LEAST_STEP_S = 1e-6
 """Shortest iteration of a fit."""
 STALL, ROBUST_SDS = 1.5, 5.0
-"""An observation does not count if it took more than these times its fitted seconds, and as many robust deviations above."""
+"""An observation is a stall if it took more than these times its fitted seconds, and as many robust deviations above."""
 STRETCHES = 6
 """Stretches of blocks, in the order of time, whose speeds are compared: a single block varies too much."""
 READS_LIKE_STEP = 1.5
@@ -61,7 +61,7 @@ class SlotsFit:
     speed_change: float
     """How much longer the slowest stretch of blocks took than the fastest, relative; each block against its kind."""
     stalled_share: float
-    """Share of the time that observations took which do not count."""
+    """Share of the time that stalls took. They do not tell the costs apart, but lengthen all of them alike."""
     knows_reading: bool
     """Whether iterations that only read prompts were seen; otherwise they count like decoding one request."""
 
@@ -168,7 +168,10 @@ def _first_rows(rows: pd.DataFrame) -> NDArray[np.int64]:
 
 
 def _coefficients(design: Floats, seconds: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return the coefficients of observations by relative least squares, none below 0, and the mask of those that count.
+    """Return the coefficients of observations by relative least squares, none below 0, and the mask of those that fit them.
+
+    The others are stalls. All coefficients are then longer by one factor, with which they add up to the time of all
+    observations: a service that stalls now and then takes longer on average, and its queues wait for that.
 
     An iteration that only reads counts like a step of one request as far as the observations leave it open: beside the prompts
     that it reads, its own seconds are few.
@@ -181,7 +184,7 @@ def _coefficients(design: Floats, seconds: Floats) -> tuple[Floats, NDArray[np.b
         deviation = 1.4826 * float(np.median(np.abs(ratio - middle)))
         keeps = ratio <= max(STALL, middle + ROBUST_SDS * deviation)
         prior[0, :2] = READS_LIKE_STEP * deviation / max(coefficients[1], LEAST_STEP_S) * np.array([1.0, -1.0])
-    return coefficients, keeps
+    return coefficients * (seconds.sum() / (design @ coefficients).sum()), keeps
 
 
 def fit_slots(requests: Sequence[StreamedRequest], slots: int, knots: Sequence[int]) -> SlotsFit:

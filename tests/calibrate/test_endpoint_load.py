@@ -70,7 +70,7 @@ def test_executions_are_reconstructed_exactly(workers: int, load: float) -> None
     np.testing.assert_allclose(begin_s, times.arrival_s + trail.queue_s, 1e-9)
     executions = Executions([times], workers)
     np.testing.assert_allclose(executions.ratio, np.array(FACTORS)[np.minimum(occupancy, 4) - 1], 1e-6)
-    points = executions.points()
+    points = executions.points(10)
     exact = {point.occupancy: point.factor for point in points if point.occupancy <= 3.0}
     assert [exact[level] for level in (1.0, 2.0, 3.0)] == pytest.approx(FACTORS[:3])
 
@@ -104,7 +104,7 @@ def test_points_have_enough_executions_and_sparse_occupancies_join_their_neighbo
     executions = Executions([LoadTimes(np.zeros(1), np.ones(1), np.ones(1))], 1)
     executions.occupancy = np.array(groups)
     executions.ratio, executions.plane_s = 0.5 * executions.occupancy, np.ones(len(groups))
-    points = executions.points()
+    points = executions.points(10)
     assert [point.executions for point in points] == [12, 12, 23]
     assert [point.occupancy for point in points] == pytest.approx([1.0, 32 / 12, 101 / 23])
     assert [point.factor for point in points] == pytest.approx([0.5, 16 / 12, 50.5 / 23])
