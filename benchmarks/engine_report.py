@@ -51,7 +51,9 @@ def format_result(result: Mapping[str, Any], bars_of: Mapping[float, tuple[float
         for column in columns:
             error = cell["predicted"][column]
             mark = "*" if error is not None and column in bars and abs(error) > bars[column] else ""
-            errors[column] = "-" if error is None else f"{100 * error:+.1f}{mark} ({100 * cell['at_speed'][column]:+.1f})"
+            at_speed = cell["at_speed"][column]
+            beside = "-" if at_speed is None else f"{100 * at_speed:+.1f}"
+            errors[column] = "-" if error is None else f"{100 * error:+.1f}{mark} ({beside})"
         structural = None if cell["structural"] is None else cell["structural"]["mean_s"]
         void, live, spread = sum(map(bool, cell["void"])), cell["live"], cell["spread"]
         lines.append(

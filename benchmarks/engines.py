@@ -40,7 +40,7 @@ from simnmt.base.arrays import Floats
 from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.units import run_unit
-from simnmt.live.running_services import Api, RunningService
+from simnmt.live.service_engine import ServiceEngine
 from simnmt.live.validation import predicted_figures, structural_columns
 from simnmt.live.validation_runs import (
     FIGURES,
@@ -52,6 +52,7 @@ from simnmt.live.validation_runs import (
     unit_at,
 )
 from simnmt.scenario.source import open_source
+from simnmt.service.apis import Api
 from simnmt.service.client import TranslationClient
 from simnmt.service.load import run_precisely
 from simnmt.service.messages import TranslateRequest
@@ -101,6 +102,10 @@ def _calibrated_batches(url: str, text: str) -> list[str]:
     return [*MARIAN, "--part", "execution", "--part", "step", "--unit", "word", "--quick", *lengths]
 
 
+def _calibrated_executions(url: str, text: str) -> list[str]:
+    return [*MARIAN, "--part", "execution", "--unit", "word", "--quick", "--max-src-len", "48", "--max-tgt-len", "48"]
+
+
 def _calibrated_service(url: str, text: str) -> list[str]:
     return ["--endpoint", url, "--text", text, "--quick"]
 
@@ -124,6 +129,8 @@ ENGINES = {
     "libretranslate": Engine(lambda cpu: libretranslate(), _calibrated_service, bars=_LIBRE_BARS),
     "llama": Engine(lambda cpu: llama_server(pinned=True), _calibrated_chat, api=f"openai:{CHAT}", bars=_LLAMA_BARS),
 }
+GATEWAY_ENGINE = Engine(marian_server, _calibrated_executions)
+"""Of a gateway: it has no address."""
 POLICIES = {"edge": {}, "cloud": {}, "cnmt": {}, "queue-aware": {"kind": "cnmt", "sees_backlog": True}}
 POLICIES_LOAD = 0.6
 """Share of the gateway's own saturation at which policies are ranked."""
@@ -159,9 +166,7 @@ class Measurement:
     def __init__(self, name: str, options: argparse.Namespace, folder: Path) -> None:
         self.name, self.options, self.folder, self.begin_s = name, options, folder, time.monotonic()
         self.of_policies = name == "policies"
-        engines = (
-            {"gateway": ENGINES["ctranslate2"], "cloud": ENGINES["llama"]} if self.of_policies else {"cloud": ENGINES[name]}
-        )
+        engines = {"gateway": GATEWAY_ENGINE, "cloud": ENGINES["llama"]} if self.of_policies else {"cloud": ENGINES[name]}
         self.engines: dict[str, Engine] = engines
         self.text, self.answers = folder / "text.txt", folder / "answers.txt"
         self.lines: dict[str, int] = write_texts(self.text, self.answers, CHAT_OUTPUT if name == "llama" else 1.0)
@@ -226,8 +231,8 @@ class Measurement:
             boxes = engines_of(self.plan(first, knee_rps, 40), place, {}, True, services)
             try:
                 for box in boxes:
-                    rtt_s = await box.ready()
-                    self.round_trip_s = rtt_s if isinstance(rtt_s, float) else self.round_trip_s
+                    await box.ready()
+                    self.round_trip_s = box.client.round_trip_s if isinstance(box, ServiceEngine) else self.round_trip_s
                 await self.add_references(first, boxes)
                 self.make_cells(knee_rps)
                 order, blocks = random.Random(48), self.blocks()
@@ -273,6 +278,7 @@ class Measurement:
             path = profiles[device] = self.folder / f"{device}-{len(self.calibrations)}.json"
             note(f"{self.name}: calibration {len(self.calibrations) + 1} of {device}")
             options = [*engine.calibrate(self.urls[device], str(self.text)), "--out", str(path), "--force"]
+            options += ["--seed", str(1 + len(self.calibrations))]  # a service may have kept the prompts of the one before
             # A model is measured where it runs, a service from where the load generator runs.
             cores = {cpu} if "--endpoint" not in options else set(os.sched_getaffinity(0)) - {cpu} or {cpu}
             tries = 0
@@ -294,7 +300,7 @@ class Measurement:
     async def add_references(self, calibration: Calibration, engines: Sequence[Any]) -> None:
         unit = unit_at(self.plan(self.calibrations[0], 1.0, 100), "lan", 0)
         for engine in engines:
-            is_service = isinstance(engine, RunningService)
+            is_service = isinstance(engine, ServiceEngine)
             seconds = await reference_requests(engine, unit, self.lines) if is_service else np.empty(0)
             calibration.references_s.append(seconds)
 
@@ -314,9 +320,10 @@ class Measurement:
             rows = [self.row(cell, run, block) for run, block in cell.runs]
             kept = [row for row in rows if not row["void"]] or rows
             live, simulated = (np.array([row[key] for row in kept]) for key in ("live", "predicted"))
-            answered = [row for row in rows if row["answered"] >= ANSWERED] or rows
+            answered = [row for row in rows if row["answered"] >= ANSWERED and np.isfinite(row["at_speed"][0])] or rows
             at_speed, all_live = (np.mean([row[key] for row in answered], axis=0) for key in ("at_speed", "live"))
-            structural = np.mean([row["structural"] for row in kept], axis=0) if kept[0]["structural"] is not None else None
+            stated = [row["structural"] for row in kept if row["structural"] is not None]
+            structural = np.mean(stated, axis=0) if stated else None
             mean = live.mean(axis=0)
             cells.append(
                 {
@@ -369,6 +376,8 @@ class Measurement:
 
         That is a run with arrivals closer by the factor in another unit of time.
         """
+        if not np.isfinite(slowdown):
+            return np.full(len(FIGURES), np.nan)
         plan = self.plan(calibration, cell.rate_rps * slowdown, cell.requests)
         numbers = run_unit(unit_at(plan, "lan", run.unit.replication)).numbers
         (of_policy,) = [one for place, one in numbers.items() if place.policy == cell.policy]

@@ -7,7 +7,7 @@ profiles, or of the same profiles slowed by a factor; RTT series that no recordi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +16,13 @@ import numpy as np
 from simnmt.base import shipped_files
 from simnmt.network.series import RttSeries
 from simnmt.network.series_csv import series_text, write_texts
-from simnmt.network.traces import read_trace
 from simnmt.profile.blocks import ExecutionFit
 from simnmt.profile.device_profile import read_profile, write_profile
 from simnmt.scenario.document import read_document
 from simnmt.workload.length_table import LengthTable, read_table, write_table
 
 Mapping = dict[str, Any]
-SWEEP_FULL_RPS = 25.9
-"""Requests a second at which C-NMT would fill the gateway of @load-sweep, over a whole lap of its network."""
 LOADS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-RECORDED = Path(__file__).resolve().parents[2] / "shared" / "data" / "rtt" / "cell_5g" / "driving_20200213T150201.csv"
-"""RTT of a phone that drives through a town; a case is left out where the file is absent."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +40,8 @@ class Case:
     """What makes requests come at a mean rate; None: back to back."""
     loads: Sequence[float] = ()
     """Of the busiest box, under the first pair's second policy; empty where `rates_rps` says how fast requests come."""
-    full_rps: float | None = None
-    """The rate at which that load is 1, where it is known; else a short run tells."""
     rates_rps: Sequence[float] = ()
     end_nodes: int = 4
-    fit: Mapping = field(default_factory=dict)
     planes_off: tuple[float, ...] = ()
     """Factors on what the policies believe of each device's times; empty: as they measured them."""
 
@@ -96,7 +88,7 @@ def queues(folder: Path) -> Iterator[Case]:
     def two(name: str, gateway: Mapping, cloud: Mapping, networks: Mapping, **keys: Any) -> Case:
         return Case(name, {"gateway": gateway, "cloud": cloud}, networks, **{"policies": QUEUES, **open_loop, **keys})
 
-    yield two("gateway fills first (@load-sweep)", GATEWAY, SERVER, cp1, full_rps=SWEEP_FULL_RPS)
+    yield two("gateway fills first (@load-sweep)", GATEWAY, SERVER, cp1)
     yield two("server fills first: a third as fast", GATEWAY, slow, constant(20))
     yield two("server hardly faster than the gateway", GATEWAY, hardly_faster, constant(20))
     shipped_tiers = {"devices": tiers["devices"], "networks": tiers["networks"], "policies": QUEUES, "end_nodes": 60}
@@ -108,7 +100,7 @@ def queues(folder: Path) -> Iterator[Case]:
     yield two("20 gateways that never fill, 1 server", roomy, SERVER, constant(60), end_nodes=200)
     random = {**SERVER, "count": 16, "balancer": "random"}
     yield two("20 gateways that never fill, 16 random servers", roomy, random, constant(60), end_nodes=200)
-    yield two("bursts, gateway fills first", GATEWAY, SERVER, cp1, full_rps=SWEEP_FULL_RPS, arrivals=bursts)
+    yield two("bursts, gateway fills first", GATEWAY, SERVER, cp1, arrivals=bursts)
     yield two("bursts, 20 gateways that never fill", roomy, SERVER, constant(60), end_nodes=200, arrivals=bursts)
     yield two("rush and calm, server fills first", GATEWAY, slow, constant(20), arrivals=steps)
     far = {**slow_gateway, "count": 20, "workers": 50}
@@ -181,8 +173,6 @@ def smoothing(folder: Path) -> Iterator[Case]:
     spread = {"clock": "spread"}
     networks = {name: {"rtt": series(folder, name, rtt_ms, 1.0), **spread} for name, rtt_ms in made.items()}
     networks |= {"@cp1": {"rtt": "@cp1", **spread}, "@cp2": {"rtt": "@cp2", **spread}}
-    if RECORDED.exists():
-        networks["5G drive (recorded)"] = {"rtt": recorded(folder), **spread}
     weights = (0.5, 0.25, 0.125)
     policies: Mapping = {"last": {"kind": "cnmt"}}
     policies |= {f"weight {w}": {"kind": "cnmt", "transfer_estimate": {"kind": "smoothed", "weight": w}} for w in weights}
@@ -267,11 +257,4 @@ def series(folder: Path, name: str, rtt_ms: Any, step_s: float) -> str:
     path = folder / f"{name}.csv"
     made = RttSeries(name, "synthetic", "made up", np.arange(len(rtt_s)) * step_s, rtt_s)
     write_texts({path: series_text(made, decimals=3)})
-    return str(path)
-
-
-def recorded(folder: Path) -> str:
-    """The recorded drive as a series of our form."""
-    path = folder / "5g.csv"
-    write_texts({path: series_text(read_trace(RECORDED)[0].series("5G drive"))})
     return str(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import os
 import shutil
@@ -62,7 +61,8 @@ def run_step(command: Sequence[str | Path], what: str, most_s: float = 3600.0) -
     except subprocess.TimeoutExpired:
         raise ServiceUnavailable(f"{what}: not finished after {most_s:.0f} s") from None
     finally:
-        stop(process)
+        if process.poll() is None:
+            stop(process)
     if process.returncode:
         lines = output.strip().splitlines() or [f"exit status {process.returncode}"]
         reason = next((line for line in lines if "error: " in line.lower()), lines[-1])
@@ -117,6 +117,7 @@ def running(
     allowed = os.sched_getaffinity(0)
     if is_healthy(url):
         raise ServiceUnavailable(f"{name}: another service answers already at {url}")
+    log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
         try:
             if cores is not None:
@@ -150,7 +151,7 @@ def is_healthy(url: str) -> bool:
 
 
 def stop(process: subprocess.Popen[Any]) -> None:
-    """End a process that leads its own group: politely, then by killing the group."""
+    """End a process that leads its own group, and all others of the group: politely, then by killing them."""
     process.terminate()
     with suppress(subprocess.TimeoutExpired):
         process.wait(STOP_S)
@@ -171,11 +172,3 @@ def serve_until_stopped(service: AbstractContextManager[str]) -> int:
     except ServiceUnavailable as error:
         print(error, file=sys.stderr)
     return 1
-
-
-def service_arguments(text: str, port: int) -> argparse.ArgumentParser:
-    """Return a parser with the options of all services."""
-    parser = argparse.ArgumentParser(description=text.splitlines()[0])
-    parser.add_argument("--port", type=int, default=port, help="0: any free port")
-    parser.add_argument("--pinned", action="store_true", help="one core and one thread")
-    return parser

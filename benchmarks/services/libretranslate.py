@@ -1,28 +1,16 @@
 """LibreTranslate with two packages of its own, de-en and en-de, whose model copies its input.
 
-    python -m benchmarks.services.libretranslate [--port 5000] [--threads 4] [--pinned] [OPTION ...]
-
-Prints its URL when it is ready; further options go to LibreTranslate. It starts without a network. `--pinned` gives it one
-core and one thread of CTranslate2; else it runs as shipped. Needs PyPI (or its mirror) the first time.
+It starts without a network, but needs PyPI (or its mirror) the first time.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.services.base import (
-    cache_folder,
-    environment,
-    free_port,
-    made_by,
-    running,
-    serve_until_stopped,
-    service_arguments,
-)
+from benchmarks.services.base import cache_folder, environment, free_port, made_by, running
 
 RELEASE = "1.9.6"
 
@@ -39,7 +27,7 @@ def libretranslate(port: int = 0, threads: int = 4, pinned: bool = False, option
     Args:
         port: 0 is any free port.
         threads: of its web server, hence the requests that it executes at once.
-        pinned: on one core, with one thread of CTranslate2.
+        pinned: on one core, with one thread of CTranslate2; else it runs as shipped.
         options: given to LibreTranslate as they are.
     """
     url = f"http://127.0.0.1:{port or free_port()}"
@@ -59,10 +47,3 @@ def libretranslate(port: int = 0, threads: int = 4, pinned: bool = False, option
     cores = sorted(os.sched_getaffinity(0))[-1:] if pinned else None
     with running("libretranslate", [str(part) for part in command], url, variables, cores) as ready:
         yield ready
-
-
-if __name__ == "__main__":
-    parser = service_arguments(str(__doc__), port=5000)
-    parser.add_argument("--threads", type=int, default=4, help="of the web server")
-    arguments, others = parser.parse_known_args()
-    sys.exit(serve_until_stopped(libretranslate(**vars(arguments), options=others)))

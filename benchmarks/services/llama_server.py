@@ -1,9 +1,7 @@
 """llama-server, built from source once, with a random model of 36 million parameters.
 
-    python -m benchmarks.services.llama_server [--port 8081] [--slots 4] [--threads 1] [--context 2048] [--pinned] [OPTION ...]
-
-Prints its URL when it is ready; further options go to llama-server. The model ends no output by itself: set `max_tokens`.
-A build takes about 15 minutes on two cores, and needs cmake, a C++ compiler and PyPI (or its mirror).
+The model ends no output by itself: set `max_tokens`. A build takes about 15 minutes on two cores, and needs cmake, a C++
+compiler and PyPI (or its mirror).
 """
 
 from __future__ import annotations
@@ -16,17 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.services.base import (
-    ServiceUnavailable,
-    environment,
-    free_port,
-    made_by,
-    make_once,
-    run_step,
-    running,
-    serve_until_stopped,
-    service_arguments,
-)
+from benchmarks.services.base import ServiceUnavailable, environment, free_port, made_by, make_once, run_step, running
 
 SOURCE = "llama-cpp-python==0.3.36"
 """Its source distribution contains llama.cpp; nothing of the Python package itself is used."""
@@ -91,12 +79,3 @@ def llama_server(
     cores = sorted(os.sched_getaffinity(0))[-1:] if pinned else None
     with running("llama-server", [str(part) for part in command], url, cores=cores) as ready:
         yield ready
-
-
-if __name__ == "__main__":
-    parser = service_arguments(str(__doc__), port=8081)
-    parser.add_argument("--slots", type=int, default=4)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--context", type=int, default=2048, help="tokens of a slot")
-    arguments, others = parser.parse_known_args()
-    sys.exit(serve_until_stopped(llama_server(**vars(arguments), options=others)))

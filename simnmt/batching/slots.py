@@ -15,22 +15,25 @@ DEFAULT_CHUNK = 512
 
 @dataclass(frozen=True, slots=True)
 class SlotLimits:
-    """The limits of an engine with slots. Raises `ValueError` for an iteration that could read no prompt."""
+    """The limits of an engine with slots. Raises `ValueError` for a value below its bound."""
 
     slots: int
     """Most requests decoded together."""
     chunk: int
-    """Most tokens of an iteration, those of prompts and those that it decodes together."""
+    """Most tokens of an iteration: those that it reads of prompts, and those that it decodes."""
     context: int | None = None
     """Most tokens of a prompt and its output together; None: any number."""
     cached_prefix: int = 0
     """First tokens of every prompt, which are read once and kept."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.slots <= self.chunk:
-            raise ValueError(f"{self.slots} slots and iterations of {self.chunk} tokens")
-        if self.cached_prefix < 0 or (self.context is not None and self.context < 2):
-            raise ValueError(f"these limits make no engine: {self}")
+        for name, least in (("slots", 1), ("chunk", self.slots), ("context", 2), ("cached_prefix", 0)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                bound = f"slots, {least}" if name == "chunk" else least
+                raise ValueError(f"{name} must be at least {bound} (got {value})")
+        if self.context is not None and self.cached_prefix >= self.context:
+            raise ValueError(f"cached_prefix must be less than context, {self.context} (got {self.cached_prefix})")
 
     def admits(self, prompt_tokens: int, output_tokens: int) -> bool:
         """Return whether a request fits into the context of a slot."""
@@ -48,9 +51,9 @@ class Iteration:
     decodes: tuple[int, ...]
     """Requests of which it decodes a token, in the order of admission."""
     reads: tuple[tuple[int, int], ...]
-    """Requests of whose prompts it reads tokens, with their number."""
+    """Pairs of a request and the number of tokens of its prompt that are read."""
     ends_prompt: tuple[int, ...]
-    """Requests whose prompt is read with it, so that it gives their first token."""
+    """Requests whose prompt is complete after it; it also gives their first token."""
 
     @property
     def prompt_tokens(self) -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -17,7 +17,7 @@ import pandas as pd
 
 from simnmt.base import VERSION
 from simnmt.base.errors import shorten
-from simnmt.base.suggestions import did_you_mean
+from simnmt.base.random_streams import stream
 from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.box import describe
 from simnmt.calibrate.calibration import TOOL, Calibrated, kept_journal, refuse_unwritable
@@ -30,77 +30,25 @@ from simnmt.profile.device_profile import SCHEMA_VERSION, DeviceProfile, checked
 from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.execution_fit import cell_samples, fit_execution
 from simnmt.profile.origin import Conditions, Device, EndpointBlock, LengthUnit, Model, Provenance, ValidRange
-from simnmt.service.chat import PROMPT, ChatClient
-from simnmt.service.client import TranslationClient
-from simnmt.service.messages import ServiceError, TranslateRequest
-from simnmt.workload.length_units import unit_and_counter
+from simnmt.service.apis import APIS
+from simnmt.service.client import ServiceClient
+from simnmt.service.load import cancel_others
+from simnmt.service.messages import ServiceError
+from simnmt.workload.length_units import Count, unit_and_counter
 from simnmt.workload.text_lines import TextLines
 
-MOST_TOKENS = 2_048
-"""Most tokens of an answer: a model that never ends would be waited for until the timeout."""
 
-
-Answer = tuple[float, str, dict[str, bool]]
-"""Seconds from the request to the whole answer, the translation, and whether the model `thinks` and the text `is_cut`."""
-
-
-class LibreTranslate(TranslationClient):
-    """A service with LibreTranslate's `/translate` and `/languages`, as simnmt's own server and gateway are."""
-
-    echo_path = "/languages"
-
-    def __init__(self, url: str, source: str, target: str, model: str | None = None, **connection: Any) -> None:
-        super().__init__(url, **connection)
-        self._pair = source, target
-
-    async def check(self) -> None:
-        """Raise `InputError` if the service does not translate what is asked, `ServiceError` if it does not answer the echo."""
-        await self.check_languages(*self._pair, self._timeout_s)
-
-    async def measure(self, text: str) -> Answer:
-        """Return the answer to one sentence. Raises `ServiceError`."""
-        exchange = await self.translate(TranslateRequest((text,), False, *self._pair, self._token))
-        return exchange.received_s - exchange.sent_s, exchange.answer.texts[0], {"thinks": False, "is_cut": False}
-
-
-class Chat(ChatClient):
-    """A service with OpenAI's `/v1/chat/completions`, which is prompted to translate."""
-
-    echo_path = "/v1/models"
-
-    def __init__(self, url: str, source: str, target: str, model: str | None = None, **connection: Any) -> None:
-        if model is None:
-            raise CalibrationError("openai needs the name of a model", remedy="give --model NAME, as the service calls it")
-        super().__init__(url, model, **connection)
-        self._languages = source, target
-
-    async def check(self) -> None:
-        """Raise `CalibrationError` for an unknown model, `ServiceError` if the service does not list its models."""
-        models = [model["id"] for model in await self.models()]
-        if self.model not in models:
-            raise CalibrationError(f"{self.url} has no model {shorten(self.model)}", remedy=did_you_mean(self.model, models))
-
-    async def measure(self, text: str) -> Answer:
-        """Return the answer to one sentence. Raises `ServiceError`."""
-        prompt = PROMPT.format(source=self._languages[0], target=self._languages[1], text=text)
-        answer = await self.ask(prompt, max_tokens=MOST_TOKENS, stream=False)
-        return answer.received_s - answer.sent_s, answer.text, {"thinks": answer.thinks, "is_cut": answer.is_cut}
-
-
-Endpoint = LibreTranslate | Chat
-APIS: dict[str, type[LibreTranslate] | type[Chat]] = {"libretranslate": LibreTranslate, "openai": Chat}
-"""What measures a service, by the name of its API."""
-
-
-def refused(error: ServiceError, url: str) -> CalibrationError:
+def calibration_error(error: ServiceError, url: str) -> CalibrationError:
     """Return the error of a service that could not be measured, as one line without the token."""
     what, status = shorten(error.message, 160), error.status
     what = what if url in what else f"{url}: {what}"
     if status in (401, 403) and not error.is_stated:
         return CalibrationError(f"{what} (HTTP {status})", remedy="it asks for a token: put it into $SIMNMT_TOKEN")
     if status == 502 and not error.is_stated:
-        return CalibrationError(what, remedy=error.remedy or "start the service, or correct --endpoint or --api")
-    return CalibrationError(what if error.is_stated or status == 504 else f"{what} (HTTP {status})")
+        return CalibrationError(what, remedy=error.remedy or "see the service's log, or correct --endpoint or --api")
+    if status == 504 and not error.is_stated:
+        return CalibrationError(what, remedy="give a longer --timeout, or see the service's log")
+    return CalibrationError(what if error.is_stated else f"{what} (HTTP {status})")
 
 
 TOKEN = "SIMNMT_TOKEN"
@@ -124,7 +72,7 @@ class EndpointSettings:
 
     url: str
     api: str
-    """A name of `APIS`."""
+    """A name of `simnmt.service.apis.APIS`."""
     text: str
     """File of sentences, one a line."""
     model: str | None = None
@@ -142,62 +90,34 @@ class EndpointSettings:
     workers: int | None = None
     """Requests that the service executes at once; None: as the loads show."""
     kind: str = "plane"
-    """`plane`: one request at a time, then loads (`simnmt.calibrate.endpoint_load`); `slots`: an engine with continuous
-    batching (`simnmt.calibrate.slot_ladder`)."""
+    """`plane`: one request at a time, then loads (`SingleRequests`); `slots`: an engine with continuous batching
+    (`simnmt.calibrate.slot_ladder`)."""
     slots: int | None = None
-    """Requests that the engine decodes together; None: as it says."""
+    """Requests that the engine decodes together; None: as it states."""
     chunk: int | None = None
     """Most tokens of its iterations; None: the usual default."""
 
     def __post_init__(self) -> None:
         if "@" in urlsplit(self.url).netloc:
             raise CalibrationError("--endpoint holds a password, which the profile would show", remedy=f"put it into ${TOKEN}")
+        if self.api == "openai" and self.model is None:
+            raise CalibrationError("openai needs the name of a model", remedy="give --model NAME, as the service calls it")
 
-    def connect(self) -> Endpoint:
-        connection = {"token": os.environ.get(TOKEN, "").strip(), "timeout_s": self.timeout_s, "ca_file": self.ca_file}
-        connection["connections"] = 0  # any number: a request that waits for one here would seem to wait at the service
-        return APIS[self.api](self.url, self.source, self.target, self.model, **connection)
+    @property
+    def counters(self) -> tuple[Count, Count]:
+        """Functions that count the source and the target tokens of a text."""
+        return unit_and_counter(self.src_unit, "src")[1], unit_and_counter(self.tgt_unit, "tgt")[1]
 
-
-def calibrate_endpoint(
-    settings: EndpointSettings,
-    out: str | os.PathLike[str],
-    *,
-    device_name: str | None = None,
-    listener: Listener = Silent,
-    replaces_journal: bool = False,
-) -> Calibrated:
-    """Measure a running service through HTTP and write its device profile to `out`.
-
-    Each round is kept at once in `OUT.journal.jsonl`; the same call after an interruption resumes from there. Arguments as for
-    `simnmt.calibrate.calibration.calibrate`; the device is called by the service's host and port by default.
-
-    Raises:
-        InputError: with the measurements so far kept in the journal.
-    """
-    path = Path(out)
-    refuse_unwritable(path, "--out")
-    sentences = choose_sentences(settings)
-    with kept_journal(path, journal_header(settings, sentences), listener, replaces=replaces_journal) as journal:
-        before, endpoint = profile_assembly.state(describe()), settings.connect()
-        try:
-            times = ServiceTimes(_requests(settings, endpoint, sentences, journal, listener))
-        except ServiceError as error:
-            raise refused(error, settings.url) from None
-        loads = Loads(
-            endpoint_profile(settings, path, device_name, times, before),
-            settings.connect(),
-            texts_to_send(different_sentences(settings), sentences, times.remembers, settings.seed),
-            (unit_and_counter(settings.src_unit, "src")[1], unit_and_counter(settings.tgt_unit, "tgt")[1]),
-            QUICK if settings.quick else LoadSizes(),
-            seed=settings.seed,
-            timeout_s=settings.timeout_s,
-            listener=listener,
+    def connect(self) -> ServiceClient:
+        return APIS[self.api](
+            self.url,
+            (self.source, self.target),
+            self.model or "",
+            token=os.environ.get(TOKEN, "").strip(),
+            timeout_s=self.timeout_s,
+            ca_file=self.ca_file,
+            connections=0,  # any number: a request that waits for one here would seem to wait at the service
         )
-        profile = loads.measure(settings.workers)
-        write_profile(path, profile)
-        journal.remove()
-    return Calibrated(profile, tuple(doubt.message for doubt in profile_doubts(profile)))
 
 
 def journal_header(settings: EndpointSettings, texts: Sequence[str]) -> dict[str, Any]:
@@ -211,8 +131,8 @@ def endpoint_profile(
     settings: EndpointSettings,
     path: Path,
     device_name: str | None,
-    times: ServiceTimes,
     before: Conditions,
+    times: ServiceTimes,
     doubts: Sequence[str] | None = None,
     **blocks: Any,
 ) -> DeviceProfile:
@@ -256,70 +176,11 @@ def choose_sentences(settings: EndpointSettings) -> list[str]:
     """
     lines = different_sentences(settings)
     if len(lines) < LEAST_SENTENCES:
-        what, remedy = (
-            f"{len(lines)} different sentences do not determine a plane",
-            f"give a text with {LEAST_SENTENCES} or more",
-        )
-        raise CalibrationError(what, path=Path(settings.text), remedy=f"{remedy}, of different lengths")
+        what = f"{len(lines)} different sentences do not determine a plane"
+        remedy = f"give a text with {LEAST_SENTENCES} or more, of different lengths"
+        raise CalibrationError(what, path=Path(settings.text), remedy=remedy)
     number = min(QUICK_SENTENCES if settings.quick else SENTENCES, len(lines))
     return [lines[rank] for rank in np.linspace(0, len(lines) - 1, number).round().astype(int)]
-
-
-def _requests(
-    settings: EndpointSettings, endpoint: Endpoint, sentences: Sequence[str], journal: Journal, listener: Listener
-) -> pd.DataFrame:
-    """Send each sentence by itself, after an echo, in rounds; return one row per request, `case` being the sentence's number.
-
-    An echo is a request that translates nothing; its seconds are NaN if the service answers none.
-    """
-    (_, count_src), (_, count_tgt) = unit_and_counter(settings.src_unit, "src"), unit_and_counter(settings.tgt_unit, "tgt")
-    echoes, between, last = True, " ".join(sentences[:2]), ""
-
-    async def begin() -> None:
-        nonlocal echoes
-        await endpoint.__aenter__()
-        try:
-            await endpoint.check()
-        except ServiceError as error:
-            if error.status not in (404, 405):
-                raise
-            echoes = False
-        for _ in range(WARM_UP):
-            # A text of its own: a service that remembers translations must not know a sentence that counts.
-            await endpoint.measure(between)
-
-    async def request(text: str) -> dict[str, float]:
-        nonlocal last
-        if text == last:  # the service may remember the last text
-            await endpoint.measure(between)
-        last = text
-        echo_s = (await endpoint.get_body(endpoint.echo_path, settings.timeout_s))[1] if echoes else np.nan
-        seconds, translation, flags = await endpoint.measure(text)
-        if not translation.strip():
-            what = f"{settings.url} answered {shorten(text, 40)!r} with an empty translation"
-            remedy = "correct --source, --target or --model: a translation's length is part of the measurement"
-            raise CalibrationError(what, remedy=remedy)
-        return {"seconds": seconds, "echo_s": echo_s, "src_len": count_src(text), "tgt_len": count_tgt(translation), **flags}
-
-    def run(text: str) -> dict[str, float]:
-        return loop.run_until_complete(request(text))
-
-    loop = asyncio.new_event_loop()
-    try:
-        loop.run_until_complete(begin())
-        return rounds(
-            {number: Case(partial(run, text), prepare=nothing) for number, text in enumerate(sentences)},
-            QUICK_ROUNDS if settings.quick else ROUNDS,
-            QUICK_WITHIN_S if settings.quick else WITHIN_S,
-            journal=journal,
-            name="endpoint",
-            shuffle=settings.seed,
-            watch=None,  # a service on this box would count as another program
-            listener=listener,
-        )
-    finally:
-        loop.run_until_complete(endpoint.__aexit__())
-        loop.close()
 
 
 class ServiceTimes:
@@ -388,3 +249,137 @@ class ServiceTimes:
         if collinear:
             doubts.append("source and target lengths do not vary independently: their slopes are not known (give other text)")
         return doubts
+
+
+class Method(Protocol):
+    """A way to measure a service: the cases that are sent in rounds, and the profile that follows from them."""
+
+    name: str
+    texts: Sequence[str]
+    """Texts from which it sends; the measurements of one journal have them in common."""
+    rounds: tuple[int, float]
+    """Number of rounds, and the seconds beyond which no further one begins."""
+
+    async def cases(self, run: Callable[..., Any]) -> Mapping[Any, Case]:
+        """Return the cases by name, after a look at the service; `run(function, *arguments)` runs a coroutine.
+
+        Raises `ServiceError`, `CalibrationError`.
+        """
+        ...
+
+    def profile(self, frame: pd.DataFrame, finish: Callable[..., DeviceProfile], listener: Listener) -> DeviceProfile:
+        """Return the profile that follows from the rows of the cases. Raises `CalibrationError`.
+
+        `finish(times, doubts, **blocks)`: see `endpoint_profile`.
+        """
+        ...
+
+
+class SingleRequests:
+    """Sentences one after another, each after an echo, then loads (`simnmt.calibrate.endpoint_load`)."""
+
+    name = "endpoint"
+
+    def __init__(self, settings: EndpointSettings, service: ServiceClient) -> None:
+        self._settings, self._service, self._counters = settings, service, settings.counters
+        self.texts: Sequence[str] = choose_sentences(settings)
+        self.rounds = (QUICK_ROUNDS, QUICK_WITHIN_S) if settings.quick else (ROUNDS, WITHIN_S)
+        self._echoes, self._last = True, ""
+        self._between = " ".join(self.texts[:2])
+        """A text of its own: a service that remembers translations must not know a sentence that counts."""
+
+    async def cases(self, run: Callable[..., Any]) -> Mapping[Any, Case]:
+        """Return a case for each sentence, by number."""
+        try:
+            await self._service.check()
+        except ServiceError as error:
+            if error.status not in (404, 405):
+                raise
+            self._echoes = False
+        for _ in range(WARM_UP):
+            await self._service.measure(self._between)
+        return {number: Case(partial(run, self._request, text), prepare=nothing) for number, text in enumerate(self.texts)}
+
+    async def _request(self, text: str) -> dict[str, float]:
+        """Send a sentence. Its echo translates nothing; the seconds of that are NaN if the service answers none."""
+        service, settings, (count_src, count_tgt) = self._service, self._settings, self._counters
+        if text == self._last:  # the service may remember the last text
+            await service.measure(self._between)
+        self._last = text
+        echo_s = (await service.get_body(service.echo_path, settings.timeout_s))[1] if self._echoes else np.nan
+        seconds, translation, flags = await service.measure(text)
+        if not translation.strip():
+            what = f"{settings.url} answered {shorten(text, 40)!r} with an empty translation"
+            remedy = "correct --source, --target or --model: a translation's length is part of the measurement"
+            raise CalibrationError(what, remedy=remedy)
+        return {"seconds": seconds, "echo_s": echo_s, "src_len": count_src(text), "tgt_len": count_tgt(translation), **flags}
+
+    def profile(self, frame: pd.DataFrame, finish: Callable[..., DeviceProfile], listener: Listener) -> DeviceProfile:
+        """Return the profile of single requests, completed by loads."""
+        settings, times = self._settings, ServiceTimes(frame)
+        order, arrivals = (stream(settings.seed, 0, f"{name} of loads") for name in ("texts", "arrivals"))
+        loads = Loads(
+            finish(times),
+            self._service,
+            texts_to_send(different_sentences(settings), self.texts, times.remembers, order),
+            self._counters,
+            QUICK if settings.quick else LoadSizes(),
+            arrivals,
+            settings.timeout_s,
+            listener,
+        )
+        return loads.measure(settings.workers)
+
+
+def calibrate_endpoint(
+    settings: EndpointSettings,
+    out: str | os.PathLike[str],
+    method: Callable[[EndpointSettings, ServiceClient], Method] = SingleRequests,
+    *,
+    device_name: str | None = None,
+    listener: Listener = Silent,
+    replaces_journal: bool = False,
+) -> Calibrated:
+    """Measure a running service through HTTP and write its device profile to `out`.
+
+    Each round is kept at once in `OUT.journal.jsonl`; the same call after an interruption resumes from there. Arguments as for
+    `simnmt.calibrate.calibration.calibrate`; the device is called by the service's host and port by default.
+
+    Raises:
+        InputError: with the measurements so far kept in the journal.
+    """
+    path, service = Path(out), settings.connect()
+    refuse_unwritable(path, "--out")
+    measured = method(settings, service)
+    with kept_journal(path, journal_header(settings, measured.texts), listener, replaces=replaces_journal) as journal:
+        before = profile_assembly.state(describe())
+        try:
+            frame = _measure(measured, service, settings.seed, journal, listener)
+        except ServiceError as error:
+            raise calibration_error(error, settings.url) from None
+        try:
+            profile = measured.profile(frame, partial(endpoint_profile, settings, path, device_name, before), listener)
+        except CalibrationError:
+            journal.findings.clear()  # other measurements are needed, not more of these
+            raise
+        write_profile(path, profile)
+        journal.remove()
+    return Calibrated(profile, tuple(doubt.message for doubt in profile_doubts(profile)))
+
+
+def _measure(method: Method, service: ServiceClient, seed: int, journal: Journal, listener: Listener) -> pd.DataFrame:
+    """Return the rows of the cases of a method. Raises `ServiceError`, `CalibrationError`."""
+    loop = asyncio.new_event_loop()
+
+    def run(function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> Any:
+        return loop.run_until_complete(function(*arguments))
+
+    try:
+        run(service.__aenter__)
+        # CPUs are not watched: a service on this box would count as another program.
+        options: dict[str, Any] = {"name": method.name, "shuffle": seed, "watch": None, "listener": listener}
+        return rounds(run(method.cases, run), *method.rounds, journal=journal, **options)
+    finally:
+        run(cancel_others)
+        run(service.__aexit__)
+        loop.close()

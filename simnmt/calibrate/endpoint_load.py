@@ -12,9 +12,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from heapq import heappop, heappush, heapreplace
-from math import ceil
+from heapq import heappushpop
+from math import ceil, inf
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,22 +24,29 @@ from numpy.typing import NDArray
 from simnmt.base.arrays import Floats
 from simnmt.base.errors import shorten
 from simnmt.calibrate.harness import Listener, Silent
+from simnmt.devices import Fifo
+from simnmt.policies.decision import Fixed
+from simnmt.policies.estimates import TransferEstimate
 from simnmt.profile.blocks import OccupancyPoint, factors_by_occupancy
 from simnmt.profile.cost import ResidualQuantiles
 from simnmt.profile.device_profile import DeviceProfile
+from simnmt.results.requests import Requests
 from simnmt.service.client import Exchange
 from simnmt.service.load import Load, run_precisely, send_load
 from simnmt.service.messages import Answer, ServiceError, TranslateRequest
 from simnmt.workload.length_units import Count
+from simnmt.world.deciders import Beliefs
+from simnmt.world.engine import simulate
+from simnmt.world.inputs import PolicySetup, World
 
 SHARES = (0.3, 0.5, 0.7)
 """Rates of the open loops, of the knee."""
-LEAST_EXECUTIONS = 10
-"""Executions of a point; sparser occupancies are joined with their neighbours."""
+LEAST_EXECUTIONS = 25
+"""Executions of a point; sparser occupancies are joined with their neighbours. With 10 of them a factor was off by a sixth."""
 MOST_WORKERS = 4
 """Workers that are tried, or as many as this box has cores."""
 ALIKE = 1.15
-"""Spreads that differ by less do not speak for more workers: too few of them about double the spread, too many add a tenth."""
+"""Greatest ratio of two spreads that count as equal: too few workers about double the spread, too many add a tenth."""
 MOST_DRIFT = 0.25
 """Relative change of single requests from before the loads to after them, above which the service changed its speed."""
 MOST_REPLAY_ERROR = 0.25
@@ -70,17 +78,11 @@ def reconstruct(arrival_s: Floats, departure_s: Floats, workers: int) -> tuple[F
 
     One worker may serve requests in any order: that of their departures. `arrival_s`: rising.
     """
-    begin_s, latest_s = np.empty(len(arrival_s)), list[float]()
+    begin_s, latest_s = np.empty(len(arrival_s)), [-inf] * workers
     order = np.argsort(departure_s, kind="stable") if workers == 1 else np.arange(len(arrival_s))
     for request in order.tolist():
-        arrives_s, leaves_s = float(arrival_s[request]), float(departure_s[request])
-        if len(latest_s) < workers:
-            begin_s[request] = arrives_s
-            heappush(latest_s, leaves_s)
-        else:
-            begin_s[request] = max(arrives_s, latest_s[0])
-            if leaves_s > latest_s[0]:
-                heapreplace(latest_s, leaves_s)
+        begin_s[request] = max(float(arrival_s[request]), latest_s[0])
+        heappushpop(latest_s, float(departure_s[request]))
     arrived = np.searchsorted(arrival_s, begin_s, side="right")
     left = np.searchsorted(np.sort(departure_s), begin_s, side="right")
     return begin_s, np.maximum(arrived - left, 1)
@@ -126,36 +128,23 @@ class Executions:
         return within
 
 
-def replay(block: LoadTimes, workers: int, factors: Sequence[float]) -> Floats:
-    """Return when the requests of an open loop would leave a service whose executions take the plane's seconds and the factors.
-
-    `factors`: by occupancy from 1 on.
-    """
-    departure_s, free_s, there = np.empty(len(block.arrival_s)), [0.0] * workers, list[float]()
-    arrival_s, waiting = block.arrival_s.tolist(), 0
-    for request, alone_s in enumerate(block.plane_s.tolist()):
-        begin_s = max(arrival_s[request], free_s[0])
-        while there and there[0] <= begin_s:
-            heappop(there)
-        waiting = max(waiting, request)
-        while waiting + 1 < len(arrival_s) and arrival_s[waiting + 1] <= begin_s:
-            waiting += 1
-        occupancy = len(there) + waiting - request + 1
-        departure_s[request] = leaves_s = begin_s + alone_s * factors[min(occupancy, len(factors)) - 1]
-        heapreplace(free_s, leaves_s)
-        heappush(there, leaves_s)
-    return departure_s
-
-
 def replay_error(loops: Sequence[LoadTimes], workers: int, factors: Sequence[float]) -> float:
-    """Return the mean relative error of the mean latency of an open loop that is replayed."""
-    return float(
-        np.mean([abs((replay(loop, workers, factors) - loop.arrival_s).mean() / loop.latency_s.mean() - 1.0) for loop in loops])
-    )
+    """Return the mean relative error of the mean latency of an open loop in the world.
+
+    There, executions take the plane's seconds times the factors, by occupancy from 1 on.
+    """
+    box = Fifo(workers=workers, occupancy_factors=tuple(factors))
+    policy = PolicySetup(lambda block: Fixed(0), (Beliefs(lambda decider, target: TransferEstimate(0.0)),))
+    errors = list[float]()
+    for loop in loops:
+        requests = Requests(np.ones(len(loop.plane_s), np.int64), (loop.plane_s,), arrival_s=loop.arrival_s - loop.arrival_s[0])
+        trail = simulate(World(requests, (), (box,)), policy)
+        errors.append(abs(float((trail.queue_s + trail.execution_s).mean() / loop.latency_s.mean()) - 1.0))
+    return float(np.mean(errors))
 
 
 def choose_workers(blocks: Sequence[LoadTimes], candidates: Sequence[int]) -> int:
-    """Return the workers with which executions of one occupancy differ least; of those alike the fewest.
+    """Return the workers with which executions of one occupancy differ least; of equal spreads (`ALIKE`) the fewest.
 
     With too few, executions seem to begin late and to take too short a time; with too many, they contain waiting.
     """
@@ -182,9 +171,8 @@ def varied(texts: Sequence[str], random: np.random.Generator) -> Iterator[str]:
         order = np.concatenate([random.permutation(order[:half]), random.permutation(order[half:])])
 
 
-def texts_to_send(texts: Sequence[str], sent: Sequence[str], is_once: bool, seed: int) -> Iterator[str]:
+def texts_to_send(texts: Sequence[str], sent: Sequence[str], is_once: bool, random: np.random.Generator) -> Iterator[str]:
     """Return the texts of the loads, in random order; `is_once`: each once, and none of those that were `sent`."""
-    random = np.random.default_rng([seed, 48])
     if not is_once:
         return varied(texts, random)
     unsent = sorted({*texts} - {*sent})
@@ -208,49 +196,33 @@ class LoadSizes:
 QUICK = LoadSizes(knee_s=2.5, loop_s=5.0, least=25, most_s=20.0, alone=6)
 
 
-class Endpoint(Protocol):
-    """What sends one text to a service."""
-
-    async def measure(self, text: str) -> tuple[float, str, Any]:
-        """Return the seconds of the request, and the translation."""
-        ...
-
-
 class NotMeasured(Exception):
     """Why a service could not be measured under load."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class UnderLoad:
-    """What the loads say about a service."""
+def loaded_profile(
+    before: DeviceProfile, workers: int, executions: Executions, drift: float, error: float, **facts: Any
+) -> DeviceProfile:
+    """Return the profile of single requests, `before`, with the executions under load.
 
-    workers: int
-    executions: Executions
-    knee_rps: float
-    remembers_last: bool
-    """Whether a text that is sent twice in succession is answered from a cache."""
-    drift: float
-    """Relative change of single requests from before the loads to after them."""
-    replay_error: float
-    """Mean relative error of the mean latency of an open loop that is replayed."""
-
-    def profile(self, before: DeviceProfile) -> DeviceProfile:
-        """Return the profile of single requests with what the loads say."""
-        points = self.executions.points()
-        residual = self.executions.residual(points)
-        update = {
-            "workers": self.workers,
-            "by_occupancy": points,
-            "residual_quantiles": ResidualQuantiles.of(residual),
-            "residual_relative_sd": float(residual.std() / residual.mean()),
-        }
-        doubts = list[str]()
-        if abs(self.drift) > MOST_DRIFT:
-            doubts.append(f"the service changed its speed: single requests took {100 * self.drift:+.0f} % after the loads")
-        if self.replay_error > MOST_REPLAY_ERROR:
-            doubts.append(f"a replay of the loads errs by {100 * self.replay_error:.0f} % in mean latency")
-        loaded = before.model_copy(update={"execution": before.execution.model_copy(update=update)})
-        return _with_endpoint(loaded, doubts, knee_rps=self.knee_rps, remembers_last=self.remembers_last)
+    `drift`: relative change of single requests from before the loads to after them; `error`: see `replay_error`; `facts`: of
+    the block `endpoint`.
+    """
+    points = executions.points()
+    residual = executions.residual(points)
+    update = {
+        "workers": workers,
+        "by_occupancy": points,
+        "residual_quantiles": ResidualQuantiles.of(residual),
+        "residual_relative_sd": float(residual.std() / residual.mean()),
+    }
+    doubts = list[str]()
+    if abs(drift) > MOST_DRIFT:
+        doubts.append(f"the service changed its speed: single requests took {100 * drift:+.0f} % after the loads")
+    if error > MOST_REPLAY_ERROR:
+        doubts.append(f"a replay of the loads errs by {100 * error:.0f} % in mean latency")
+    loaded = before.model_copy(update={"execution": before.execution.model_copy(update=update)})
+    return _with_endpoint(loaded, doubts, **facts)
 
 
 def _with_endpoint(profile: DeviceProfile, doubts: Sequence[str], **facts: Any) -> DeviceProfile:
@@ -259,8 +231,8 @@ def _with_endpoint(profile: DeviceProfile, doubts: Sequence[str], **facts: Any) 
     return profile.model_copy(update={"endpoint": profile.endpoint.model_copy(update=facts)})
 
 
-class Service(Protocol):
-    """A client of the service, to be used within `async with`."""
+class Service(AbstractAsyncContextManager[Any], Protocol):
+    """A client of a service, to be used within `async with`."""
 
     async def measure(self, text: str) -> tuple[float, str, Any]:
         """Send one text; return the seconds of the request, the translation, and its flags."""
@@ -268,13 +240,13 @@ class Service(Protocol):
 
 
 class _Sender:
-    """Sends the texts of a block as a client of `send_load`, and keeps the translations by the numbers of the requests."""
+    """Sends the texts of a block for `send_load`, and keeps the translations by the numbers of the requests."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self.translations = dict[int, str]()
 
-    async def translate(self, request: TranslateRequest, timeout_s: float) -> Exchange:
+    async def translate(self, request: TranslateRequest, timeout_s: float | None = None) -> Exchange:
         seconds, text, _ = await self._service.measure(request.texts[0])
         received_s = time.monotonic()
         if not text.strip():
@@ -283,36 +255,23 @@ class _Sender:
         return Exchange(Answer((text,), None, (), (0, 0, 0)), received_s - seconds, received_s, {})
 
 
+@dataclass(frozen=True, slots=True)
 class Loads:
     """The blocks of a calibration under load."""
 
-    def __init__(
-        self,
-        profile: DeviceProfile,
-        service: Any,
-        texts: Iterator[str],
-        counters: tuple[Count, Count],
-        sizes: LoadSizes,
-        *,
-        seed: int = 1,
-        timeout_s: float = 60.0,
-        listener: Listener = Silent,
-    ) -> None:
-        """Set the blocks up.
-
-        Args:
-            profile: of single requests, without their round trip.
-            service: a `Service`.
-            texts: to send, in this order.
-            counters: count the source and the target tokens of a text.
-            sizes: how long the blocks are.
-            seed: of the arrivals.
-            timeout_s: longest time of a request.
-            listener: receives messages.
-        """
-        self.profile, self._service, self._texts, self._sizes = profile, service, texts, sizes
-        self._counters = counters
-        self._random, self._timeout_s, self._listener = np.random.default_rng([seed, 48]), timeout_s, listener
+    profile: DeviceProfile
+    """Of single requests, without their round trip."""
+    service: Service
+    texts: Iterator[str]
+    """To send, in this order."""
+    counters: tuple[Count, Count]
+    """Count the source and the target tokens of a text."""
+    sizes: LoadSizes
+    random: np.random.Generator
+    """Of the arrivals."""
+    timeout_s: float = 60.0
+    """Longest time of a request."""
+    listener: Listener = Silent
 
     def measure(self, workers: int | None = None) -> DeviceProfile:
         """Return the profile with the time under load, or with a doubt that says why that was not measured.
@@ -320,14 +279,14 @@ class Loads:
         `workers`: requests that the service executes at once; None to find that out.
         """
         try:
-            return run_precisely(self._measure(workers)).profile(self.profile)
+            return run_precisely(self._measure(workers))
         except (NotMeasured, ServiceError) as reason:
             return _with_endpoint(self.profile, [f"not measured under load: {reason}"])
 
-    async def _measure(self, workers: int | None) -> UnderLoad:
-        sizes, most = self._sizes, workers or max(MOST_WORKERS, os.cpu_count() or 1)
+    async def _measure(self, workers: int | None) -> DeviceProfile:
+        sizes, most = self.sizes, workers or max(MOST_WORKERS, os.cpu_count() or 1)
         clients = 2 * max(most, MOST_WORKERS)
-        async with self._service:
+        async with self.service:
             remembers_last = await self._remembers_last()
             before = await self._block(sizes.alone)
             count = max(min(ceil(sizes.knee_s / before.latency_s.mean()), sizes.most), 4 * clients)
@@ -342,33 +301,34 @@ class Loads:
         executions = Executions([*loops, closed], chosen)
         error = replay_error(loops, chosen, factors_by_occupancy(executions.points()))
         drift = float(np.median(after.latency_s / after.plane_s) / np.median(before.latency_s / before.plane_s) - 1.0)
-        return UnderLoad(chosen, executions, knee, remembers_last, drift, error)
+        facts = {"knee_rps": knee, "remembers_last": remembers_last}
+        return loaded_profile(self.profile, chosen, executions, drift, error, **facts)
 
     async def _remembers_last(self) -> bool:
         """Return whether texts that are sent twice in succession take far less time the second time."""
         shares = []
         for _ in range(PROBES):
             text = self._next_text()
-            (first_s, _, _), (again_s, _, _) = [await self._service.measure(text) for _ in range(2)]
+            (first_s, _, _), (again_s, _, _) = [await self.service.measure(text) for _ in range(2)]
             shares.append((again_s - self._round_trip_s) / max(first_s - self._round_trip_s, 1e-6))
         return float(np.median(shares)) < CACHED_SHARE
 
     async def _open_loop(self, rate_rps: float) -> LoadTimes:
-        sizes = self._sizes
+        sizes = self.sizes
         count = min(max(ceil(rate_rps * sizes.loop_s), sizes.least), sizes.most, ceil(rate_rps * sizes.most_s) + 1)
-        self._listener.say(f"load: {count} requests at {rate_rps:.3g} a second")
-        return await self._block(count, np.cumsum(self._random.standard_exponential(count)) / rate_rps)
+        self.listener.say(f"load: {count} requests at {rate_rps:.3g} a second")
+        return await self._block(count, np.cumsum(self.random.standard_exponential(count)) / rate_rps)
 
     async def _block(self, count: int, offsets_s: Floats | None = None, clients: int = 1) -> LoadTimes:
         """Send so many texts, at these moments or by clients that wait for their answers."""
         texts = [self._next_text() for _ in range(count)]
         requests = [TranslateRequest((text,), False, "", "", number=str(number)) for number, text in enumerate(texts)]
-        sender: Any = _Sender(self._service)
+        sender = _Sender(self.service)
         load = Load(requests, None if offsets_s is None else offsets_s.tolist(), clients)
-        log = await send_load(load, [sender], timeout_s=self._timeout_s)
+        log = await send_load(load, [sender], timeout_s=self.timeout_s)
         if not log.answered.all():
             raise NotMeasured(f"{count - log.answered.sum()} of {count} requests failed: {shorten(log.fault, 120)}")
-        count_src, count_tgt = self._counters
+        count_src, count_tgt = self.counters
         tgt_len = [count_tgt(sender.translations[number]) for number in range(count)]
         plane_s = np.maximum(self.profile.plane.seconds([count_src(text) for text in texts], tgt_len), 1e-6)
         order = np.argsort(log.sent_s, kind="stable")
@@ -379,6 +339,6 @@ class Loads:
         return 0.0 if self.profile.endpoint is None else self.profile.endpoint.round_trip_s
 
     def _next_text(self) -> str:
-        if (text := next(self._texts, None)) is None:
+        if (text := next(self.texts, None)) is None:
             raise NotMeasured("it remembers translations, and the text has too few different sentences")
         return text

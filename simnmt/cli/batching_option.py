@@ -39,7 +39,7 @@ def _parse_slots(text: str, longest_wait_s: float) -> SlotLimits:
 
     match = _SLOTS.fullmatch(text)
     if match is None or longest_wait_s:
-        what = f"--batching {shorten(text)!r} with --longest-wait" if match else f"--batching {shorten(text)!r} states no slots"
+        what = f"--batching {shorten(text)!r} {'with --longest-wait' if match else 'has no number of slots'}"
         remedy = "write it as slots:4, or slots:4:512 with the most tokens of an iteration, and leave --longest-wait out"
         raise InputError(what, remedy=remedy)
     slots = int(match[1])

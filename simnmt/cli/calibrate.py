@@ -154,13 +154,13 @@ def _of_an_endpoint(context: typer.Context, out: Path) -> Callable[..., Calibrat
         refuse_given(context, ("workers",), "holds for a plane: leave out --kind slots")
     else:
         refuse_given(context, ("slots", "chunk"), "holds for an engine with slots: give --kind slots")
-    from simnmt.calibrate.endpoint import EndpointSettings, calibrate_endpoint
-    from simnmt.calibrate.slot_ladder import calibrate_slots
+    from simnmt.calibrate.endpoint import EndpointSettings, SingleRequests, calibrate_endpoint
+    from simnmt.calibrate.slot_ladder import SlotLadder
 
     connection = {"url": given["endpoint"].rstrip("/"), "api": given["api"], "timeout_s": given["timeout"]}
     settings = chosen(context, EndpointSettings, **connection, **_units(given["unit"]))
     _check_outputs(out, given["force"], settings.text)
-    return partial(calibrate_slots if settings.kind == "slots" else calibrate_endpoint, settings, out)
+    return partial(calibrate_endpoint, settings, out, SlotLadder if settings.kind == "slots" else SingleRequests)
 
 
 def _units(unit: str | None) -> dict[str, str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from simnmt.base.errors import InputError, describe_error, shorten
+from simnmt.base.errors import InputError, shorten
 from simnmt.cli.batching_option import parse_batching
 from simnmt.cli.calibrate import Backend
 from simnmt.cli.options import (
@@ -41,8 +41,8 @@ from simnmt.cli.terminal import note, progress_bar, warn
 if TYPE_CHECKING:
     from simnmt.experiment.cases import RunPlan
     from simnmt.live.gateway import LiveGateway
-    from simnmt.live.running_services import Api
     from simnmt.live.server import Engine, FrontSettings, LiveServer
+    from simnmt.service.apis import Api
 
 app = typer.Typer(help="A live testbed: real servers and gateways, and replays of a workload.", no_args_is_help=True)
 
@@ -247,6 +247,7 @@ def gateway(
     from simnmt.live.engine_process import EngineProcess
     from simnmt.live.gateway import GatewaySettings, LiveGateway, with_classes
     from simnmt.live.service_engine import ServiceEngine, unit_of_lengths
+    from simnmt.service.apis import Api
     from simnmt.service.http_server import read_token
 
     def local_engine(folder: Path) -> Engine:
@@ -260,10 +261,18 @@ def gateway(
         if engine_options := given(context, [field.name for field in fields(EngineOptions)]):
             what = f"--{engine_options[0].replace('_', '-')} is of an engine of the gateway, not of --local-server"
             raise InputError(what, remedy="give it to that service")
-        unit_name, languages = unit_of_lengths(target, local_unit), (service.source, service.target)
-        token = read_token(local_token_file, LOCAL_TOKEN)
-        expected = None if any_model else expected_hash(target)
-        return ServiceEngine(local_server, unit_name, languages, service.deadline, token, ca_file, expected)
+        return ServiceEngine(
+            local_server,
+            Api(),
+            target.profile,
+            (service.source, service.target),
+            unit=unit_of_lengths(target, local_unit),
+            expected_hash=None if any_model else expected_hash(target),
+            token_option="--local-token-file",
+            token=read_token(local_token_file, LOCAL_TOKEN),
+            timeout_s=service.deadline,
+            ca_file=ca_file,
+        )
 
     front, plan = service.settings("127.0.0.1:5000"), _read_plan(scenario, changes)
     if plan.sites and site is None:
@@ -276,7 +285,7 @@ def gateway(
     urls = _servers(servers or (), [target.device for target in unit.case.targets[1:]])
     front = replace(front, max_waiting=unit.scenario.devices[unit.first_device].refuses_above)
     front = with_classes(front, unit)
-    token, apis = read_token(server_token_file, SERVER_TOKEN), _apis(api or (), urls)
+    token, apis = read_token(server_token_file, SERVER_TOKEN), _apis(api or (), urls, "--server")
     settings = GatewaySettings(unit, policy, urls, front, token, ca_file, offload_timeout, any_model, delays, apis)
     with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder:
         engine = local_engine(Path(folder))
@@ -315,13 +324,9 @@ def replay(
     import simnmt.api
     from simnmt.live.replay import ReplaySettings
     from simnmt.service.http_server import read_token
-    from simnmt.workload.text_lines import read_lines
 
-    token, texts = (
-        read_token(token_file, TOKEN),
-        None if text is None else [line for line in map(str.strip, read_lines(text)) if line],
-    )
-    settings = ReplaySettings(gateway, token, ca_file, source, target, texts, workload, timeout)
+    token = read_token(token_file, TOKEN)
+    settings = ReplaySettings(gateway, token, ca_file, source, target, _read_lines(text), workload, timeout)
     with progress_bar() as bar, prints_of_users():
         result = simnmt.api.replay(
             simnmt.api.Scenario(scenario, changes.values, allow_code=changes.allow_code),
@@ -364,9 +369,20 @@ def _read_prompt(path: Path) -> str:
     from simnmt.base.files import read_bounded
 
     try:
-        return read_bounded(path, 100_000).decode("utf-8").rstrip("\n")
+        prompt = read_bounded(path, 100_000).decode("utf-8").rstrip("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"no prompt: {describe_error(error)}", path=path, remedy="name a file of text") from None
+        what = getattr(error, "strerror", None) or "binary data, not UTF-8"
+        raise InputError(f"no prompt: {what}", path=path, remedy="name a file of text") from None
+    if prompt.count("{text}") != 1:
+        raise InputError("a prompt needs {text} once, where the text goes", path=path, remedy="write it into the file")
+    return prompt
+
+
+def _read_lines(path: Path | None) -> list[str] | None:
+    """Return the lines of a text that are not blank, one at least; None without a text. Raises `InputError`."""
+    from simnmt.workload.text_lines import read_lines
+
+    return None if path is None else [line for line in map(str.strip, read_lines(path)) if line]
 
 
 def _read_plan(scenario: str, changes: Overrides | Changes) -> RunPlan:
@@ -385,7 +401,7 @@ def _servers(given: Sequence[str], devices: Sequence[str]) -> dict[str, str]:
         device, equals, url = text.partition("=")
         if not equals or "/" in device:
             if len(devices) != 1:
-                raise InputError(f"{shorten(text)} is of no device", remedy=f"write {devices[0] if devices else 'DEVICE'}=URL")
+                raise InputError(f"{shorten(text)} names no device", remedy=f"write {devices[0] if devices else 'DEVICE'}=URL")
             device, url = devices[0], text
         if device in servers:
             raise InputError(f"device {shorten(device)} has two servers", remedy="give one --server for each device")
@@ -393,13 +409,19 @@ def _servers(given: Sequence[str], devices: Sequence[str]) -> dict[str, str]:
     return servers
 
 
-def _apis(given: Sequence[str], devices: Collection[str]) -> dict[str, Api]:
-    """Return the API of each of `devices` that is given one."""
-    from simnmt.live.running_services import Api
+def _apis(given: Sequence[str], devices: Collection[str], option: str) -> dict[str, Api]:
+    """Return the API of each of `devices` that is given one; `option`: gives their addresses."""
+    from simnmt.service.apis import Api
 
-    apis = {device: Api.of(text) for device, equals, text in (one.partition("=") for one in given) if equals}
-    if len(apis) < len(given) or not apis.keys() <= set(devices):
-        raise InputError("--api is of no running service", remedy=f"write {next(iter(devices), 'DEVICE')}=openai")
+    apis = {}
+    for text in given:
+        device, has_name, name = text.partition("=")
+        if not has_name:
+            raise InputError(f"--api {shorten(text)} names no API", remedy=f"write {next(iter(devices), 'DEVICE')}=openai")
+        if device not in devices:
+            remedy = f"write {next(iter(devices), 'DEVICE')}=openai"
+            raise InputError(f"--api names {shorten(device)}, which has no {option}", remedy=remedy)
+        apis[device] = Api.of(name)
     return apis
 
 
@@ -423,27 +445,27 @@ def validate(
     Example: simnmt validate @live-smoke --requests 60 --replications 2 --any-model
     """
     from simnmt.base.files import write_text
-    from simnmt.live.running_services import Api
     from simnmt.live.validation import LEGEND
     from simnmt.live.validation import validate as run_validation
     from simnmt.report.page_template import Section, render_page
     from simnmt.report.table import Table
     from simnmt.results.run_directory import check_free, reserved
-    from simnmt.workload.text_lines import read_lines
+    from simnmt.service.apis import Api
 
     if out is not None:
         check_free(out)
+    lines = _read_lines(text)
     with prints_of_users():
         names = policies.split(",") if policies else ()
         plan = _read_plan(scenario, changes)
         urls = _servers(services or (), list(plan.scenario.devices))
-        apis = {device: Api() for device in urls} | _apis(api or (), urls)
+        apis = {device: Api() for device in urls} | _apis(api or (), urls, "--service")
         validation = run_validation(
             plan,
             policies=names,
             any_model=any_model,
             services={device: (url, apis[device]) for device, url in urls.items()},
-            lines=None if text is None else {line: 0 for line in map(str.strip, read_lines(text)) if line},
+            lines=None if lines is None else dict.fromkeys(lines, 0),
             progress=note,
         )
     rows = [row.cells() for row in validation.rows]
@@ -451,8 +473,8 @@ def validate(
     is_single = {"site": len(texts["site"]) == 1}
     is_same = {head: texts[head] == ({"0.0"} if "cached" in head else {"-"}) for head in texts if head != "spread %"}
     heads = [head for head in texts if not (is_same | is_single).get(head)]
-    lines = [[row[head] for head in heads] for row in rows]
-    table = Table.of_texts("", heads, lines, words=heads.index("live ms"), id="errors")
+    cells = [[row[head] for head in heads] for row in rows]
+    table = Table.of_texts("", heads, cells, words=heads.index("live ms"), id="errors")
     sentences = [ranking.sentence for ranking in validation.rankings]
     print_result(as_json, validation.document, lambda: "\n".join([table.to_text(), LEGEND, "", *sentences]))
     if validation.warning is not None:

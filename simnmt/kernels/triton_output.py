@@ -3,7 +3,7 @@
 Every program reads its stretch of a row once into registers and computes the maximum, the sum of exponentials relative to it,
 and the best few columns. A second, small kernel joins the stretches of a row (FNI-04). The module is imported only where it is
 used: it needs Triton, which is part of torch for CUDA. With TRITON_INTERPRET=1 the same code runs slowly on the CPU; the tests
-use this. Its speed is unmeasured, because no GPU was available (`python -m benchmarks.kernels_cuda` measures it).
+use this. Its speed is unmeasured, because no GPU was available (`simnmt calibrate --device cuda` measures it).
 """
 
 # Triton kernels have no Python types, and Triton has none if it is not installed.

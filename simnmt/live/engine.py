@@ -232,6 +232,8 @@ class TextCodec:
         elif (folder / SOURCE_TOKENIZER).is_file():
             source, target = load_subwords(folder)
         else:
+            if settings.prompt is not None:
+                raise NmtError("random weights have no use for a prompt", remedy="leave --prompt out, or name a model's folder")
             source = target = WordNumbers(architecture)
             self.has_subwords = False
         self._continues = isinstance(architecture, LlamaArchitecture)

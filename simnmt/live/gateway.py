@@ -23,13 +23,13 @@ from simnmt.live.decider import Decision, LiveDecider, deployable_policy
 from simnmt.live.deployment import expected_hash
 from simnmt.live.engine import Result, check_engine
 from simnmt.live.redis_cache import RedisCache
-from simnmt.live.running_services import Api, ChatTranslator
 from simnmt.live.server import Engine, FrontSettings, LiveService, Trip, served_hash
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.policies.custom import PolicyError
 from simnmt.policies.health import TRY_S, ServerHealth
 from simnmt.results.live_log import BeginRecord, DecisionRecord, HandshakeRecord, HeardRecord, LostRecord, Outcome
-from simnmt.service.client import DelayedTransport, TranslationClient
+from simnmt.service.apis import Api
+from simnmt.service.client import DelayedTransport, ServiceClient
 from simnmt.service.messages import ServiceError, TranslateRequest
 
 HURRIED = 0.9
@@ -55,7 +55,7 @@ class GatewaySettings:
     delays: bool = False
     """Whether the gateway sleeps the delays of the scenario's network before and after each request to a server."""
     apis: Mapping[str, Api] = field(default_factory=dict)
-    """What servers speak, by device; LibreTranslate's API where nothing is said."""
+    """APIs of servers, by device; LibreTranslate's for the others."""
 
 
 def with_classes(front: FrontSettings, unit: Unit) -> FrontSettings:
@@ -68,21 +68,20 @@ def with_classes(front: FrontSettings, unit: Unit) -> FrontSettings:
 class _Server:
     number: int
     target: Target
-    client: TranslationClient | ChatTranslator
+    client: ServiceClient
     hash: str = ""
     why: str = ""
 
     async def shake_hands(self, settings: GatewaySettings) -> float:
         """Return the seconds of a round trip to a server that runs the right model for the gateway's languages.
 
-        Raises `InputError` for another model, and as `TranslationClient.greet`.
+        Raises `InputError` for another model, and as `ServiceClient.greet`.
         """
-        device, pair = self.target.device, settings.front.pairs[0]
+        device = self.target.device
         remedy = f"start the server of {device} first, and check the address"
-        facts, rtt_s = await self.client.greet(pair, "--server-token-file", remedy)
-        self.hash = served_hash(facts, pair)
+        self.hash = served_hash(await self.client.greet("--server-token-file", remedy), settings.front.pairs[0])
         check_engine(f"{self.client.url} ({device})", self.hash, None if settings.any_model else expected_hash(self.target))
-        return rtt_s
+        return self.client.round_trip_s
 
 
 class _Drift:
@@ -158,13 +157,15 @@ class LiveGateway(LiveService):
         [running] = (await self.engine.ready()).values()
         initial_s: dict[int, float] = {}
         for number, target in enumerate(targets[1:], start=1):
+            counted = targets[0].profile.length_unit.end_of_sentence
             options: dict[str, Any] = {"token": settings.token, "timeout_s": settings.offload_s, "ca_file": settings.ca_file}
+            options["connections"] = 0  # any number: how many requests a server executes is its own matter
+            options |= {"slots": target.profile.slots, "counted": counted}
             if settings.delays:
                 options["transport"] = DelayedTransport(routes_of(unit).hops[:number])
                 self.transports.append(options["transport"])
             api = settings.apis.get(target.device, Api())
-            counted = targets[0].profile.length_unit.end_of_sentence
-            client = api.connect(settings.servers[target.device], target.profile, counted, **options)
+            client = api.connect(settings.servers[target.device], settings.front.pairs[0], **options)
             await self._stack.enter_async_context(client)
             server = _Server(number, target, client)
             initial_s[number] = await server.shake_hands(settings)

@@ -32,7 +32,6 @@ from simnmt.experiment.targets import most_together
 from simnmt.experiment.units import UnitResult
 from simnmt.live.decider import live_unit
 from simnmt.live.deployment import ReplayedRequests, expected_hash, replayed_requests
-from simnmt.live.running_services import ChatTranslator
 from simnmt.live.server import outcome_of, served_hash
 from simnmt.network.series import RttSeries
 from simnmt.results.columns import first_executions
@@ -43,7 +42,7 @@ from simnmt.results.requests import FALLBACK, GAVE_UP, REFUSED, RequestLog, Requ
 from simnmt.results.run import LiveMeasurement, Run
 from simnmt.results.stability import with_stability
 from simnmt.results.summary import Device, Numbers, measure, replicated, rows, with_deadlines_of_all
-from simnmt.service.client import DelayedTransport, TranslationClient
+from simnmt.service.client import DelayedTransport, ServiceClient, TranslationClient
 from simnmt.service.load import SOON_S, Load, LoadLog, run_precisely, send_load
 from simnmt.service.messages import FORCED_LENGTH, ServiceError, TranslateRequest
 
@@ -70,17 +69,17 @@ class ReplaySettings:
     timeout_s: float = 60.0
     connections: int = 500
     """Most requests under way; further ones wait at the load generator, and their latency counts on."""
-    connect: Callable[..., TranslationClient | ChatTranslator] = TranslationClient
-    """Makes a client of the service, given its address and how it is connected to."""
+    connect: Callable[..., ServiceClient] = TranslationClient
+    """Makes a client of the service, given its address, the languages and how it is connected to."""
 
     def __post_init__(self) -> None:
         if "@" in self.url.partition("://")[2].partition("/")[0]:
             raise InputError("--gateway holds a name or a password", remedy="give the token by --token-file")
 
-    def client(self) -> TranslationClient | ChatTranslator:
+    def client(self) -> ServiceClient:
         """Return a client of the service. Raises `InputError` for an unusable address."""
         connection: dict[str, Any] = {"connections": self.connections, "timeout_s": self.timeout_s}
-        return self.connect(self.url, token=self.token, ca_file=self.ca_file, **connection)
+        return self.connect(self.url, (self.source, self.target), token=self.token, ca_file=self.ca_file, **connection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +137,7 @@ def replay_plan(
 
 async def _health(settings: ReplaySettings) -> Mapping[str, Any]:
     async with settings.client() as client:
-        facts, _ = await client.greet(
-            (settings.source, settings.target), "--token-file", f"correct --gateway; {FOREIGN_REMEDY}"
-        )
-    return facts
+        return await client.greet("--token-file", f"correct --gateway; {FOREIGN_REMEDY}")
 
 
 def _served(facts: Mapping[str, Any], unit: Unit, settings: ReplaySettings) -> tuple[str, list[str]]:
@@ -198,9 +194,7 @@ async def send(
     )
     timeout_s = services[0].timeout_s
     async with AsyncExitStack() as stack:
-        connected: list[TranslationClient | ChatTranslator] = [
-            await stack.enter_async_context(service.client()) for service in services
-        ]
+        connected: list[ServiceClient] = [await stack.enter_async_context(service.client()) for service in services]
         for number, (service, client) in enumerate(zip(services, connected, strict=True)):
             rows = np.flatnonzero(gateway == number)[:WARM_UP].tolist()
             others = [replace(asked[row], texts=_not_sent_later(service, asked[row].texts), number="") for row in rows]

@@ -1,22 +1,30 @@
-"""The gateway's own device as a service of this box: another program has the model, and the gateway needs no library of models.
+"""A running service in place of a device: of a gateway's own one, or of one that a validation asks.
 
-The service speaks LibreTranslate's API, like the servers of the other devices. It is given one sentence at a time, in the order
-of the decisions, as the simulated device executes them; so the gateway knows the begin of each execution itself.
+A gateway sends it one sentence at a time, in the order of the decisions, as the simulated device executes them; so the gateway
+knows the begin of each execution itself, and needs no library of models.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import inf
 from typing import Any
 
+import numpy as np
+
+from simnmt.base.arrays import Floats
 from simnmt.base.errors import InputError
 from simnmt.experiment.targets import Target
 from simnmt.live.engine import ONE_MODEL, Result, check_engine
 from simnmt.nmt.source_lines import SourceLine
-from simnmt.service.client import TranslationClient
+from simnmt.profile.device_profile import DeviceProfile
+from simnmt.service.apis import Api
+from simnmt.service.client import ServiceClient
+from simnmt.service.load import Load, send_load
 from simnmt.service.messages import TranslateRequest
 from simnmt.workload.length_units import UNITS, unit_and_counter
 
@@ -41,7 +49,7 @@ def unit_of_lengths(target: Target, unit: str | None = None) -> str:
 
 
 class ServiceEngine:
-    """Executes what a gateway keeps by asking a service of this box; has the methods of an `EngineProcess`."""
+    """Executes on a running service, and has the methods of an `EngineProcess`."""
 
     alive = True
     """No process here could die."""
@@ -49,19 +57,22 @@ class ServiceEngine:
     def __init__(
         self,
         url: str,
-        unit: str,
-        languages: tuple[str, str] = ("de", "en"),
-        timeout_s: float = 30.0,
-        token: str = "",
-        ca_file: Path | None = None,
+        api: Api,
+        profile: DeviceProfile,
+        pair: tuple[str, str] = ("de", "en"),
+        *,
+        unit: str = "word",
         expected_hash: str | None = None,
+        token_option: str = "",
+        **connection: Any,
     ) -> None:
-        """`unit`: in which source lengths are counted, as in `unit_and_counter`; `expected_hash`: as in `EngineSettings`.
+        """`profile`: of the device; `unit`: in which a gateway counts source lengths (`unit_and_counter`); `expected_hash`: see
+        `EngineSettings`; `token_option`: see `ServiceClient.greet`; `connection`: as of an `HttpClient`.
 
         Raises `InputError` for unusable options.
         """
-        self._languages, self._expected_hash = languages, expected_hash
-        self._client = TranslationClient(url, token=token, connections=1, timeout_s=timeout_s, ca_file=ca_file)
+        self.api, self._profile, self._expected_hash, self._token_option = api, profile, expected_hash, token_option
+        self.client = self.connect(url, pair, connections=1, **connection)
         self._is_open = False
         self.on_reference: Callable[[float, float], None] = lambda at_s, execution_s: None
         """Never called, as `on_error`: no process here executes references or could die."""
@@ -70,18 +81,24 @@ class ServiceEngine:
         self._turn = asyncio.Lock()
         self._health: Mapping[str, Any] = {}
 
+    def connect(self, url: str, pair: tuple[str, str], **connection: Any) -> ServiceClient:
+        """Return a client of the service that notes first tokens."""
+        unit = self._profile.length_unit
+        options = {"slots": self._profile.slots, "counted": unit.end_of_sentence, "counts_words": unit.tgt == "word"}
+        return self.api.connect(url, pair, streams=True, **options, **connection)
+
     async def ready(self) -> Mapping[str, str]:
         """Return the hash of the service's engine, if it states one.
 
-        Raises `InputError` for another engine than the expected one, and as `TranslationClient.greet`.
+        Raises `InputError` for another engine than the expected one, and as `ServiceClient.greet`.
         """
         if not self._is_open:
-            await self._client.__aenter__()
+            await self.client.__aenter__()
             self._is_open = True
-        remedy = "start the service of this box first, and check --local-server"
-        self._health, _ = await self._client.greet(self._languages, "--local-token-file", remedy)
+        self._health = await self.client.greet(self._token_option, "start the service first, and check its address")
+        self.api = replace(self.api, model=self.client.model)
         running = str(self._health.get("engine_hash", ""))
-        check_engine(self._client.url, running, self._expected_hash)
+        check_engine(self.client.url, running, self._expected_hash)
         return {ONE_MODEL: running}
 
     def line(self, text: str, model: str = "") -> SourceLine:
@@ -99,23 +116,36 @@ class ServiceEngine:
     ) -> Result:
         """Let the service translate in the order of the calls. Raises the `ServiceError` of the service."""
         submitted_s = time.monotonic()
-        forced = None if forced_len is None else (forced_len,)
         async with self._turn:
             begin_s = time.monotonic()
             if began is not None:
                 began(begin_s)
-            answer = (await self._client.translate(TranslateRequest((line.text,), False, *self._languages, "", forced))).answer
-        tgt_len = answer.lengths[1] or self._count(answer.texts[0]) + 1
+            answer = (await self.client.translate(self._request(line.text, forced_len))).answer
+        tgt_len = answer.lengths[1] if answer.lengths[2] else self._count(answer.texts[0]) + 1  # stated by a server of simnmt
         times_s = begin_s - submitted_s, time.monotonic() - begin_s
         return Result(answer.texts[0], *times_s, (0, 0), (len(line.ids), tgt_len, 1))
+
+    def _request(self, text: str, forced_len: int | None) -> TranslateRequest:
+        return TranslateRequest((text,), False, *self.client.pair, forced_lens=None if forced_len is None else (forced_len,))
+
+    async def references_s(self, texts: Sequence[str], steps: int) -> Floats:
+        """Return the seconds of requests one after another, each of so many decode steps; infinite for one that fails."""
+        log = await send_load(Load([self._request(self.unseen(text), steps) for text in texts]), [self.client])
+        seconds: Floats = np.where(log.answered, log.received_s - log.sent_s, inf)
+        return seconds
+
+    def unseen(self, text: str) -> str:
+        """Return a text of the same words that is not in a cache of prompts; the same text if the service has no such cache."""
+        words = text.split()
+        return " ".join(random.sample(words, len(words))) if self.client.keeps_prompts else text
 
     def describe(self) -> Mapping[str, Any]:
         """Return what the service says of its engine, and where it is."""
         names = ("engine_hash", "backend", "compute_type", "model", "threads", "weights")
-        return {name: self._health[name] for name in names if name in self._health} | {"local_server": self._client.url}
+        return {name: self._health[name] for name in names if name in self._health} | {"local_server": self.client.url}
 
     async def close(self) -> None:
         """Close the connections."""
         if self._is_open:
-            await self._client.__aexit__()
+            await self.client.__aexit__()
             self._is_open = False

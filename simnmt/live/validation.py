@@ -29,7 +29,6 @@ from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.units import kinds, run_unit
 from simnmt.live.deployment import Texts
 from simnmt.live.engine import EngineSettings
-from simnmt.live.running_services import Api
 from simnmt.live.validation_runs import (
     FIGURES,
     SHARES,
@@ -49,6 +48,7 @@ from simnmt.results.columns import deferred_s
 from simnmt.results.places import ALL
 from simnmt.results.requests import Block, Requests
 from simnmt.results.summary import Numbers
+from simnmt.service.apis import Api
 from simnmt.service.load import run_precisely
 from simnmt.world.deciders import Beliefs
 from simnmt.world.engine import simulate

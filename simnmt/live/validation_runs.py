@@ -39,23 +39,30 @@ from simnmt.live.engine_process import EngineProcess
 from simnmt.live.gateway import GatewaySettings, LiveGateway, with_classes
 from simnmt.live.model_engines import ModelEngines
 from simnmt.live.replay import ReplaySettings, send
-from simnmt.live.running_services import REFERENCES, Api, RunningService
 from simnmt.live.server import FrontSettings, LiveServer
+from simnmt.live.service_engine import ServiceEngine
 from simnmt.results.live_log import RequestRecord, read_live_log
+from simnmt.service.apis import Api
 from simnmt.service.client import DelayedTransport
 from simnmt.service.load import LoadLog
 
 Progress = Callable[[str], None]
+ValidatedEngine = EngineProcess | ModelEngines | ServiceEngine
 FIGURES = ("mean_s", "p50_s", "p95_s", "offloaded_share", "hit_share", "first_token_mean_s", "first_token_p95_s")
 """Names of the figures of one run, or of their means over runs; shape (7,), NaN where one is not known."""
 SHARES = slice(3, 5)
 """The figures that are shares."""
 REFERENCE_EVERY_S = 1.0
 """Time between the reference executions of an idle engine."""
+DE_EN = ("de", "en")
+"""Languages of services that were not measured with others."""
 IDLE_S = 0.02
 """Time without an execution after which an engine surely was idle, and longer than any turnaround."""
+REFERENCES = 10
+"""Reference requests to a running service before each run, and after it."""
 MOST_LONGER = 0.02
-"""Relative difference of mean answer lengths from those of the workload, which predictions are of, that is told."""
+"""Relative difference of mean answer lengths from those of the workload, which predictions assume, above which a message is
+printed."""
 USUAL_S = 3e-4
 """Handover and turnaround where none was measured."""
 
@@ -265,23 +272,23 @@ def engines_of(
     any_model: bool,
     services: Mapping[str, tuple[str, Api]],
     policies: Sequence[str] = (),
-) -> list[EngineProcess | ModelEngines | RunningService]:
+) -> list[ValidatedEngine]:
     """Return the engines of all boxes, each box on a processor of its own if there are enough.
 
     `services`: address and API of the devices that are running services. Engines that share a processor run no reference
-    executions, which would slow the others down.
+    executions, which would slow the others down. Raises `InputError` for services of several pairs of languages.
     """
     allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     unit = unit_at(plan, next(iter(plan.networks)), 0)
-    boxes, engines = boxes_of(unit), list[EngineProcess | ModelEngines | RunningService]()
+    boxes, engines = boxes_of(unit), list[ValidatedEngine]()
     every_s = REFERENCE_EVERY_S if not allowed or len(boxes) <= len(allowed) else inf
     for number, box in enumerate(boxes):
         device = box.target.device
         cpus = (allowed[number % len(allowed)],) if allowed else ()
         if device in services:
-            url, api = services[device]
-            pair = unit.case.name.split("-") if unit.case.name.count("-") == 1 else ("de", "en")
-            engines.append(RunningService(url, api, box.target.profile, (pair[0], pair[1])))
+            (url, api), endpoint = services[device], box.target.profile.endpoint
+            pair = DE_EN if endpoint is None else (endpoint.source, endpoint.target)
+            engines.append(ServiceEngine(url, api, box.target.profile, pair, timeout_s=60.0))
             continue
         place = folder / f"engine {number}"
         place.mkdir()
@@ -295,13 +302,16 @@ def engines_of(
             engines.append(ModelEngines(dict.fromkeys(plan.cases, settings)))
         else:
             engines.append(model_engines(plan, device, place, {}, any_model, cpus=cpus))
+    pairs = {engine.client.pair for engine in engines if isinstance(engine, ServiceEngine)}
+    what = "the profiles of the services are of several pairs of languages"
+    _refuse(len(pairs) > 1, what, "calibrate all of them with the same --source and --target")
     return engines
 
 
 async def replayed_runs(
     plan: RunPlan,
     policies: Sequence[str],
-    engines: Sequence[EngineProcess | ModelEngines | RunningService],
+    engines: Sequence[ValidatedEngine],
     folder: Path,
     progress: Progress,
     lines: Texts | None = None,
@@ -330,7 +340,7 @@ async def replayed_runs(
 async def live_run(
     unit: Unit,
     policy: str,
-    engines: Sequence[EngineProcess | ModelEngines | RunningService],
+    engines: Sequence[ValidatedEngine],
     folder: Path,
     progress: Progress,
     lines: Texts | None = None,
@@ -338,14 +348,14 @@ async def live_run(
     """Replay a unit under a policy, with reference requests to running services before and after."""
     requests, gateways, boxes = replayed_requests(unit, lines), gateways_of(unit), boxes_of(unit)
     has_models = any(isinstance(engine, ModelEngines) for engine in engines)
-    services = [engine if isinstance(engine, RunningService) else None for engine in engines]
+    services = [engine if isinstance(engine, ServiceEngine) else None for engine in engines]
     for running in filter(None, services):
         if requests.sentence is None:  # else a gateway's cache must know texts again
             requests = replace(requests, texts=[*map(running.unseen, requests.texts)])
     asked_s: list[list[Floats]] = [[await reference_requests(service, unit, lines)] if service else [] for service in services]
-    # Only models are told apart by languages.
-    names = [gateway.case.name if has_models else "de-en" for gateway in gateways]
-    pairs = [(source, target) for source, target in (name.split("-") for name in names)]
+    pairs = [next((service.client.pair for service in services if service), DE_EN)] * len(gateways)
+    if has_models:  # of the engines started here, only these differ by languages
+        pairs = [(source, target) for source, target in (gateway.case.name.split("-") for gateway in gateways)]
     front = FrontSettings(forced_lengths=True, texts=100_000, deadline_s=120.0, waiting=100_000)
     behind = replace(front, pairs=list(dict.fromkeys(pairs)), classes=unit.scenario.ranked_classes)
     paths = [folder / f"{number}.jsonl" for number in range(len(boxes))]
@@ -363,15 +373,15 @@ async def live_run(
 
         urls, apis = dict[str, str](), dict[str, Api]()
         for box, engine, of_box in zip(boxes, engines, options, strict=True):
-            if isinstance(engine, RunningService):
-                urls[box.target.device], apis[box.target.device] = engine.url, engine.api
+            if isinstance(engine, ServiceEngine):
+                urls[box.target.device], apis[box.target.device] = engine.client.url, engine.api
             elif box.gateway is None:
                 most = unit.scenario.devices[box.target.device].refuses_above
                 urls[box.target.device] = await url_of(LiveServer(engine, replace(behind, max_waiting=most), **of_box))
         replays, transports = list[ReplaySettings](), list[DelayedTransport]()
         for of_site, pair, engine, of_box in zip(gateways, pairs, engines, options, strict=False):
-            if isinstance(engine, RunningService):
-                direct = ReplaySettings(engine.url, "", None, *engine.pair, timeout_s=180.0, connections=1_000)
+            if isinstance(engine, ServiceEngine):
+                direct = ReplaySettings(engine.client.url, "", None, *engine.client.pair, timeout_s=180.0, connections=1_000)
                 replays.append(replace(direct, connect=engine.connect))
                 continue
             assert isinstance(engine, EngineProcess)
@@ -382,9 +392,9 @@ async def live_run(
             replays.append(ReplaySettings(await url_of(gateway), "", None, *pair, timeout_s=180.0, connections=1_000))
             transports += gateway.transports
         load = await send(requests, replays, transports=transports)
-    if isinstance(engines[0], RunningService) and engines[0].counts_words:
+    if isinstance(engines[0], ServiceEngine) and np.isnan(load.execution_s).all():  # forces no lengths: words are counted
         answered, asked = load.tgt_len[load.answered].mean(), requests.tgt_len[load.answered].mean()
-        if abs(answered / asked - 1.0) > MOST_LONGER:
+        if boxes[0].target.profile.length_unit.tgt == "word" and abs(answered / asked - 1.0) > MOST_LONGER:
             progress(f"the answers have {answered - 1:.3g} words on average, but the workload's {asked - 1:.3g}")
     for seconds, service in zip(asked_s, services, strict=True):
         if service is not None:
@@ -403,7 +413,7 @@ async def live_run(
     return LiveRun(unit, policy, requests, load, handover_s, turnaround_s, references_s, is_stated)
 
 
-async def reference_requests(service: RunningService, unit: Unit, lines: Texts | None) -> Floats:
+async def reference_requests(service: ServiceEngine, unit: Unit, lines: Texts | None) -> Floats:
     """Return the seconds of requests of usual length to a service, one after another, the same for all runs of a scenario."""
     requests = replayed_requests(replace(unit, replication=0), lines)
     # Of the first requests, which are the same however many there are.

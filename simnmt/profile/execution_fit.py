@@ -30,6 +30,21 @@ def bounded_least_squares(design: Floats, target: Floats, nonnegative: Sequence[
     return np.maximum(coefficients, lower)  # the library passes the bound by a rounding error at times
 
 
+def relative_least_squares(design: Floats, seconds: Floats, least_s: float, prior: Floats | None = None) -> Floats:
+    """Fit one coefficient per column of `design`, none below 0, by relative errors.
+
+    Weights are one over the fitted seconds: measured ones would let fast measurements count more, and the fit would lie below
+    their mean. `least_s`: fitted seconds below it count as this; `prior`: rows whose fitted values shall be 0.
+    """
+    prior = np.zeros((0, design.shape[1])) if prior is None else prior
+    expected = np.full_like(seconds, seconds.mean())
+    for _ in range(10):  # each with the weights of the one before; after a few, the fit no longer changes
+        target = np.append(seconds / expected, np.zeros(len(prior)))
+        coefficients = bounded_least_squares(np.vstack([design / expected[:, None], prior]), target)
+        expected = np.maximum(design @ coefficients, least_s)
+    return coefficients
+
+
 def nonnegative_line(x: Floats, y: Floats, weight: Floats) -> tuple[float, float]:
     """Fit y = offset + slope x with weighted residuals, both at least 0; return (offset, slope), slope 0 for equal `x`."""
     varied = x if np.ptp(x) > 0.0 else np.zeros_like(x)
@@ -183,16 +198,10 @@ def _relative_plane(cells: Cells, time: Floats, on: Mask) -> Plane:
 
 
 def _mean_plane(src: Floats, tgt: Floats, time: Floats) -> Plane:
-    """Fit the mean of all executions over both lengths, by relative error; no coefficient is below 0.
-
-    Weights are times of the plane: measured ones would let fast repeats count more, and the plane would lie below the mean.
-    """
-    expected = np.full_like(time, time.mean())
-    for _ in range(10):  # each with the weights of the one before; after a few, the plane no longer changes
-        design = np.column_stack([src, tgt, np.ones_like(time)]) / expected[:, None]
-        plane = Plane(*bounded_least_squares(design, time / expected).tolist())
-        # All coefficients but one may be 0, and no time is: a plane through the origin would leave empty sentences no weight.
-        expected = np.maximum(plane.seconds(src, tgt), 1e-3 * time.min())
+    """Fit the mean of all executions over both lengths, by relative error; no coefficient is below 0."""
+    # All coefficients but one may be 0, and no time is: a plane through the origin would leave empty sentences no weight.
+    design, least_s = np.column_stack([src, tgt, np.ones_like(time)]), 1e-3 * float(time.min())
+    plane = Plane(*relative_least_squares(design, time, least_s).tolist())
     return plane.times(float((time / plane.seconds(src, tgt)).mean()))
 
 

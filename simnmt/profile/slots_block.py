@@ -72,7 +72,7 @@ class SlotsBlock(CostBlock):
 
     slots: Annotated[Count, Shown("{} slots")]
     chunk: Annotated[Count, Shown("{:,} tokens an iteration")]
-    context: Annotated[Count | None, Shown("{:,} tokens a slot")] = None
+    context: Annotated[Annotated[int, Field(ge=2, le=10**15)] | None, Shown("{:,} tokens a slot")] = None
     """Most tokens of prompt and output; null: no limit is known."""
     cached_prefix: Annotated[Length, Shown("{} tokens of the prompt cached")] = 0
     step_s: Annotated[tuple[Annotated[Seconds, Field(gt=0.0)], ...], Shown("step {:.4g} ms", MS)]
@@ -107,5 +107,5 @@ class SlotsBlock(CostBlock):
         if len(self.step_s) != self.slots + 1:
             raise ValueError(f"step_s: {self.slots + 1} seconds are needed, for 0 to {self.slots} decoding slots")
         if self.chunk < self.slots:
-            raise ValueError(f"chunk: iterations of {self.chunk} tokens decode no {self.slots} slots")
+            raise ValueError(f"chunk: must be at least slots, {self.slots} (got {self.chunk})")
         return self

@@ -1,8 +1,7 @@
 """Fit of the costs of an engine with slots, from the moments at which the tokens of streamed requests arrived.
 
-Every iteration gives one token to each slot that decodes, so that the tokens of overlapping requests tell iterations apart. The
-seconds of an iteration are linear in its decoding slots, their context and the prompt tokens that it reads. Weights are one
-over the fitted seconds: one over the measured ones would let fast iterations count more.
+Every iteration gives one token to each slot that decodes, so the tokens of overlapping requests show where iterations begin and
+end. The seconds of an iteration are linear in its decoding slots, their context and the prompt tokens that it reads.
 """
 
 from __future__ import annotations
@@ -11,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from simnmt.base.arrays import Floats
-from simnmt.profile.execution_fit import bounded_least_squares
+from simnmt.profile.execution_fit import relative_least_squares
 from simnmt.profile.slots_block import SlotsCost
 
 WINDOW = 8
@@ -22,11 +22,12 @@ WINDOW = 8
 LEAST_STEP_S = 1e-6
 """Shortest iteration of a fit."""
 STALL, ROBUST_SDS = 1.5, 5.0
-"""An observation does not count if it took more than these times its fitted seconds, and as many robust deviations above."""
+"""An observation is a stall if it took more than these times its fitted seconds, and as many robust deviations above."""
 STRETCHES = 6
 """Stretches of blocks, in the order of time, whose speeds are compared: a single block varies too much."""
-ALIKE = 1.5
-"""Weight of an iteration that only reads being like a step: the observations of a block are not independent."""
+READS_LIKE_STEP = 1.5
+"""Weight of the prior that an iteration which only reads takes as long as a step of one request. Above 1, since the
+observations of a block are not independent."""
 FOLDS = 3
 """Parts of the blocks that are left out in turn."""
 
@@ -60,47 +61,29 @@ class SlotsFit:
     speed_change: float
     """How much longer the slowest stretch of blocks took than the fastest, relative; each block against its kind."""
     stalled_share: float
-    """Share of the time that observations took which do not count."""
+    """Share of the time that stalls took. They do not tell the costs apart, but lengthen all of them alike."""
     knows_reading: bool
     """Whether iterations that only read prompts were seen; otherwise they count like decoding one request."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Iterations:
-    """Iterations whose duration is known, one a row."""
-
-    seconds: Floats
-    decoding: NDArray[np.int64]
-    context: Floats
-    """Tokens of context of the decoding slots."""
-    prompt: Floats
-    """Prompt tokens read."""
-    requests: Floats
-    """1 where the time of a request outside iterations is included, else 0."""
-    block: NDArray[np.int64]
-    members: list[tuple[NDArray[np.int64], float]]
-    """Of each request that is measured as a whole, its rows and its seconds."""
-    kinds: dict[int, str]
-    """Kind by block."""
-
-
 def place_iterations(requests: Sequence[StreamedRequest], slots: int) -> tuple[list[float], list[int]]:
-    """Return the moment of each iteration's tokens in one block, and by request the iteration of its first token.
+    """Return the moment of each iteration's tokens in one block, rising, and by request the iteration of its first token.
 
     The tokens of a request come in iterations one after another, so that one number places them all.
     """
     moments, places = list[float](), [0] * len(requests)
-    alone = [request.tokens_s[0] for request in requests if len(request.tokens_s) == 1]
+    single = [request.tokens_s[0] for request in requests if len(request.tokens_s) == 1]
     # An iteration may read one prompt where the usual one reads as many as there are slots.
-    usual_s = (max(alone) - min(alone)) / max(-(-len(alone) // slots) - 1, 1) / slots if len(alone) > 1 else 0.0
-    for number in sorted(range(len(requests)), key=lambda one: float(requests[one].tokens_s[0])):
+    usual_s = (max(single) - min(single)) / max(-(-len(single) // slots) - 1, 1) / slots if len(single) > 1 else 0.0
+    for number in sorted(range(len(requests)), key=lambda number: float(requests[number].tokens_s[0])):
         tokens_s = requests[number].tokens_s
         places[number] = place = _place(moments, tokens_s, usual_s)
-        for iteration, moment in enumerate(tokens_s.tolist(), start=place):
-            if iteration == len(moments):
-                moments.append(moment)
-            else:
-                moments[iteration] = min(moments[iteration], moment)
+        for iteration, token_s in enumerate(tokens_s.tolist(), start=place):
+            if iteration < len(moments):
+                token_s = min(moments[iteration], token_s)
+            if iteration:  # a misplaced request must not put an iteration before the previous one
+                token_s = max(moments[iteration - 1], token_s)
+            moments[iteration : iteration + 1] = [token_s]
     return moments, places
 
 
@@ -120,11 +103,19 @@ def _place(moments: list[float], tokens_s: Floats, usual_s: float) -> int:
     return min(candidates, key=distance_s)
 
 
-def _of_block(requests: Sequence[StreamedRequest], slots: int) -> tuple[list[list[float]], list[list[int]], list[float]]:
-    """Return rows (seconds, decoding, context, prompt, request), and by request its rows and its measured seconds."""
-    moments, places = place_iterations(requests, slots)
+COLUMNS = ["block", "seconds", "decoding", "context", "prompt", "request"]
+"""Of an iteration: its block, seconds, decoding slots, their tokens of context, prompt tokens read, and 1 if it contains the
+seconds of a request outside iterations, else 0."""
+Row = tuple[float, ...]
+Member = tuple[list[int], float]
+"""The rows of one request that is measured as a whole, and its seconds."""
+
+
+def _rows_of_block(requests: Sequence[StreamedRequest], slots: int, first: int) -> tuple[list[Row], list[Member]]:
+    """Return the iterations of a block whose duration is known, and its requests; `first`: number of the first row."""
+    block, (moments, places) = requests[0].block, place_iterations(requests, slots)
     ends = [place + len(request.tokens_s) - 1 for place, request in zip(places, requests, strict=True)]
-    rows, row_of = list[list[float]](), dict[int, int]()
+    rows, row_of, members = list[Row](), dict[int, int](), list[Member]()
     for iteration in range(1, len(moments)):
         decodes = [number for number, place in enumerate(places) if place < iteration <= ends[number]]
         reads = [number for number, place in enumerate(places) if place == iteration]
@@ -134,80 +125,66 @@ def _of_block(requests: Sequence[StreamedRequest], slots: int) -> tuple[list[lis
                 continue
         context = sum(requests[number].prompt_tokens + iteration - places[number] for number in decodes)
         prompt = sum(requests[number].read_tokens for number in reads)
-        row_of[iteration] = len(rows)
-        rows.append([moments[iteration] - moments[iteration - 1], len(decodes), context, prompt, 0.0])
-    members, measured_s = list[list[int]](), list[float]()
+        row_of[iteration] = first + len(rows)
+        rows.append((block, moments[iteration] - moments[iteration - 1], len(decodes), context, prompt, 0.0))
     for number, request in enumerate(requests):
-        first_s, last_s = float(request.tokens_s[0]), float(request.tokens_s[-1])
+        begin_s, first_s = request.sent_s, float(request.tokens_s[0])
         rows_of_request = [row_of[iteration] for iteration in range(places[number] + 1, ends[number] + 1)]
-        others = [other for other in requests if other is not request]
-        is_alone = all(other.tokens_s[-1] < request.sent_s or other.sent_s > first_s for other in others)
-        if is_alone:
-            rows.append([first_s - request.sent_s, 0, 0, request.read_tokens, 1.0])
-            rows_of_request.append(len(rows) - 1)
+        if all(other.tokens_s[-1] < begin_s or other.sent_s > first_s for other in requests if other is not request):
+            rows_of_request.append(first + len(rows))
+            rows.append((block, first_s - begin_s, 0, 0, request.read_tokens, 1.0))
+        else:
+            begin_s = first_s
         if rows_of_request:
-            members.append(rows_of_request)
-            measured_s.append(last_s - (request.sent_s if is_alone else first_s))
-    return rows, members, measured_s
+            members.append((rows_of_request, float(request.tokens_s[-1]) - begin_s))
+    return rows, members
 
 
-def _iterations(requests: Sequence[StreamedRequest], slots: int) -> _Iterations:
-    table, blocks, members, kinds = list[list[float]](), list[int](), list[tuple[NDArray[np.int64], float]](), dict[int, str]()
+def _iterations(requests: Sequence[StreamedRequest], slots: int) -> tuple[pd.DataFrame, list[Member]]:
+    """Return the iterations of all blocks, with `COLUMNS`, and the requests."""
+    rows, members = list[Row](), list[Member]()
     for block in dict.fromkeys(request.block for request in requests):
         of_block = [request for request in requests if request.block == block]
-        kinds[block] = of_block[0].kind
-        rows, owned, measured_s = _of_block(of_block, slots)
-        members += [(np.array(numbers) + len(table), seconds) for numbers, seconds in zip(owned, measured_s, strict=True)]
-        table += rows
-        blocks += [block] * len(rows)
-    seconds, decoding, context, prompt, request = np.array(table, np.float64).reshape(-1, 5).T
-    return _Iterations(seconds, decoding.astype(np.int64), context, prompt, request, np.array(blocks, np.int64), members, kinds)
+        further, requests_of_block = _rows_of_block(of_block, slots, len(rows))
+        rows += further
+        members += requests_of_block
+    return pd.DataFrame(rows, columns=COLUMNS, dtype=np.float64), members
 
 
-def _design(rows: _Iterations, knots: Sequence[int]) -> Floats:
+def _design(rows: pd.DataFrame, knots: Sequence[int]) -> Floats:
     """Return columns: an iteration that only reads, steps at the knots, context, prompt, request; shape (rows, knots + 4)."""
-    steps = np.stack([np.interp(rows.decoding, knots, unit) for unit in np.eye(len(knots))], axis=1)
-    decodes = rows.decoding > 0
-    return np.column_stack([~decodes, steps * decodes[:, None], rows.context, rows.prompt, rows.requests])
+    decoding = rows["decoding"].to_numpy()
+    steps = np.stack([np.interp(decoding, knots, unit) for unit in np.eye(len(knots))], axis=1) * (decoding > 0)[:, None]
+    return np.column_stack([decoding == 0, steps, rows[["context", "prompt", "request"]].to_numpy()])
 
 
-def _windows(rows: _Iterations) -> NDArray[np.int64]:
-    """Return the observation of each row: iterations of one kind in a row, up to `WINDOW`, or one of another kind."""
-    windows, size = np.zeros(len(rows.seconds), np.int64), 1
-    for row in range(1, len(windows)):
-        joins = (
-            size < WINDOW
-            and rows.decoding[row] == rows.decoding[row - 1] > 0
-            and rows.block[row] == rows.block[row - 1]
-            and rows.prompt[row] == rows.prompt[row - 1] == 0.0
-        )
-        size = size + 1 if joins else 1
-        windows[row] = windows[row - 1] + (not joins)
-    return windows
+def _first_rows(rows: pd.DataFrame) -> NDArray[np.int64]:
+    """Return the first row of each observation: of up to `WINDOW` iterations that decode alike, or of one that reads."""
+    decodes_alone = (rows["decoding"] > 0) & (rows["prompt"] == 0)
+    joins = decodes_alone & (rows[["block", "decoding", "prompt"]].diff() == 0).all(axis=1)
+    begins = np.flatnonzero(~joins)
+    place = np.arange(len(rows)) - np.repeat(begins, np.diff(begins, append=len(rows)))
+    return np.flatnonzero(place % WINDOW == 0)
 
 
 def _coefficients(design: Floats, seconds: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return the coefficients of observations by relative least squares, none below 0, and the mask of those that count.
+    """Return the coefficients of observations by relative least squares, none below 0, and the mask of those that fit them.
+
+    The others are stalls. All coefficients are then longer by one factor, with which they add up to the time of all
+    observations: a service that stalls now and then takes longer on average, and its queues wait for that.
 
     An iteration that only reads counts like a step of one request as far as the observations leave it open: beside the prompts
     that it reads, its own seconds are few.
     """
-    keeps, coefficients, deviation = np.ones(len(seconds), np.bool_), np.zeros(design.shape[1]), 0.0
-    alike = np.zeros((1, design.shape[1]))
-    alike[0, :2] = 1.0, -1.0
+    keeps, prior, least_s = np.ones(len(seconds), np.bool_), np.zeros((1, design.shape[1])), 0.01 * float(np.median(seconds))
     for _ in range(4):
-        expected = np.full(len(seconds), seconds.mean())
-        for _ in range(10):  # each with the weights of the one before
-            weighted = np.vstack(
-                [(design / expected[:, None])[keeps], ALIKE * deviation / max(coefficients[1], LEAST_STEP_S) * alike]
-            )
-            coefficients = bounded_least_squares(weighted, np.append((seconds / expected)[keeps], 0.0))
-            expected = np.maximum(design @ coefficients, 0.01 * np.median(seconds))
-        ratio = seconds / expected
+        coefficients = relative_least_squares(design[keeps], seconds[keeps], least_s, prior)
+        ratio = seconds / np.maximum(design @ coefficients, least_s)
         middle = np.median(ratio)
         deviation = 1.4826 * float(np.median(np.abs(ratio - middle)))
         keeps = ratio <= max(STALL, middle + ROBUST_SDS * deviation)
-    return coefficients, keeps
+        prior[0, :2] = READS_LIKE_STEP * deviation / max(coefficients[1], LEAST_STEP_S) * np.array([1.0, -1.0])
+    return coefficients * (seconds.sum() / (design @ coefficients).sum()), keeps
 
 
 def fit_slots(requests: Sequence[StreamedRequest], slots: int, knots: Sequence[int]) -> SlotsFit:
@@ -216,63 +193,53 @@ def fit_slots(requests: Sequence[StreamedRequest], slots: int, knots: Sequence[i
     `knots`: numbers of requests at once that were measured, from 1 up to `slots`; steps are linear between them. The engine
     must read each prompt in one iteration. Raises `ValueError` without any iteration.
     """
-    rows = _iterations([request for request in requests if len(request.tokens_s)], slots)
-    if not (rows.decoding > 0).any():
+    rows, members = _iterations([request for request in requests if len(request.tokens_s)], slots)
+    if not (rows["decoding"] > 0).any():
         raise ValueError("no request has two tokens")
-    design = _design(rows, knots)
-    knows_reading = bool(((rows.decoding == 0) & (rows.requests == 0.0)).any())
+    design, knows_reading = _design(rows, knots), bool(((rows["decoding"] == 0) & (rows["request"] == 0)).any())
     if not knows_reading:
         design[:, 1] += design[:, 0]
         design[:, 0] = 0.0
-    window_of = _windows(rows)
-    begins = np.flatnonzero(np.diff(window_of, prepend=-1))
-    seen, seconds = np.add.reduceat(design, begins), np.add.reduceat(rows.seconds, begins)
-    block_of = rows.block[begins]
-    coefficients, keeps = _coefficients(seen, seconds)
+    begins, block_of = _first_rows(rows), rows["block"].to_numpy(np.int64)
+    observed, seconds = np.add.reduceat(design, begins), np.add.reduceat(rows["seconds"].to_numpy(), begins)
+    coefficients, keeps = _coefficients(observed, seconds)
     reading_s, *steps_s = coefficients[: len(knots) + 1].tolist()
     context_s, prompt_s, request_s = coefficients[len(knots) + 1 :].tolist()
     by_slots = np.interp(np.arange(1, slots + 1), knots, steps_s)
     step_s = np.maximum([reading_s if knows_reading else steps_s[0], *by_slots], LEAST_STEP_S)
+    times = pd.DataFrame({"block": block_of[begins], "seconds": seconds, "fitted_s": observed @ coefficients})[keeps]
     return SlotsFit(
         cost=SlotsCost(tuple(step_s.tolist()), prompt_s, context_s, request_s),
-        most_decoding=int(rows.decoding.max()),
-        iterations=len(rows.seconds) - int(rows.requests.sum()),
-        heldout_error=_heldout_error(rows, design, seen, seconds, block_of),
-        speed_change=_speed_change(rows, block_of[keeps], seconds[keeps], (seen @ coefficients)[keeps]),
+        most_decoding=int(rows["decoding"].max()),
+        iterations=int((rows["request"] == 0).sum()),
+        heldout_error=_heldout_error(design, block_of, begins, seconds, members),
+        speed_change=_speed_change(times, {request.block: request.kind for request in requests}),
         stalled_share=float(seconds[~keeps].sum() / seconds.sum()),
         knows_reading=knows_reading,
     )
 
 
 def _heldout_error(
-    rows: _Iterations, design: Floats, seen: Floats, seconds: Floats, block_of: NDArray[np.int64]
+    design: Floats, block_of: NDArray[np.int64], begins: NDArray[np.int64], seconds: Floats, members: Sequence[Member]
 ) -> float | None:
     """Return the mean absolute relative error of requests, each predicted from the blocks of other folds."""
-    places = {block: place % FOLDS for place, block in enumerate(rows.kinds)}
-    fold_of = np.array([places[block] for block in block_of.tolist()])
-    errors = list[float]()
-    for fold in range(FOLDS) if len(places) >= 2 * FOLDS else ():
-        coefficients, _ = _coefficients(seen[fold_of != fold], seconds[fold_of != fold])
-        predicted_s = design @ coefficients
-        for rows_of_request, measured_s in rows.members:
-            if places[int(rows.block[rows_of_request[0]])] == fold and measured_s > 0.0:
+    blocks, place = np.unique(block_of, return_inverse=True)
+    fold_of, observed, errors = place % FOLDS, np.add.reduceat(design, begins), list[float]()
+    for fold in range(FOLDS) if len(blocks) >= 2 * FOLDS else ():
+        others = fold_of[begins] != fold
+        predicted_s = design @ _coefficients(observed[others], seconds[others])[0]
+        for rows_of_request, measured_s in members:
+            if fold_of[rows_of_request[0]] == fold and measured_s > 0.0:
                 errors.append(abs(float(predicted_s[rows_of_request].sum()) / measured_s - 1.0))
     return float(np.mean(errors)) if errors else None
 
 
-def _speed_change(rows: _Iterations, block_of: NDArray[np.int64], seconds: Floats, fitted_s: Floats) -> float:
+def _speed_change(times: pd.DataFrame, kinds: dict[int, str]) -> float:
     """Return how much longer the slowest stretch took than the fastest, each block against the median of its kind."""
-    took_s = {
-        block: (float(seconds[on].sum()), float(fitted_s[on].sum())) for block in rows.kinds if (on := block_of == block).any()
-    }
-    by_kind = dict[str, list[int]]()
-    for block in took_s:
-        by_kind.setdefault(rows.kinds[block], []).append(block)
-    usual_s = dict[int, float]()
-    for blocks in by_kind.values():
-        if len(blocks) > 1:
-            middle = float(np.median([took_s[block][0] / took_s[block][1] for block in blocks]))
-            usual_s |= {block: middle * took_s[block][1] for block in blocks}
-    stretches = [part.tolist() for part in np.array_split(sorted(usual_s), STRETCHES) if part.size]
-    ratios = [sum(took_s[one][0] for one in part) / sum(usual_s[one] for one in part) for part in stretches]
+    blocks = times.groupby("block").sum()
+    of_kind = (blocks["seconds"] / blocks["fitted_s"]).groupby(blocks.index.map(kinds))
+    blocks["usual_s"] = of_kind.transform("median") * blocks["fitted_s"]
+    repeated = blocks.loc[of_kind.transform("size") > 1, ["seconds", "usual_s"]].to_numpy()
+    stretches = [part.sum(axis=0) for part in np.array_split(repeated, STRETCHES) if len(part)]
+    ratios = [seconds / usual_s for seconds, usual_s in stretches]
     return max(ratios) / min(ratios) - 1.0 if ratios else 0.0

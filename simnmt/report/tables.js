@@ -27,9 +27,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
     });
   };
   headings.forEach((heading, column) => {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.className = "sort";
+    const button = Object.assign(document.createElement("button"), { type: "button", className: "sort" });
     button.append(...heading.childNodes);
     heading.append(button);
     button.addEventListener("click", () => {

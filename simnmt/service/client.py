@@ -10,20 +10,24 @@ import json
 import re
 import ssl
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from math import isnan, nan
+from math import inf, isnan, nan
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import aiohttp
 from typing_extensions import Self
 
+from simnmt.base.configuration import EndOfSentence, end_tokens
 from simnmt.base.errors import InputError, shorten
 from simnmt.base.files import read_bounded
 from simnmt.network.link import Hop
+from simnmt.profile.slots_block import SlotsBlock
 from simnmt.service.messages import Answer, ServiceError, TranslateRequest, describe_foreign_body, number_of, parse_answer
+from simnmt.workload.length_units import count_words
 
 MOST_RETRY_S = 60.0
 """Longest pause that a service may ask for."""
@@ -33,6 +37,8 @@ MOST_BODY_BYTES = 16_000_000
 """Largest answer that a client reads."""
 KEPT_S = 30.0
 """Longest time that an idle connection is kept, if the service does not say a shorter one."""
+AT_ONCE_S = 1.0
+"""Time after which a kept connection that breaks was surely open when the request was sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,33 +111,34 @@ class DelayedTransport:
 
 
 class _Sending:
-    """Sends a request, and once more if it was sent on a kept connection that the service had closed.
+    """Sends a request, and once more if it was sent on a kept connection that breaks at once.
 
-    Such a service has not read the request: it closes idle connections, and the client learns it only when it writes. The times
-    are those of the last sending.
+    Services close idle connections, and the client learns that only when it writes. A service that breaks the connection later
+    may have executed the request, so that this is an error. The times are those of the last sending.
     """
 
     def __init__(self) -> None:
         self.sent_s = 0.0
-        self.is_reused = False
-        """Whether the connection had been used before."""
+        self.reused_s = -inf
+        """When a connection that had been used before was taken for the request."""
 
     async def __call__(self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         try:
             return await self._once(request, handler)
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
             begun = isinstance(error, aiohttp.ServerDisconnectedError) and not isinstance(error.message, str)
-            if begun or not self.is_reused:  # begun: `message` is what came of an answer
+            # begun: `message` is what came of an answer
+            if begun or time.monotonic() - self.reused_s > AT_ONCE_S:
                 raise
         return await self._once(request, handler)
 
     async def _once(self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-        self.sent_s, self.is_reused = time.monotonic(), False
+        self.sent_s, self.reused_s = time.monotonic(), -inf
         return await handler(request)
 
 
 async def _note_reuse(session: aiohttp.ClientSession, context: Any, parameters: aiohttp.TraceConnectionReuseconnParams) -> None:
-    context.trace_request_ctx.is_reused = True
+    context.trace_request_ctx.reused_s = time.monotonic()
 
 
 class _Connector(aiohttp.TCPConnector):
@@ -191,7 +198,7 @@ class HttpClient:
     ) -> AsyncIterator[tuple[aiohttp.ClientResponse, float]]:
         """Send a request, and yield its answer with status 200 and the moment at which the request was sent.
 
-        A request on a kept connection that the service has closed is sent once more, and that moment counts.
+        A request on a kept connection that breaks at once is sent once more, and that moment counts.
 
         Raises `ServiceError`: the service's own status, 502 if it cannot be reached, 504 if it does not answer in time.
         """
@@ -233,11 +240,94 @@ class HttpClient:
             raise ServiceError(502, f"{self.url}{path} {describe_foreign_body(body)}") from None
 
 
-class TranslationClient(HttpClient):
-    """A client of a service with LibreTranslate's API."""
+TimedText = tuple[float, str, dict[str, bool]]
+"""Seconds from the request to the whole answer, the translation, and whether the model `thinks` and the text `is_cut`."""
 
+
+class ServiceClient(HttpClient, ABC):
+    """A client of a service that translates, by any API (`simnmt.service.apis`)."""
+
+    echo_path: ClassVar[str]
+    """Path of a request that translates nothing."""
+    keeps_prompts: ClassVar[bool] = False
+    """Whether services may answer a text faster that begins as an earlier one."""
+
+    def __init__(
+        self,
+        url: str,
+        pair: tuple[str, str] = ("de", "en"),
+        model: str = "",
+        *,
+        slots: SlotsBlock | None = None,
+        counted: EndOfSentence = "none",
+        streams: bool = False,
+        counts_words: bool = False,
+        **connection: Any,
+    ) -> None:
+        """Prepare the client.
+
+        Args:
+            url: of the service.
+            pair: languages.
+            model: its name at the service, if the API has names.
+            slots: of the service's profile.
+            counted: ends of sentences in the lengths of requests.
+            streams: ask for tokens one by one, if the API can.
+            counts_words: where a service states no lengths of a text and its answer, they are its words and the end.
+            connection: as of an `HttpClient`.
+        """
+        super().__init__(url, **connection)
+        self.pair, self.model, self._slots, self._streams = pair, model, slots, streams
+        self._uncounted, self._counts_words = 1 - end_tokens(counted)[1], counts_words
+        self.round_trip_s = 0.0
+        """Of the greeting."""
+
+    @abstractmethod
+    async def check(self) -> None:
+        """Raise `InputError` if the service does not do what is asked, `ServiceError` if it does not list what it does."""
+
+    @abstractmethod
+    async def measure(self, text: str) -> TimedText:
+        """Return the answer to one sentence. Raises `ServiceError`."""
+
+    @abstractmethod
     async def translate(self, request: TranslateRequest, timeout_s: float | None = None) -> Exchange:
         """Ask for a translation. Raises `ServiceError`."""
+
+    async def greet(self, token_option: str, remedy: str) -> Mapping[str, Any]:
+        """Return what the service says of itself, and take the seconds of a round trip over the open connection.
+
+        `token_option`: where its token is given, empty if nowhere; `remedy`: for one that does not answer. Raises `InputError`,
+        also for a service that asks for another token, or does not do what is asked.
+        """
+        give_token = f"give its token by {token_option}" if token_option else "use a service that asks for no token"
+        try:
+            facts = await asyncio.wait_for(self._facts(), 2.0 * HEALTH_S)
+            if facts.get("needs_token") and not self.has_token:
+                raise InputError(f"{self.url} asks for a token", remedy=give_token)
+            _, self.round_trip_s = await self.get_body("/health" if facts else self.echo_path, HEALTH_S)
+        except ServiceError as error:
+            what = error.message if self.url in error.message else f"{self.url}: {error.message}"
+            if error.status in (401, 403):
+                remedy = give_token
+            raise InputError(what, remedy=error.remedy or remedy) from None
+        except asyncio.TimeoutError:
+            raise InputError(f"{self.url} did not answer within {2.0 * HEALTH_S:g} s", remedy=remedy) from None
+        return facts
+
+    async def _facts(self) -> Mapping[str, Any]:
+        """Check the service, and return what it says of itself; most say nothing."""
+        await self.check()
+        return {}
+
+
+class TranslationClient(ServiceClient):
+    """A client of a service with LibreTranslate's API, as simnmt's own server and gateway are."""
+
+    echo_path = "/languages"
+
+    async def translate(self, request: TranslateRequest, timeout_s: float | None = None) -> Exchange:
+        """See `ServiceClient`."""
         content: dict[str, Any] = {"data": request.body(), "headers": request.headers()}
         async with self.exchange("POST", "/translate", timeout_s, **content) as (response, sent_s):
             body = await bounded_body(response)
@@ -250,7 +340,14 @@ class TranslationClient(HttpClient):
             raise
         if len(answer.texts) != len(request.texts):
             raise ServiceError(502, f"{self.url} answered {len(request.texts)} texts with {len(answer.texts)} translations")
+        if self._counts_words and answer.times is None and len(answer.texts) == 1 and not any(answer.lengths):
+            answer = replace(answer, lengths=(count_words(request.texts[0]) + 1, count_words(answer.texts[0]) + 1, 0))
         return Exchange(answer, sent_s, received_s, headers)
+
+    async def measure(self, text: str) -> TimedText:
+        """See `ServiceClient`."""
+        exchange = await self.translate(TranslateRequest((text,), False, *self.pair, self._token))
+        return exchange.received_s - exchange.sent_s, exchange.answer.texts[0], {"thinks": False, "is_cut": False}
 
     async def health(self) -> tuple[Mapping[str, Any], float]:
         """Return what the service says of itself, and the seconds of the round trip. Raises `ServiceError`."""
@@ -259,40 +356,27 @@ class TranslationClient(HttpClient):
             raise ServiceError(502, f"{self.url}/health is no object of JSON")
         return content, seconds
 
-    async def greet(self, pair: tuple[str, str], token_option: str, remedy: str) -> tuple[Mapping[str, Any], float]:
-        """Return what a service of two languages says of itself, and the seconds of a round trip over the open connection.
-
-        A foreign service, which lists its languages alone, says nothing. `remedy`: for one that does not answer. Raises
-        `InputError`, also for one that asks for a token which is not given by `token_option`, or lists other languages.
-        """
+    async def _facts(self) -> Mapping[str, Any]:
+        """See `ServiceClient`: a foreign service lists its languages alone."""
         facts: Mapping[str, Any] = {}
         try:
-            try:
-                facts, _ = await self.health()
-            except ServiceError as error:
-                if error.status not in (404, 405, 502):  # 502: nobody answers, which the languages show too
-                    raise
-            if facts.get("needs_token") and not self.has_token:
-                raise InputError(f"{self.url} asks for a token", remedy=f"give {token_option}")
-            try:
-                await self.check_languages(*pair)
-            except ServiceError:
-                if not facts:  # a service that answers `/health` need not list its languages
-                    raise
-            _, seconds = await self.get_body("/health" if facts else "/languages", HEALTH_S)
+            facts, _ = await self.health()
         except ServiceError as error:
-            what = error.message if self.url in error.message else f"{self.url}: {error.message}"
-            if error.status in (401, 403):
-                remedy = f"give its token by {token_option}"
-            raise InputError(what, remedy=error.remedy or remedy) from None
-        return facts, seconds
+            if error.status not in (404, 405, 502):  # 502: nobody answers, which the languages show too
+                raise
+        try:
+            await self.check()
+        except ServiceError:
+            if not facts:  # a service that answers `/health` need not list its languages
+                raise
+        return facts
 
-    async def check_languages(self, source: str, target: str, timeout_s: float = HEALTH_S) -> None:
+    async def check(self) -> None:
         """Raise `InputError` if the service lists its languages without this pair, `ServiceError` if it does not list them.
 
         A language that is listed without `targets` is taken as translated to all listed languages.
         """
-        content, _ = await self.get_json("/languages", timeout_s)
+        (source, target), (content, _) = self.pair, await self.get_json(self.echo_path, self._timeout_s)
         try:
             codes = [str(language["code"]) for language in content]
             targets = {language["code"]: [*map(str, language.get("targets", codes))] for language in content}
@@ -303,7 +387,7 @@ class TranslationClient(HttpClient):
         pairs = [f"{one} to {other}" for one, others in targets.items() for other in others if other != one]
         offered = shorten(", ".join(pairs) or "nothing", 120)
         what = f"{self.url} does not translate {source} to {target}, but {offered}"
-        raise InputError(what, remedy="give --source and --target")
+        raise InputError(what, remedy="choose languages that it has, or measure its profile with them")
 
 
 def _tls_context(url: str, ca_file: Path | None = None) -> ssl.SSLContext | None:

@@ -79,7 +79,7 @@ class LoadLog:
     sent_s: Floats
     received_s: Floats
     first_s: Floats
-    """Arrival of the first token, of a service that sends them one by one."""
+    """Arrival of the first token, of a service that sends tokens one by one or states when it had the first."""
     status: NDArray[np.int64]
     """HTTP status; 502 without a connection, 504 without an answer in time."""
     client: NDArray[np.int64]
@@ -146,6 +146,8 @@ class LoadLog:
         if (times := answer.times) is not None:
             self.queue_s[request], self.execution_s[request] = times.queue_s, times.execution_s
             self.total_s[request] = times.total_s
+            if times.first_token_s is not None:  # stated, not streamed
+                self.first_s[request] = exchange.received_s - times.total_s + times.first_token_s
         self.src_len[request], self.tgt_len[request] = answer.lengths[:2]
         account = dict(part.split("=", 1) for part in answer.decision.split(";") if "=" in part)
         target = account.get("target", "")

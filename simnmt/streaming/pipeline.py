@@ -207,14 +207,11 @@ class Pipeline:
         self.working = LayerBuffer(store.geometry, slices)
         self.working.array.fill(0.0)  # allocates its pages before the clock runs
 
-    def run(
-        self, plan: StreamingPlan, buffer: PreloadBuffer, token_ids: Tensor, mask: Tensor, *, in_turn: bool = False
-    ) -> Execution:
+    def run(self, plan: StreamingPlan, buffer: PreloadBuffer, token_ids: Tensor, mask: Tensor) -> Execution:
         """Execute a plan on tokens [batch, length] and their mask; read the shards that the buffer lacks.
 
-        Afterwards the buffer keeps as many executed shards as fit, from the bottom layer up. `in_turn`: read all shards before
-        all computing, as Load&Exec (STI-19). Raises `StreamingError` for a plan of another model, and `StoreError` for a
-        damaged record.
+        Afterwards the buffer keeps as many executed shards as fit, from the bottom layer up. Raises `StreamingError` for a plan
+        of another model, and `StoreError` for a damaged record.
         """
         check_plan(plan, self.store)
         sizes = {shard: self.store.record(*shard, bits).size for shard, bits in plan.bits.items()}
@@ -233,8 +230,6 @@ class Pipeline:
             try:
                 hidden = encoder.embed(token_ids, mask)
                 embed_s = free_s = now_s()
-                if in_turn:
-                    wait(jobs)
                 for index, job in zip(plan.layer_indices, jobs, strict=True):
                     packed, io_begin_s, io_end_s, bytes_read = job.result()
                     start_s = now_s()

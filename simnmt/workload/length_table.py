@@ -172,12 +172,13 @@ class LengthTable:
         return src_len[count > 0], tgt_len[count > 0], count[count > 0], row[count > 0]
 
     def packed(self, lines: int, seed: int) -> LengthTable:
-        """Return the table of requests of several lines each: summed lengths of lines drawn independently."""
+        """Return the table of requests of several lines each: summed lengths of lines drawn independently, with one end."""
         if lines == 1:
             return self
+        text = self.counting("none")
         uniform = random_streams.uniform(seed, 0, "packed lines", PACKED_PAIRS * lines).reshape(-1, lines)
-        src_len, tgt_len = (column.sum(axis=1) for column in self.at_quantiles(uniform))
-        packed = self._with_pairs(src_len, tgt_len, np.ones(PACKED_PAIRS, np.int64))
+        src_len, tgt_len = (column.sum(axis=1) for column in text.at_quantiles(uniform))
+        packed = text._with_pairs(src_len, tgt_len, np.ones(PACKED_PAIRS, np.int64)).counting(self.end_of_sentence)
         characters = self.converted_characters and lines * self.converted_characters
         return replace(packed, source=f"{self.source}; {lines} lines a request", converted_characters=characters)
 

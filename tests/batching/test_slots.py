@@ -1,5 +1,7 @@
 """What one iteration of an engine with slots does."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,10 +47,19 @@ def test_a_waiting_request_can_be_withdrawn() -> None:
     assert batcher.next() == Iteration((), (), ())
 
 
-@pytest.mark.parametrize("limits", [{"slots": 0, "chunk": 8}, {"slots": 9, "chunk": 8}, {"slots": 1, "chunk": 8, "context": 1}])
-def test_limits_that_make_no_engine_are_refused(limits: dict[str, int]) -> None:
-    with pytest.raises(ValueError):
-        SlotLimits(**limits)
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"slots": 0}, "slots must be at least 1 (got 0)"),
+        ({"slots": 9}, "chunk must be at least slots, 9 (got 8)"),
+        ({"context": 1}, "context must be at least 2 (got 1)"),
+        ({"cached_prefix": -1}, "cached_prefix must be at least 0 (got -1)"),
+        ({"context": 9, "cached_prefix": 9}, "cached_prefix must be less than context, 9 (got 9)"),
+    ],
+)
+def test_a_limit_below_its_bound_is_refused_by_name(limits: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        SlotLimits(**{"slots": 1, "chunk": 8} | limits)
 
 
 @given(

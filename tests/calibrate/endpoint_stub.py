@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -17,6 +19,10 @@ from tests.live.sleeping_service import served_on_a_thread
 TGT_S, SRC_S, FIXED_S = 0.003, 0.0005, 0.004
 
 
+def plane_s(src_len: int, tgt_len: int) -> float:
+    return FIXED_S + SRC_S * src_len + TGT_S * tgt_len
+
+
 def translation(text: str) -> str:
     """As many words as a checksum of the text says, 4 to 33."""
     return " ".join(f"w{place}" for place in range(4 + zlib.crc32(text.encode()) % 30))
@@ -26,6 +32,8 @@ def translation(text: str) -> str:
 class StubService:
     """Executes one request at a time, each for `seconds(source tokens, target tokens)`; the others wait."""
 
+    seconds: Callable[[int, int], float] = plane_s
+    """Of an execution, by source and target words; a chat that streams sends a word after an equal part of them."""
     pace: float = 1.0
     """Factor of all times."""
     token: str = ""
@@ -42,10 +50,15 @@ class StubService:
     context: int = 4096
     """Most tokens of a chat request and its answer."""
     is_streamed: bool = False
-    """Whether a chat answer comes as a stream of events, one for each word."""
-    stream_end: bytes = b'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
+    """Whether a chat answer comes as a stream though none is asked for."""
+    stream_end: bytes | None = None
+    """End of a stream after the words of a translation; None: as it should be."""
+    facts: dict[str, Any] | None = None
+    """What a chat answer states beside its text; None: its tokens, a word being one, and the time of its execution."""
     options: list[dict[str, Any]] = field(default_factory=list)
-    """The chat requests that were not refused."""
+    """The requests that were not refused."""
+    waits_for: int = 0
+    """Requests that must be there before the first is executed."""
     languages: Any = field(default_factory=lambda: [{"code": "de", "targets": ["en"]}])
     health: str = "OK"
     """Body of `/health`; empty: there is no such path."""
@@ -57,17 +70,27 @@ class StubService:
     """The texts, in order."""
     url: str = ""
 
-    async def execute(self, text: str) -> str:
+    async def execute(self, text: str, forced: int | None = None, send: Callable[[str], Awaitable[None]] | None = None) -> str:
+        """Translate a text, to `forced` words if that is stated; `send`: sends each word."""
         if self.api_fault == "empty":
             return ""
         answer = self.translate(text)
+        if forced is not None:
+            answer = " ".join((answer.split() * forced)[:forced])
         self.asked.append(text)
         if self.memory and text in (self.asked[-2:-1] if self.memory == "last" else self.asked[:-1]):
             return answer
         self._inside += 1
+        while self._inside < self.waits_for:
+            await asyncio.sleep(0.001)
+        self.waits_for = 0
         async with self._free:
-            tokens_s = SRC_S * len(text.split()) + TGT_S * len(answer.split())
-            await asyncio.sleep(self.pace * (FIXED_S + tokens_s) * (1.0 + self.slowed * (self._inside - 1)))
+            seconds = self.pace * self.seconds(len(text.split()), len(answer.split()))
+            parts = re.split("(?= )", answer) if send else [answer]
+            for part in parts:
+                await asyncio.sleep(seconds / len(parts) * (1.0 + self.slowed * (self._inside - 1)))
+                if send:
+                    await send(part)
         self._inside -= 1
         return answer
 
@@ -96,6 +119,7 @@ class StubService:
         asked = await request.json()
         if (fault := await self._fault(request)) is not None:
             return fault
+        self.options.append(asked)
         return web.json_response({"translatedText": await self.execute(asked["q"])})
 
     async def _languages(self, request: web.Request) -> web.StreamResponse:
@@ -118,16 +142,28 @@ class StubService:
             message = f"This model's maximum context length is {self.context} tokens. However, you requested {tokens} tokens"
             return web.json_response({"object": "error", "message": message, "code": 400}, status=400)
         self.options.append(asked)
-        text = asked["messages"][0]["content"].split("\n\n")[1]
-        message = {"role": "assistant", "content": self.thoughts + await self.execute(text)}
-        if self.reasoning:
-            message["reasoning_content"] = self.reasoning
-        if self.is_streamed:
-            words = [{"content": f"{word} "} for word in message.pop("content").split()]
-            events = [{"choices": [{"delta": delta}]} for delta in (message, *words)]
-            body = b"".join(b"data: \n\ndata: %s\n\n" % json.dumps(event).encode() for event in events) + self.stream_end
-            return web.Response(body=body, content_type="text/event-stream")
-        return web.json_response({"choices": [{"index": 0, "message": message, "finish_reason": self.finish_reason}]})
+        text, streams = asked["messages"][0]["content"].split("\n\n")[-1], self.is_streamed or bool(asked.get("stream"))
+        forced, begin_s = asked["max_tokens"] if asked.get("ignore_eos") else None, time.monotonic()
+        message = {"role": "assistant", "content": None} | ({"reasoning_content": self.reasoning} if self.reasoning else {})
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+
+        async def send(word: str) -> None:
+            await response.write(b"data: \n\n" + event({"choices": [{"delta": {"content": word}, "finish_reason": None}]}))
+
+        if streams:
+            await response.prepare(request)
+            await response.write(event({"choices": [{"delta": message}]}))
+        answer = self.thoughts + await self.execute(text, forced, send if streams else None)
+        finish = self.finish_reason if forced is None else "length"
+        facts = self.facts
+        if facts is None:
+            timings = {"prompt_ms": 0.0, "predicted_ms": 1e3 * (time.monotonic() - begin_s)}
+            facts = {"usage": {"prompt_tokens": 9, "completion_tokens": len(answer.split())}, "timings": timings}
+        if not streams:
+            return web.json_response(facts | {"choices": [{"message": message | {"content": answer}, "finish_reason": finish}]})
+        whole = event({"choices": [{"delta": {}, "finish_reason": finish}]}) + event(facts | {"choices": []})
+        await response.write(whole + b"data: [DONE]\n\n" if self.stream_end is None else self.stream_end)
+        return response
 
     async def start(self) -> None:
         self._free, self._inside = asyncio.Lock(), 0
@@ -144,6 +180,10 @@ class StubService:
 
     async def stop(self) -> None:
         await self._runner.cleanup()
+
+
+def event(content: Mapping[str, Any]) -> bytes:
+    return b"data: " + json.dumps(content).encode() + b"\n\n"
 
 
 @contextmanager

@@ -67,6 +67,8 @@ class FakeSlots:
             return _refused("'stream' is not supported by this model")
         if fault == "context":
             return _refused(f"request ({prompt} tokens) exceeds the available context size (8 tokens), try increasing it")
+        if fault == "endless":
+            output = most
         if fault == "cut":
             output = max(output // 2, 1)
         usage: dict[str, Any] = {"prompt_tokens": prompt, "completion_tokens": output}
@@ -82,12 +84,16 @@ class FakeSlots:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Keep-Alive": "timeout=5"})
         if asked.get("stream"):
             await response.prepare(request)
-        for token in range(output):
+        # Of a model that goes on for ever, all tokens are parts of one word.
+        words = [f"w{token}" if fault == "endless" else f"w{token} " for token in range(output)]
+        for word in words:
             await self._tokens[number].get()
-            if asked.get("stream"):
-                await response.write(_event({"choices": [{"delta": {"content": f"w{token} "}, "finish_reason": None}]}))
+            if asked.get("stream") and fault not in ("buffer", "piece") and (fault != "silent" or output > 1):
+                await response.write(_content(word))
             if fault == "break":
                 return response
+        if asked.get("stream") and fault in ("buffer", "piece"):
+            await response.write(b"".join(map(_content, words if fault == "buffer" else ["".join(words)])))
         finish = "length" if output == most or fault == "cut" else "stop"
         if not asked.get("stream"):
             message = {"content": "w " * output}
@@ -126,6 +132,10 @@ class FakeSlots:
 
 def _event(content: object) -> bytes:
     return b"data: %s\n\n" % json.dumps(content).encode()
+
+
+def _content(text: str) -> bytes:
+    return _event({"choices": [{"delta": {"content": text}, "finish_reason": None}]})
 
 
 def _refused(message: str) -> web.Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -96,6 +97,18 @@ def test_an_interrupted_calibration_goes_on_and_asks_no_finished_round_twice(
         profile = calibrated(service).profile
     assert kept >= 6 and len(service.asked) == 2 + profile.endpoint.requests - kept
     assert not journal.exists()
+
+
+@pytest.mark.parametrize("api", ["libretranslate", "openai"])
+def test_any_number_of_requests_are_sent_at_once(api: str) -> None:
+    """The service answers none before the seventieth is there."""
+
+    async def measured(url: str) -> list[Any]:
+        async with EndpointSettings(url, api, "", "stub", timeout_s=10.0).connect() as client:
+            return await asyncio.gather(*(client.measure("a") for _ in range(70)))
+
+    with stub_service(waits_for=70, pace=0.0) as service:
+        assert len(asyncio.run(measured(service.url))) == 70
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])

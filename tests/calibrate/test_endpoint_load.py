@@ -13,14 +13,14 @@ import pytest
 from simnmt.calibrate import endpoint
 from simnmt.calibrate.endpoint import EndpointSettings, calibrate_endpoint
 from simnmt.calibrate.endpoint_load import (
+    PROBES,
     Executions,
     LoadSizes,
     LoadTimes,
-    UnderLoad,
     choose_workers,
     knee_rps,
+    loaded_profile,
     reconstruct,
-    replay,
     replay_error,
     varied,
 )
@@ -70,7 +70,7 @@ def test_executions_are_reconstructed_exactly(workers: int, load: float) -> None
     np.testing.assert_allclose(begin_s, times.arrival_s + trail.queue_s, 1e-9)
     executions = Executions([times], workers)
     np.testing.assert_allclose(executions.ratio, np.array(FACTORS)[np.minimum(occupancy, 4) - 1], 1e-6)
-    points = executions.points()
+    points = executions.points(10)
     exact = {point.occupancy: point.factor for point in points if point.occupancy <= 3.0}
     assert [exact[level] for level in (1.0, 2.0, 3.0)] == pytest.approx(FACTORS[:3])
 
@@ -91,12 +91,11 @@ def test_one_worker_may_serve_requests_in_another_order_than_they_came() -> None
     assert occupancy.tolist() == [1, 1, 2]
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
-def test_a_replay_is_what_the_world_simulates(workers: int) -> None:
-    times, _ = simulated(workers, 0.7)
-    np.testing.assert_allclose(replay(times, workers, FACTORS), times.departure_s, 1e-9)
-    assert replay_error([times], workers, FACTORS) == pytest.approx(0.0, abs=1e-9)
-    assert replay_error([times], workers, (1.3,)) > 0.05
+def test_a_replay_errs_where_factors_or_workers_are_others() -> None:
+    times, _ = simulated(2, 0.7)
+    late = LoadTimes(times.arrival_s + 1e5, times.departure_s + 1e5, times.plane_s)
+    assert replay_error([times, late], 2, FACTORS) == pytest.approx(0.0, abs=1e-9)
+    assert replay_error([times], 2, (1.3,)) > 0.05 < replay_error([times], 1, FACTORS)
 
 
 def test_points_have_enough_executions_and_sparse_occupancies_join_their_neighbours() -> None:
@@ -105,7 +104,7 @@ def test_points_have_enough_executions_and_sparse_occupancies_join_their_neighbo
     executions = Executions([LoadTimes(np.zeros(1), np.ones(1), np.ones(1))], 1)
     executions.occupancy = np.array(groups)
     executions.ratio, executions.plane_s = 0.5 * executions.occupancy, np.ones(len(groups))
-    points = executions.points()
+    points = executions.points(10)
     assert [point.executions for point in points] == [12, 12, 23]
     assert [point.occupancy for point in points] == pytest.approx([1.0, 32 / 12, 101 / 23])
     assert [point.factor for point in points] == pytest.approx([0.5, 16 / 12, 50.5 / 23])
@@ -140,17 +139,14 @@ def short_loads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_service_that_slows_down_is_measured_under_load_through_http(tmp_path: Path) -> None:
-    """Each further request makes an execution half as long again: with eight clients they take about four times as long. The
-    bounds are wide, since a busy box is late: those of the reconstruction are narrow."""
+    """Each further request makes an execution half as long again; how exactly that is found is shown by the reconstruction."""
     with stub_service(pace=0.2, slowed=0.5, memory="last") as service:
         profile = loaded(service, tmp_path)
-    execution, first = profile.execution, profile.execution.by_occupancy[0]
-    assert first.occupancy < 2.0 and execution.by_occupancy[-1].factor > 1.4 * first.factor
-    assert sum(point.executions or 0 for point in execution.by_occupancy) > 50
+    assert sum(point.executions or 0 for point in profile.execution.by_occupancy) > 30
     assert profile.endpoint is not None and profile.endpoint.knee_rps is not None and profile.endpoint.remembers_last
     assert read_profile(tmp_path / "service.json") == profile
-    for earlier, later in pairwise(service.asked[2:]):
-        assert earlier != later or service.asked.count(earlier) < 8, "only a probe sends a text twice in succession"
+    repeated = sum(earlier == later for earlier, later in pairwise(service.asked[2:]))
+    assert repeated == PROBES, "only a probe sends a text twice in succession"
 
 
 def test_a_service_that_fails_under_load_is_not_measured_under_load(tmp_path: Path) -> None:
@@ -175,7 +171,7 @@ def test_a_service_that_changes_its_speed_and_loads_that_no_replay_explains_are_
     with stub_service(pace=0.01, api_fault="fail after 60") as service:
         before = loaded(service, tmp_path)
     assert before.endpoint is not None
-    doubtful, fine = (UnderLoad(1, executions, 9.0, False, *errors).profile(before) for errors in ((-0.4, 0.5), (0.2, 0.1)))
+    doubtful, fine = (loaded_profile(before, 1, executions, *errors) for errors in ((-0.4, 0.5), (0.2, 0.1)))
     assert fine.endpoint is not None and fine.endpoint.doubts == before.endpoint.doubts
     messages = " ".join(doubt.message for doubt in profile_doubts(doubtful))
     assert "the service changed its speed: single requests took -40 % after the loads" in messages

@@ -106,6 +106,14 @@ def test_step_and_encoder_costs_are_found_from_reported_or_split_times(parts: An
     assert ("does not report" in notes) == (not tells_steps)
 
 
+def test_quick_whole_translations_show_that_steps_grow_with_the_position(parts: Any) -> None:
+    timings = parts(Settings("gru", backend="ctranslate2", mode="quick", parts=("step",)), tells_steps=False, growth=0.01)
+    block, truth = step_block(timings.rows("step")), FakeEngine(growth=0.01)
+    assert block is not None
+    for batch in (1, 8, 16):
+        assert float(block.cost.seconds(batch, 90)) == pytest.approx(truth.step_s(batch, 90), rel=0.05)
+
+
 def test_steps_that_short_runs_did_not_reach_grow_as_those_of_a_smaller_batch(parts: Any) -> None:
     """Five hypotheses a sentence: from 26 sentences on runs end early, and the table is whole all the same."""
     settings = Settings("gru", parts=("step",), beam=5, max_batch=96)

@@ -26,7 +26,7 @@ class SlotsEngine(FakeEngine):
             raise OutOfMemory("no room")
         read_s = COST.iterations_s(0, 0, 1, work.batch * work.src_len)
         contexts = [work.batch * (work.src_len + made) for made in range(1, work.tgt_len)]
-        steps_s = tuple(COST.iterations_s(work.batch, context, 1) for context in contexts)
+        steps_s = tuple(COST.iterations_s(min(work.batch, 4), context, 1) for context in contexts)
         return Timing(COST.request_s + read_s + sum(steps_s), read_s, steps_s)
 
 
@@ -47,6 +47,15 @@ def test_costs_of_slots_are_found_again_beside_the_plane_of_a_request_alone() ->
     assert block.heldout_error == pytest.approx(0.0, abs=1e-6)
     assert {"execution", "slots"} <= bench.blocks.keys()
     assert not {"step", "encoder", "decoder"} & bench.blocks.keys()
+
+
+def test_an_iteration_has_a_token_for_each_of_many_slots() -> None:
+    """The usual iteration has 512 tokens."""
+    bench = bench_of(most_batch=1_024, parts=("step",), max_batch=1_024)
+    measure(bench, None)
+    block = bench.blocks["slots"]
+    assert isinstance(block, SlotsBlock) and (block.slots, block.chunk) == (1_024, 1_024)
+    assert block.notes == ("iterations of at most 1,024 tokens are assumed",)
 
 
 def test_slots_that_do_not_fit_into_memory_make_no_block() -> None:

@@ -16,7 +16,6 @@ from simnmt.nmt.architecture import read_architecture
 from simnmt.papers.fvp.reproduction import judge
 from simnmt.papers.fvp.study import Study as VocabularyStudy
 from simnmt.papers.kit.study import read_study
-from simnmt.papers.sti.claims import read_pipeline
 from simnmt.papers.sti.study import Study as StiStudy
 from simnmt.profile.device_profile import DeviceProfile, checked_profile, read_profile, write_profile
 from simnmt.profile.profile_summary import as_json, comparison_text, facts, numbers
@@ -25,7 +24,6 @@ from simnmt.report.input_pages import profile_panels
 from simnmt.results.run_directory import read_manifest
 from tests.campaigns.harness import Place, mutate, mutate_bytes, places, run_cases
 from tests.papers import sti_stand_ins, vocab_stand_ins
-from tests.papers.sti_stand_ins import pipeline
 from tests.papers.vocab_stand_ins import bench
 from tests.profile.made_profile import whole_profile
 
@@ -63,7 +61,6 @@ ARTEFACTS: dict[str, tuple[Callable[[], str], Callable[[Path], Any], Use | None,
         lambda: vocab_stand_ins.study().model_dump_json(), lambda path: read_study(path, VocabularyStudy), use_study, 100
     ),
     "projection bench": (lambda: bench().model_dump_json(), read_bench, use_bench, 200),
-    "pipeline": (lambda: json.dumps(pipeline()), read_pipeline, None, 100),
     "architecture": (lambda: json.dumps(ARCHITECTURE), read_architecture, None, 200),
 }  # fmt: skip
 """By kind: the text of a whole one, its reader, what it is used for, and the number of cases."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from simnmt.batching.slots import SlotLimits
 from simnmt.calibrate import slot_ladder
+from simnmt.calibrate.endpoint import EndpointSettings
 from simnmt.profile.device_profile import DeviceProfile, read_profile
 from tests.calibrate.fake_slots import COST, TEMPLATE, FakeSlots, fake_slots
 from tests.command_line import Command, assert_complaint
@@ -33,10 +36,13 @@ def measure(simnmt: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_costs_of_a_service_with_slots_are_measured_through_http(measure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy box iterations are late: the bounds are wide, and those of made times are narrow (`test_slots_fit`)."""
+    """On a busy box iterations are late: the bounds are wide, and those of made times are narrow (`test_slots_fit`).
+
+    Its answers of one token have no text, as if that was a part of a character.
+    """
     monkeypatch.setattr(slot_ladder, "MOST_SPEED_CHANGE", 20.0)
     monkeypatch.setattr(slot_ladder, "MOST_STALLED", 1.0)
-    with fake_slots() as service:
+    with fake_slots(fault="silent") as service:
         assert measure(service).status == 0
     profile: DeviceProfile = read_profile("slots.json")
     block = profile.slots
@@ -48,6 +54,16 @@ def test_the_costs_of_a_service_with_slots_are_measured_through_http(measure: An
         assert 0.5 * true_s < measured_s < 10.0 * true_s
     assert profile.plane.s_per_tgt_token > 0.001
     assert any("are assumed" in note for note in block.notes)
+
+
+def test_the_plane_of_a_model_that_never_ends_counts_its_tokens(measure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No answer tells how many tokens a word has, so that no length of the plane may be in words."""
+    monkeypatch.setattr(slot_ladder, "MOST_SPEED_CHANGE", 20.0)
+    monkeypatch.setattr(slot_ladder, "MOST_STALLED", 1.0)
+    with fake_slots(fault="endless") as service:
+        assert measure(service).status == 0
+    profile = read_profile("slots.json")
+    assert profile.valid_range.tgt_len[0] == 3, "the fewest tokens of a request alone; each answer has one word"
 
 
 def assert_refused(done: Any, line: str) -> None:
@@ -62,7 +78,9 @@ def assert_refused(done: Any, line: str) -> None:
     ("fault", "line"),
     [
         ("close", "closed the connection"),
-        ("stream", "does not stream"),
+        ("stream", "refuses stream"),
+        ("piece", "tokens arrived at 1 moments"),
+        ("buffer", "tokens arrived at 1 moments"),
         ("usage", "states no numbers of tokens"),
         ("context", "exceeds the available context size"),
         ("cut", "its context is smaller"),
@@ -84,6 +102,37 @@ def test_a_service_that_changes_its_speed_between_blocks_gives_no_profile(measur
     with fake_slots(fault="speed", sound=45) as service:
         assert_refused(measure(service), "changed its speed between blocks")
     assert not list(Path().glob("slots.*"))
+
+
+def test_a_text_that_would_run_out_is_refused_before_measuring(measure: Any) -> None:
+    """Each of two rounds needs 24 prompts, beside 5 that size them."""
+    Path("text.de").write_text("\n".join(f"n{line} n{line} n{line}" for line in range(16)))
+    with fake_slots() as service:
+        assert_refused(measure(service), "the text has 48 words, too few for prompts that differ from the first word on")
+    assert service.asked == 5 and not list(Path().glob("slots.*"))
+
+
+def test_prompts_that_take_several_iterations_are_noted(tmp_path: Path) -> None:
+    """At least 20 words in two prompts at once, in iterations of 40 tokens."""
+    (tmp_path / "text.de").write_text("\n".join(" ".join(f"n{9 * line + place}" for place in range(9)) for line in range(80)))
+
+    async def notes(url: str, chunk: int) -> list[str]:
+        settings = EndpointSettings(url, "openai", str(tmp_path / "text.de"), model="fake", quick=True)
+        async with settings.connect() as service:
+            ladder = slot_ladder.SlotLadder(settings, service)
+            await ladder.plan(SlotLimits(2, chunk, 512))
+            return ladder.notes
+
+    with fake_slots() as service:
+        assert asyncio.run(notes(service.url, 2048)) == []
+        (note,) = asyncio.run(notes(service.url, 40))
+    assert "took several iterations" in note
+
+
+def test_iterations_with_fewer_tokens_than_slots_are_refused_before_the_ladder(measure: Any) -> None:
+    with fake_slots() as service:
+        assert_refused(measure(service, "--chunk", "1"), "--chunk must be at least the slots, 2 (got 1)")
+    assert service.asked == 0
 
 
 def test_slots_that_a_service_has_not_are_noticed(measure: Any) -> None:

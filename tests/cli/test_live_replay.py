@@ -43,10 +43,36 @@ def test_a_replay_prints_and_writes_a_run(folder: Path, simnmt: Command) -> None
     [
         (("--gateway", "127.0.0.1:1"), "is no address of a service"),
         (("--gateway", "http://127.0.0.1:1", "--workload", "olds"), "no workload olds"),
+        (("--gateway", "http://127.0.0.1:1", "--text", "blank"), "blank: no sentence"),
     ],
 )
 def test_bad_input_is_refused(folder: Path, simnmt: Command, arguments: tuple[str, ...], message: str) -> None:
+    (folder / "blank").write_text(" \n\n")
     outcome = simnmt("live", "replay", "small.yaml", *arguments)
+    assert (outcome.status, outcome.out) == (2, "")
+    assert message in outcome.err
+
+
+def test_a_validation_with_a_text_of_blank_lines_is_refused_before_it_starts(folder: Path, simnmt: Command) -> None:
+    (folder / "blank").write_text(" \n\n")
+    outcome = simnmt("validate", "@live-smoke", "--text", "blank", "--out", "new")
+    assert (outcome.status, outcome.out) == (2, "")
+    assert "blank: no sentence" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        (b"no place", "prompt.txt: a prompt needs {text} once"),
+        (b"\xff {text}", "prompt.txt: no prompt: binary data"),
+        (None, "prompt.txt: no prompt: No such file"),
+        (b"{text}", "random weights have no use for a prompt"),
+    ],
+)
+def test_a_prompt_that_cannot_be_used_is_refused(folder: Path, simnmt: Command, prompt: bytes | None, message: str) -> None:
+    if prompt is not None:
+        (folder / "prompt.txt").write_bytes(prompt)
+    outcome = simnmt("live", "server", "--model", "llama", "--batching", "slots:2", "--prompt", "prompt.txt")
     assert (outcome.status, outcome.out) == (2, "")
     assert message in outcome.err
 

@@ -112,7 +112,8 @@ def test_back_to_back_a_request_takes_its_iterations_alone() -> None:
     ("cloud", "keys", "message"),
     [
         ({"slots": {"slots": 9}}, {}, "profile llama-slots: 9 slots, but the profile has steps of up to 8"),
-        ({"slots": {"chunk": 4}}, {}, "8 slots and iterations of 4 tokens"),
+        ({"slots": {"chunk": 4}}, {}, r"chunk must be at least slots, 8 \(got 4\)"),
+        ({"slots": {"context": 1}}, {}, r"context must be at least 2 \(got 1\)"),
         ({"profile": "@titan-xp-gru", "slots": {"slots": 2}}, {}, "profile titan-xp-gru has no costs of slots"),
         ({"batching": {"kind": "mini"}}, {}, "of an engine with slots, which batching does not fit"),
         ({"workers": 2}, {}, "of an engine with slots, which workers does not fit"),

@@ -348,7 +348,7 @@ def test_a_server_of_other_languages_or_none_is_refused_at_the_start(
     services: Services, faulty: EngineProcess, start: Start
 ) -> None:
     url = services.server(faulty, FRENCH).http.url
-    with pytest.raises(InputError, match=rf"^{url} does not translate de to en, but fr to en \(give --source and --target\)$"):
+    with pytest.raises(InputError, match=rf"^{url} does not translate de to en, but fr to en"):
         start(url)
     with pytest.raises(InputError, match="start the server of cloud first"):
         start("http://127.0.0.1:1")
@@ -462,3 +462,16 @@ def test_a_request_that_takes_a_server_too_long_is_translated_here(services: Ser
     services.wait(0.6)  # until the server is done with it
     assert translated(services, gateway, ask()) == [1]
     services.errors.clear()
+
+
+def test_a_server_has_any_number_of_requests_of_a_gateway_at_once(services: Services, start: Start) -> None:
+    """It answers none before the seventieth is there."""
+
+    async def asked(url: str) -> list[Any]:
+        async with TranslationClient(url, connections=0) as client:
+            return await together(client, [ask()] * 70)
+
+    with stub_service(waits_for=70, pace=0.0) as service:
+        gateway = start(service.url, front=dataclasses.replace(FRONT, waiting=100), offload_s=20.0)
+        assert devices_of(services.run(asked(gateway.http.url), 60.0)) == [1] * 70
+        services.stop(gateway)

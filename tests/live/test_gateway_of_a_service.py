@@ -12,6 +12,7 @@ from simnmt.base.errors import InputError
 from simnmt.live.gateway import GatewaySettings, LiveGateway
 from simnmt.live.server import LiveServer
 from simnmt.live.service_engine import ServiceEngine, unit_of_lengths
+from simnmt.service.apis import Api
 from simnmt.service.client import Exchange
 from tests.calibrate.endpoint_stub import stub_service
 from tests.live.fake_engines import STEP_S, load_paced
@@ -27,7 +28,8 @@ def local(services: Services) -> Iterator[LiveServer]:
 def before_a_service(services: Services, url: str, expected_hash: str | None = None) -> LiveGateway:
     """A gateway whose own device is a service of its box."""
     settings = GatewaySettings(unit_of("@open-loop"), "edge", {"cloud": url}, FRONT, any_model=True)
-    return services.gateway(settings, None, ServiceEngine(url, "word", expected_hash=expected_hash))
+    profile = settings.unit.case.targets[0].profile
+    return services.gateway(settings, None, ServiceEngine(url, Api(), profile, expected_hash=expected_hash))
 
 
 def test_sentences_wait_for_the_service_of_the_box_one_after_another(services: Services, local: LiveServer) -> None:
@@ -50,7 +52,7 @@ def test_a_service_with_another_engine_or_none_is_refused_before_the_gateway_lis
     url = local.http.url
     with pytest.raises(InputError, match=rf"^{url} runs engine [0-9a-f]{{16}}, the profile is of engine 0123 .*--any-model"):
         before_a_service(services, url, "0123")
-    with pytest.raises(InputError, match=r"cannot be reached: .*start the service of this box first"):
+    with pytest.raises(InputError, match=r"cannot be reached: .*start the service first"):
         before_a_service(services, "http://127.0.0.1:9")
 
 
@@ -65,7 +67,7 @@ def test_a_service_with_another_engine_or_none_is_refused_before_the_gateway_lis
 def test_a_service_of_the_box_that_does_not_speak_the_api_is_refused_with_its_address(
     services: Services, fields: dict[str, Any], message: str
 ) -> None:
-    with stub_service(**fields) as stub, pytest.raises(InputError, match="start the service of this box first") as caught:
+    with stub_service(**fields) as stub, pytest.raises(InputError, match="start the service first") as caught:
         before_a_service(services, stub.url)
     assert stub.url in str(caught.value) and message in str(caught.value)
 

@@ -74,6 +74,13 @@ def test_files_whose_making_failed_are_made_again(cache: Path) -> None:
     assert {path.name for path in (cache / "files").iterdir()} == {"whole", ".complete"}
 
 
+def test_a_process_that_has_ended_is_not_killed_since_its_number_may_be_another_group_now(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base.os, "killpg", lambda *group: pytest.fail(f"killed {group}"))
+    base.run_step([sys.executable, "-c", "pass"], "doing nothing")
+
+
 def made(*makers: Callable[[], object]) -> None:
     """Make the files of a service; skip the test where that is impossible: no compiler, no package index."""
     try:
@@ -88,24 +95,24 @@ def test_llama_server_answers_any_number_of_tokens() -> None:
     made(llama_server.program, llama_server.model)
 
     async def ask(url: str) -> list[ChatAnswer]:
-        async with ChatClient(url, (await _models(url))[0]) as client:
-            asked = [client.ask(f"Übersetze Satz {count}.", max_tokens=count, cache_prompt=False) for count in (1, 12, 40)]
+        async with ChatClient(url, model=(await _models(url))[0]) as client:
+            asked = [client.ask(f"{count}: Übersetze diesen Satz.", max_tokens=count) for count in (1, 12, 40)]
             return await asyncio.gather(*asked)
 
     async def _models(url: str) -> list[str]:
-        async with ChatClient(url, "") as client:
+        async with ChatClient(url) as client:
             return [model["id"] for model in await client.models()]
 
     with llama_server.llama_server(slots=2, context=128) as url:
         answers = asyncio.run(ask(url))
     assert [answer.output_tokens for answer in answers] == [1, 12, 40]
     assert [len(answer.tokens_s) for answer in answers] == [1, 12, 40]
-    assert all(answer.is_cut and answer.text and not answer.cached_tokens for answer in answers)
+    assert all(answer.is_cut and answer.text for answer in answers)
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("pinned", [True, False], ids=["pinned", "as shipped"])
-def test_libretranslate_copies_with_some_words_more_or_less(pinned: bool) -> None:
+def test_libretranslate_copies_with_some_words_in_two_parts(pinned: bool) -> None:
     made(libretranslate.python)
     texts = ["Heute ist das Wetter schön und wir gehen spazieren.", "Und der Mann ist da. Wir wissen es nicht!", "Ja"]
 
@@ -119,5 +126,5 @@ def test_libretranslate_copies_with_some_words_more_or_less(pinned: bool) -> Non
         log = (base.cache_folder() / f"libretranslate-{url.rpartition(':')[2]}.log").read_text()
     assert "Updating" not in log  # it did not look for its index
     for text, translation in zip(texts, translations, strict=True):
-        assert set(translation.lower()) <= set(text.lower())
-        assert 0.7 <= len(translation.split()) / len(text.split()) <= 1.3
+        assert "".join(translation.lower().split()) == "".join(text.lower().split())
+        assert 1.0 <= len(translation.split()) / len(text.split()) <= 2.0

@@ -204,7 +204,7 @@ def test_a_gateway_sends_the_class_of_its_workload_on(services: Services, faulty
 
 async def greeted(client: TranslationClient) -> object:
     async with client:
-        return await client.greet(("de", "en"), "--token-file", "start it")
+        return await client.greet("--token-file", "start it")
 
 
 def test_requests_without_the_token_are_refused_and_it_is_never_shown(services: Services, faulty: EngineProcess) -> None:

@@ -238,7 +238,10 @@ def test_the_lines_of_gateways_begin_where_those_of_simulated_sites_do(sites: di
 
 @pytest.mark.deep
 def test_two_gateways_offload_to_one_server_of_two_models() -> None:
-    """The engines take the same time for each step, so that what was measured live says what the simulation should be."""
+    """The engines take the same time for each step, so that what was measured live says what the simulation should be.
+
+    If other programs are busy, the validation warns that its errors do not judge the simulation.
+    """
     plan = plan_of(scenario_of_sites())
     engines = {device: engine_settings(load_paced) for device in ("gateway", "cloud")}
     validation = validate(plan, any_model=True, engines=engines)
@@ -246,7 +249,7 @@ def test_two_gateways_offload_to_one_server_of_two_models() -> None:
     assert set(rows) == {(policy, site) for policy in ("cloud", "cnmt") for site in (ALL, "berlin", "paris")}
     for row in rows.values():
         mean_s, _, _, offloaded_share, *_ = row.errors["structural"]
-        assert offloaded_share == 0.0 and (row.void or abs(mean_s) < 0.3)
+        assert offloaded_share == 0.0 and (row.void or validation.warning or abs(mean_s) < 0.3)
     means_s = {site: rows["cloud", site].live[0] for site in SITES}
     assert means_s["paris"] - means_s["berlin"] > 0.01, "each site has its own line"
     assert [row.site for row in validation.rows[:3]] == [ALL, "berlin", "paris"]

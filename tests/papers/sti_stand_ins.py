@@ -65,7 +65,7 @@ def studied(flat: bool = False) -> Studied:
 
 
 def pipeline(**changed: Any) -> dict[str, Any]:
-    """What the pipeline's benchmark would write: 12 plans at the skew, none off by more than 6 %."""
+    """A measurement of a pipeline: 12 plans at the skew, none off by more than 6 %."""
     plan = {
         "pace_mb": 300.0, "simulated_s": 0.38, "error": -0.05, "simulated_stall_s": 0.0, "stall_share": 0.02, "cold": True,
     }  # fmt: skip

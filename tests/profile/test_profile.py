@@ -47,6 +47,7 @@ def test_what_was_written_is_read_back(tmp_path: Path, make_profile: MakeProfile
     assert [file.name for file in tmp_path.iterdir()] == ["profile.json"]
 
 
+SLOTS = {"kind": "measured", "slots": 2, "chunk": 8, "step_s": [1, 2, 3], "s_per_prompt_token": 1, "s_per_context_token": 0}
 BAD_VALUES = [
     (("schema_version",), 1, "schema_version: 1 where this simnmt reads 2"),
     (("colour",), "red", "colour: "),
@@ -60,6 +61,8 @@ BAD_VALUES = [
     (("step", "judged_cells"), [[8, 0, 0.004]], "step: "),
     (("step", "batch"), [4, 2, 1, 8, 16, 32], "step.batch: values must rise"),
     (("encoder", "seconds", 0), [1.0], "encoder: seconds: 6 rows (batch) of 3 (src_len) are needed"),
+    (("slots",), SLOTS | {"chunk": 1}, "slots: chunk: must be at least slots, 2 (got 1)"),
+    (("slots",), SLOTS | {"context": 1}, "slots.context: "),
 ]
 
 

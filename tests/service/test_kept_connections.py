@@ -68,6 +68,16 @@ def test_a_request_on_a_kept_connection_that_is_closed_is_sent_once_more_in_whol
     assert service.requests[1] == service.requests[2] and service.requests[1].endswith(b"question")
 
 
+def test_a_kept_connection_that_breaks_later_is_an_error_since_the_request_may_have_been_executed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("simnmt.service.client.AT_ONCE_S", 0.0)
+    service = RawService(lambda number: OK % 5 if number == 0 else None)
+    with pytest.raises(ServiceError, match="closed the connection"):
+        asyncio.run(asked(service, twice))
+    assert len(service.requests) == 2
+
+
 def test_the_time_of_a_request_that_is_sent_again_begins_with_its_second_sending() -> None:
     """The first sending travels for half of a round trip before the closed connection is noticed."""
     service = RawService(lambda number: OK % 5 if number == 0 else None)

@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 from simnmt.network.link import Hop, Link
 from simnmt.network.series import RttSeries, constant_rtt
 from simnmt.service import messages
-from simnmt.service.client import DelayedTransport, TranslationClient
+from simnmt.service.client import DelayedTransport, Exchange, TranslationClient
+from simnmt.service.load import LoadLog
 from simnmt.service.messages import (
+    Answer,
     ServiceError,
     Times,
     TranslateRequest,
@@ -126,6 +128,13 @@ def test_what_a_service_reports_is_read() -> None:
     answer = parse_answer(b'{"translatedText": ["a", "b"]}', headers)
     assert (answer.texts, answer.report, answer.lengths) == (("a", "b"), (3, 17), (5, 7, 4))
     assert parse_answer(b'{"translatedText": "a"}', {messages.LENGTHS: "5,-7,4"}).lengths == (0, 0, 0)
+
+
+def test_the_first_token_that_a_service_states_counts_as_if_it_had_been_sent_then() -> None:
+    log, times = LoadLog.of(2), Times(0.1, 0.2, 0.4, first_token_s=0.15)
+    for request, stated in enumerate((times, replace(times, first_token_s=None))):
+        log.note(request, Exchange(Answer(("a",), stated, (), (0, 0, 0)), 10.0, 10.5, {}))
+    assert log.first_s[0] == pytest.approx(10.25) and math.isnan(log.first_s[1])
 
 
 REQUEST = TranslateRequest(("a b c",), False, "de", "en")

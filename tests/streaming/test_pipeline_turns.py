@@ -108,7 +108,7 @@ def test_a_mixed_plan_gives_what_its_shards_give_without_a_pipeline(store: Shard
     plan = replace(whole(2), layers=2, slices_per_layer=2, bits=bits, preloaded=frozenset({(0, 1)}))
     run = run_filled(store, plan, 10**6, token_ids, mask)
     assert torch.equal(run.logits, reference(store, plan, token_ids, mask))
-    again = Pipeline(store, encoder_of(store), 2).run(plan, PreloadBuffer(0), token_ids, mask, in_turn=True)
+    again = Pipeline(store, encoder_of(store), 2).run(plan, PreloadBuffer(0), token_ids, mask)
     assert torch.equal(again.logits, run.logits)
     records = sum(store.record(*shard, width).size for shard, width in bits.items())
     assert (run.total("bytes_read"), again.total("bytes_read")) == (records - store.record(0, 1, 3).size, records)

@@ -145,6 +145,8 @@ def test_packed_lengths_are_sums_of_lines() -> None:
     assert variances[1] == pytest.approx(4 * variances[0], rel=0.03)
     assert packed.source.endswith("4 lines a request")
     assert table.packed(1, seed=3) is table
+    counted = table.counting("both").packed(4, seed=3)
+    assert counted.src_len.tolist() == (packed.src_len + 1).tolist(), "a request has one end of the sentence"
 
 
 # --- the file ---

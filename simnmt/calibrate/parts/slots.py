@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import asdict
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ from simnmt.calibrate.harness import Case, counted
 from simnmt.calibrate.parts import Bench, Blocks, Cases, Part, between, fitted_batches
 from simnmt.calibrate.parts.step import WITHIN_S, rounds
 from simnmt.nmt.engine import Work
-from simnmt.profile.execution_fit import bounded_least_squares
+from simnmt.profile.execution_fit import relative_least_squares
 from simnmt.profile.slots_block import SlotsBlock, SlotsCost
 
 QUICK_SLOTS, SLOTS = 4, 8
@@ -21,7 +22,7 @@ QUICK_SLOTS, SLOTS = 4, 8
 STEPS = 12
 """Iterations of a run, its first one without decoding."""
 LONGEST_PROMPT = 256
-"""Prompts are as long at least, if the context allows: the cost of a token of context is small."""
+"""The longest prompt has at least as many tokens, if the context allows: the cost of a token of context is small."""
 LEAST_STEP_S = 1e-9
 
 
@@ -63,32 +64,26 @@ def fit(frame: pd.DataFrame, bench: Bench) -> Blocks:
         design.append([0.0, *(float(knot == batch) for knot in knots), context, 0.0])
         seconds.append(float(steps_s.mean()))
     cost = _cost(np.array(design), np.array(seconds), knots, rows)
-    error = None
+    error, chunk = None, max(DEFAULT_CHUNK, knots[-1])
     if (execution := bench.blocks.get("execution")) is not None:
         src_len, tgt_len, measured_s = np.array([[s.src_len, s.tgt_len, s.mean_s] for s in execution.samples]).T
-        error = float(np.abs(cost.solo_s(src_len, tgt_len, DEFAULT_CHUNK) / measured_s - 1.0).mean())
+        error = float(np.abs(cost.solo_s(src_len, tgt_len, chunk) / measured_s - 1.0).mean())
     block = SlotsBlock(
         kind="measured",
         slots=knots[-1],
-        chunk=DEFAULT_CHUNK,
+        chunk=chunk,
         context=max_positions(bench),
-        step_s=tuple(cost.step_s),
-        s_per_prompt_token=cost.s_per_prompt_token,
-        s_per_context_token=cost.s_per_context_token,
-        request_s=cost.request_s,
+        **asdict(cost),
         iterations=sum(1 + len(steps_s) for steps_s in rows["steps_s"]),
         heldout_error=error,
         heldout_how=None if error is None else "whole executions of one request alone",
+        notes=(f"iterations of at most {chunk:,} tokens are assumed",),
     )
     return {"slots": block}
 
 
 def _cost(design: Floats, seconds: Floats, knots: list[int], rows: pd.DataFrame) -> SlotsCost:
-    """Fit the costs by relative errors, weighted by fitted seconds: measured ones would let fast iterations count more."""
-    expected = np.full_like(seconds, seconds.mean())
-    for _ in range(10):
-        coefficients = bounded_least_squares(design / expected[:, None], seconds / expected)
-        expected = np.maximum(design @ coefficients, 0.01 * seconds.mean())
+    coefficients = relative_least_squares(design, seconds, 0.01 * float(seconds.mean()))
     reading_s, *steps_s = np.maximum(coefficients[:-2], LEAST_STEP_S).tolist()
     alone = rows[rows["batch"] == 1]
     beside_s = (alone["seconds"] - alone["encode_s"] - alone["steps_s"].map(sum)).median()

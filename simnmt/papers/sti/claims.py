@@ -1,4 +1,4 @@
-"""The claims that measurements decide: of the pipeline by `benchmarks.sti_pipeline`, of a trained classifier by a study.
+"""The claims that measurements decide: of the pipeline by a recorded measurement, of a trained classifier by a study.
 
 The pipeline shows STI-06, 16 and 21; the study accuracy, fidelity, memory and operations (STI-22 to 25, 27).
 """
@@ -9,14 +9,12 @@ from collections.abc import Sequence
 from dataclasses import astuple
 from functools import lru_cache
 from math import log10
-from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field
 
-from simnmt.calibrate.settings import read_measurement
 from simnmt.papers.kit.claims import (
     Claim,
     ClaimRecord,
@@ -76,7 +74,7 @@ class Unpacking(BaseModel):
 
 
 class PipelineMeasurement(BaseModel):
-    """The file of `python -m benchmarks.sti_pipeline --out FILE`."""
+    """The recorded measurement of a real pipeline, `calibration/sti/pipeline-cpu1.json`."""
 
     version: Literal[2]
     date: str
@@ -91,14 +89,8 @@ class PipelineMeasurement(BaseModel):
     unpack: Unpacking
 
 
-def read_pipeline(path: Path) -> PipelineMeasurement:
-    """Read a measurement of `benchmarks.sti_pipeline`; raise `InputError` for any other file."""
-    remedy = "make it with `python -m benchmarks.sti_pipeline --out FILE`"
-    return read_measurement(path, PipelineMeasurement, "measurement of a pipeline", remedy)
-
-
 class OfPipeline(Facts):
-    """A measurement of `benchmarks.sti_pipeline`."""
+    """A measurement of a real pipeline."""
 
     def __init__(self, measured: PipelineMeasurement) -> None:
         self.measured = measured
@@ -394,16 +386,13 @@ DEVICE_CLAIMS: list[Claim[OnDevice]] = of_paper(
 )
 
 
-def all_claims(studies: Sequence[Studied], pipeline: PipelineMeasurement | None) -> list[ClaimRecord]:
+def all_claims(studies: Sequence[Studied], pipeline: PipelineMeasurement) -> list[ClaimRecord]:
     devices = [OnDevice(study, device.name) for study in studies for device in DEVICES]
-    no_study, no_pipeline = (
-        Undecided(NEEDS, "needs --study"),
-        Undecided("needs `python -m benchmarks.sti_pipeline`", "needs --pipeline"),
-    )
+    no_study = Undecided(NEEDS, "needs --study")
     return [
         *judge(DEVICE_CLAIMS, devices, no_study),
         *judge(STUDY_CLAIMS, list(map(OfStudy, studies)), no_study),
-        *judge(PIPELINE_CLAIMS, [] if pipeline is None else [OfPipeline(pipeline)], no_pipeline),
+        *judge(PIPELINE_CLAIMS, [OfPipeline(pipeline)]),
         *judge(PRINTED_CLAIMS, [Printed()]),
         *unmeasured(PAPER.unmeasured),
     ]

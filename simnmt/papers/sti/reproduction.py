@@ -22,7 +22,6 @@ from simnmt.papers.sti.claims import (
     in_time,
     paired,
     ratio,
-    read_pipeline,
 )
 from simnmt.papers.sti.plans import DEVICES, METHODS, Studied
 from simnmt.papers.sti.printed import BASELINES, DERIVED, GAINS, PAPER
@@ -73,7 +72,7 @@ def describe_study(study: Study) -> str:
     )
 
 
-def report(studies: Sequence[Studied], pipeline: PipelineMeasurement | None) -> Report:
+def report(studies: Sequence[Studied], pipeline: PipelineMeasurement) -> Report:
     return Report(
         PAPER,
         all_claims(studies, pipeline),
@@ -95,10 +94,6 @@ def reproduce(
         list[Path] | None,
         typer.Option("--study", metavar="FILE", help="Use this, not the shipped ones; with --store: keep its study here."),
     ] = None,
-    pipeline: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Result of `python -m benchmarks.sti_pipeline --out`, instead of the shipped one."),
-    ] = None,
     store: Annotated[
         Path | None, typer.Option(metavar="STORE", help="Shards of a trained classifier to study: minutes; with --task.")
     ] = None,
@@ -110,12 +105,12 @@ def reproduce(
     ] = None,
     progress: Any = None,
 ) -> Report:
-    """Return the paper's statements beside studies and a pipeline's measurement, by default the shipped ones.
+    """Return the paper's statements beside studies, by default the shipped ones, and the recorded measurement of a pipeline.
 
     With a store that model is studied instead, minutes on one core, and `studies` may name the one file that its study is kept
     in and continued from. Raises `InputError`.
     """
-    measured = read_pipeline(pipeline or shipped_measurements("sti", "pipeline")[0])
+    measured = PipelineMeasurement.model_validate_json(shipped_measurements("sti", "pipeline")[0].read_bytes())
     if store is None or task is None:
         if store or task or importance_task:
             raise InputError("one of --store and --task is missing", remedy="give --store DIR --task FILE.tsv together")
