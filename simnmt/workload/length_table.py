@@ -160,7 +160,7 @@ class LengthTable:
         return scaled.counting(self.end_of_sentence)
 
     def converted_rows(self, src: float, tgt: float) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-        """Return src_len, tgt_len and count of the pairs in other units (`with_fertility`), and the row of each in this table."""
+        """Return src_len, tgt_len and count of the pairs in other units (`with_fertility`), and their rows in this table."""
         src_low, src_up = _split(self.src_len, src, self.count)
         tgt_low, tgt_up = _split(self.tgt_len, tgt, self.count)
         # The roundings of both sides are as independent as whole counts allow.
