@@ -175,7 +175,7 @@ class ReplayedRequests:
     tgt_len: NDArray[np.int64]
     """Decode steps, which the model is forced to."""
     texts: list[str]
-    """As many words as the model's source tokens without its end mark, at least one."""
+    """As many words as the model's source tokens without its end mark, at least one; sentences of a scored text."""
     node: NDArray[np.int32]
     """The end node that asks; in a closed loop, that of each client counts instead."""
     clients: Clients | None
@@ -196,7 +196,10 @@ Texts = Mapping[str, int]
 
 
 def replayed_requests(unit: Unit, lines: Texts | None = None) -> ReplayedRequests:
-    """Draw the requests of a unit, of all its sites together, with texts of random words, or lines of the nearest length."""
+    """Draw the requests of a unit, of all its sites together, with texts of random words, or lines of the nearest length.
+
+    Without `lines`, requests of workloads with scores are their sentences.
+    """
     drawn = draw(unit, learn_parts(unit))
     src_len, tgt_len, node, offsets_s = drawn.truth.src_len, drawn.truth.tgt_len, drawn.truth.node, drawn.issued_s
     assert tgt_len is not None and node is not None
@@ -213,6 +216,9 @@ def replayed_requests(unit: Unit, lines: Texts | None = None) -> ReplayedRequest
         _, count = unit_and_counter(unit.case.table.src_unit)
         texts, counted = _nearest(lines, count, (src_len - 1).tolist(), (tgt_len - 1).tolist())
         src_len = counted + 1
+    elif drawn.truth.text_row is not None:
+        sources = [part.case.quality.source for part in unit.parts if part.case.quality is not None]
+        texts = [sources[part][row] for part, row in zip(gateway.tolist(), drawn.truth.text_row.tolist(), strict=True)]
     if drawn.truth.sentence is not None:
         texts = [texts[first] for first in first_requests(drawn.truth.sentence).tolist()]
     pauses_s = tuple(column - drawn.truth.transfer_s[0] for column in drawn.retries_s)

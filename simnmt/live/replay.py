@@ -64,7 +64,8 @@ class ReplaySettings:
     source: str = "de"
     target: str = "en"
     texts: Sequence[str] | None = None
-    """Texts that are sent in turn; None: texts of random words, with the workload's lengths on both sides."""
+    """Texts that are sent in turn; None: the sentences of a workload with scores, else texts of random words, with the
+    workload's lengths on both sides."""
     workload: str | None = None
     timeout_s: float = 60.0
     connections: int = 500
@@ -112,6 +113,9 @@ def replay_plan(
         raise InputError(what, remedy="write the site as a scenario without sites, with its part of the rate")
     unit, scenario = live_unit(plan, settings.workload), plan.scenario
     policy, remarks = _served(run_precisely(_health(settings)), unit, settings)
+    scored = None if unit.case.quality is None else unit.case.quality.source
+    if settings.texts is None and scored is not None:  # what the scores are of: translations that end by themselves
+        settings = replace(settings, texts=scored)
     total, ended = scenario.requests * scenario.replications, 0
 
     def count() -> None:
@@ -124,7 +128,7 @@ def replay_plan(
     for replication in range(scenario.replications):
         unit_of = replace(unit, replication=replication)
         requests = replayed_requests(unit_of)
-        if settings.texts is not None:
+        if settings.texts is not None and settings.texts is not scored:
             texts = [settings.texts[number % len(settings.texts)] for number in range(len(requests.texts))]
             requests = replace(requests, texts=texts)
         turn = f", replication {replication + 1} of {scenario.replications}" if scenario.replications > 1 else ""

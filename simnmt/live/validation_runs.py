@@ -262,7 +262,7 @@ def check(plan: RunPlan, policies: Sequence[str], services: Collection[str]) -> 
             if device not in services:
                 target_of(gateway, device)
             boxes = gateway.scenario.count_of(device, case.name)
-            _refuse(boxes > 1, f"{device} is several boxes, and this is one", f"set devices.{device}.count=1")
+            _refuse(boxes > 1, f"{device} is several boxes, and this is one", f"add --set devices.{device}.count=1")
 
 
 def engines_of(

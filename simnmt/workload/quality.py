@@ -246,6 +246,7 @@ class Sentences(NamedTuple):
     src_len: IntArray
     """Tokens, without the end of the sentence."""
     tgt_len: IntArray
+    source: list[str]
     source_hash: list[str]
     reference_hash: list[str]
 
@@ -268,9 +269,9 @@ def read_sentences(
     pairs: Iterable[tuple[str, str]], count_src: Callable[[str], int], count_tgt: Callable[[str], int]
 ) -> Sentences:
     """Return the sentences of a text from its pairs of lines."""
-    rows = [(count_src(src), count_tgt(tgt), text_hash(src), text_hash(tgt)) for src, tgt in pairs]
-    src_len, tgt_len, source_hash, reference_hash = zip(*rows, strict=True) if rows else ((),) * 4
-    return Sentences(np.array(src_len, np.int64), np.array(tgt_len, np.int64), list(source_hash), list(reference_hash))
+    rows = [(count_src(src), count_tgt(tgt), src, text_hash(src), text_hash(tgt)) for src, tgt in pairs]
+    src_len, tgt_len, *texts = map(list, zip(*rows, strict=True)) if rows else ([],) * 5
+    return Sentences(np.array(src_len, np.int64), np.array(tgt_len, np.int64), *texts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -279,6 +280,7 @@ class ScoredText:
 
     digest: str
     """Names the text: equal texts have the same."""
+    source: list[str]
     pair: IntArray
     """Row of each sentence's pair of lengths in the workload's table; -1 for sentences that the filter drops."""
     scores: tuple[Scores, ...]
@@ -359,4 +361,4 @@ def join_scores(sentences: Sentences, table: LengthTable, scores: Sequence[Score
         rows.append(np.where(kept, row, -1))
     digest = hashlib.sha256("".join(map("".join, keys)).encode()).hexdigest()[:16]
     statistics = (np.where(kept[:, None], one.statistics[row], 0) for one, row in zip(scores, rows, strict=True))
-    return ScoredText(digest, pair, tuple(scores), tuple(rows), tuple(statistics))
+    return ScoredText(digest, sentences.source, pair, tuple(scores), tuple(rows), tuple(statistics))
