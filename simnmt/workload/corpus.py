@@ -33,8 +33,10 @@ from simnmt.workload.text_lines import TextLines
 def text_pairs(files: Sequence[Path], keys: tuple[str, str] | None, *, kept: bool = False) -> Iterator[tuple[str, str]]:
     """Yield (source, target) of each pair in two text files, in one file of two columns, or in JSON Lines under `keys`.
 
-    `kept`: as in `TextLines`. Raises `CorpusError` if the files cannot be read or do not pair.
+    `kept`: as in `TextLines`. Raises `CorpusError` if the files cannot be read or do not pair, and for keys of two files.
     """
+    if len(files) == 2 and keys is not None:
+        raise CorpusError("keys are for one file of JSON Lines, not for two files", remedy="leave one of them out")
     lines = [TextLines(file, kept=kept) for file in files]
     if len(files) == 2:
         return _of_files(*lines)
@@ -244,8 +246,6 @@ def read_corpus(
     rule = filter_named(filter) if isinstance(filter, str) else filter  # refused before a long read
     (src_unit, count_src), (tgt_unit, count_tgt) = unit_and_counter(src_unit), unit_and_counter(tgt_unit, "tgt")
     files = [Path(source)] if target is None else [Path(source), Path(target)]
-    if target is not None and keys is not None:
-        raise CorpusError("keys are for one file of JSON Lines, not for two files", remedy="leave one of them out")
     texts = text_pairs(files, keys)
     if source_hashes is not None:
         texts = _hashing(texts, source_hashes)

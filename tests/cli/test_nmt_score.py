@@ -44,7 +44,7 @@ def here(made: Path, monkeypatch: pytest.MonkeyPatch, simnmt: Command) -> Path:
 
 def test_models_and_files_are_scored_by_sentence_as_sacrebleu_scores_their_translations(here: Path, simnmt: Command) -> None:
     done = simnmt(*SCORE, "gru", "gru=again", "--hypotheses", "worse.txt=worse", "--beam", "2", "--out", "a.parquet", "--json")
-    assert (done.status, done.err) == (0, "") or "stopped at their greatest length" in done.err, done.err
+    assert done.status == 0 and (not done.err or "stopped at their greatest length" in done.err), done.err
     summary = json.loads(done.out)
     assert [system["model"] for system in summary["systems"]] == ["worse", "gru-beam2", "again"]
     assert summary["chrf"].startswith("nrefs:1|case:mixed") and "tok:13a" in summary["bleu"]
@@ -99,6 +99,7 @@ def test_transformers_are_scored_in_the_compute_types_of_ctranslate2(here: Path,
         ("--hypotheses worse.txt=x --hypotheses few.other=x --out d.parquet", "two systems are called x"),
         ("--hypotheses worse.txt --tokenize sjis --out d.parquet", "--tokenize: "),
         ("--hypotheses worse.txt --references one.txt --out d.parquet", "few.one: 31 lines, but one.txt has 300"),
+        ("--hypotheses worse.txt --keys de:en --out d.parquet", "keys are for one file of JSON Lines, not for two files"),
         ("gru --compute-type int8 --sharp exact --out d.parquet", "CTranslate2, which translates with a compute type"),
         ("gru --compute-type int8 --out d.parquet", "CTranslate2 runs no "),
         ("gru --sharp exact --out d.parquet", "gru: the sharp decoder runs no "),
