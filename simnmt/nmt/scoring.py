@@ -99,7 +99,7 @@ def translate_text(
     for translation in report_problems(_stream(folder, options)(sources), note):
         translations.append(translation)
         progress(len(translations) / len(sources))
-    logprobs = [nan if one.score is None else one.score * (one.tgt_len + one.ended) for one in translations]
+    logprobs = [one.logprob for one in translations]
     return Output(name, [one.text for one in translations], [one.tgt_len for one in translations], logprobs)
 
 
