@@ -89,49 +89,59 @@ class CTranslate2Engine:
         return Timing(time.perf_counter() - begin_s, None, None)
 
     def sentence_decoder(self, batching: Batching, beam: int, *, scored: bool = False) -> WholeBatchDecoder:
-        if scored:
-            raise NmtError("ctranslate2 computes no log-probabilities", remedy="choose another signal of the policy")
-
         def decode(requests: Sequence[DecodeRequest]) -> list[Hypothesis]:
             forced = [request.forced_len for request in requests if request.forced_len is not None]
             if len({request.forced_len for request in requests}) > 1 and (beam > 1 or len(forced) < len(requests)):
                 what = "CTranslate2 forces different lengths only in a greedy batch in which every length is forced"
                 raise NmtError(what, remedy="decode with beam 1, or one sentence at a time, or with torch")
-            most = max(request.max_len or MOST_TARGET_TOKENS for request in requests)
+            limits = [request.max_len or MOST_TARGET_TOKENS for request in requests]
             sources = [request.source for request in requests]
-            outputs = self.translate(sources, beam=beam, forced_lens=forced or None, max_len=most)
-            return [
-                Hypothesis(tuple(tokens[: request.max_len]), None, len(tokens) + (not forced))
-                for tokens, request in zip(outputs, requests, strict=True)
-            ]
+            return self.translate(sources, beam=beam, forced_lens=forced or None, max_lens=limits, scored=scored)
 
         return WholeBatchDecoder(decode, batching)
 
     def translate(
-        self, sources: Sequence[Sequence[int]], *, beam: int, forced_lens: Sequence[int] | None = None, max_len: int = 200
-    ) -> list[list[int]]:
-        """Return the best hypothesis of each source, of exactly its forced length or up to `max_len` tokens, all in one batch.
+        self,
+        sources: Sequence[Sequence[int]],
+        *,
+        beam: int,
+        forced_lens: Sequence[int] | None = None,
+        max_lens: Sequence[int] = (),
+        scored: bool = False,
+    ) -> list[Hypothesis]:
+        """Return the best hypothesis of each source, of exactly its forced length or up to its greatest one, all in one batch.
 
-        Different lengths can only be forced with beam 1.
+        Different lengths can only be forced with beam 1. `scored`: with scores, but for hypotheses that a beam found beyond
+        their greatest length, and empty ones of a beam.
         """
         translator = self._translator
         if translator is None:
             raise NmtError("this engine is closed", remedy="load it again")
-        lens = forced_lens or [max_len]
-        stops = (lambda step: step.step + 1 >= lens[step.batch_id]) if len({*lens}) > 1 else None
+        lens = forced_lens or max_lens
+        # Called for each token: what is only cut need not stop.
+        stops = len({*lens}) > 1 and beam == 1 and (forced_lens is not None or scored)
         results = within_memory(
             self.account.device,
             lambda: translator.translate_batch(
                 [[str(token) for token in source] for source in sources],
                 beam_size=beam,
+                length_penalty=float(beam > 1),  # by which the sum is divided, and a beam chooses
                 min_decoding_length=0 if forced_lens is None else max(lens),
                 max_decoding_length=max(lens),
                 max_input_length=0,
                 suppress_sequences=self._suppressed,
-                callback=stops,
+                return_scores=scored,
+                callback=(lambda step: step.step + 1 >= lens[step.batch_id]) if stops else None,
             ),
         )
-        return [[int(token) for token in result.hypotheses[0]] for result in results]
+        hypotheses = []
+        for result, most in zip(results, lens, strict=True):
+            tokens, score = tuple(map(int, result.hypotheses[0])), None
+            if scored and len(tokens) <= most and (tokens or beam == 1):
+                logprob = result.scores[0] * (len(tokens) if beam > 1 else 1)
+                score = logprob / (len(tokens) + (len(tokens) < most))
+            hypotheses.append(Hypothesis(tokens[:most], score, len(tokens) + (forced_lens is None)))
+        return hypotheses
 
     def close(self) -> None:
         self._translator = None

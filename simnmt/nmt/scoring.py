@@ -128,7 +128,7 @@ def _stream(folder: Path, options: DecodingOptions) -> Callable[[Iterable[str]],
     coder = LineCoder(source, target, model.unk_token, model.max_positions)
     engine: Any = load_engine(str(folder.absolute()), backend="ctranslate2", compute_type=options.compute_type, **where)
     batching = parse_batching()
-    return lambda lines: translate_lines(lines, coder, engine.sentence_decoder(batching, options.beam))
+    return lambda lines: translate_lines(lines, coder, engine.sentence_decoder(batching, options.beam, scored=True))
 
 
 def load_metrics(tokenize: str = "13a") -> dict[str, Any]:

@@ -7,12 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from simnmt.batching import mini
+from simnmt.nmt.decoder import Decoder
 from simnmt.nmt.engine import Work
 from simnmt.nmt.errors import NmtError, OutOfMemory, within_memory
-from simnmt.nmt.models import build_model
+from simnmt.nmt.models import Loaded, build_model
+from simnmt.nmt.search import Search
+from simnmt.nmt.sentence_decoder import BatchDecoder, DecodeRequest, Hypothesis
 from simnmt.nmt.step_model import has_half_weights
 from simnmt.profile.decoder_settings import DecoderSettings
-from tests.nmt.tiny import ARCHITECTURES, sources, stepwise, tiny_engine
+from tests.nmt.tiny import ARCHITECTURES, lively, sources, stepwise, tiny_engine
 
 
 @pytest.mark.parametrize("name", ["bilstm", "gru", "marian"])
@@ -85,3 +89,32 @@ def test_ctranslate2_times_only_the_whole_work(tmp_path: Path, compute_type: str
     assert (timing.encode_s, timing.steps_s) == (None, None)
     assert engine.account.compute_type.startswith(compute_type)
     assert engine.account.versions.keys() == {"ctranslate2"}
+
+
+def decoded(decoder: BatchDecoder, requests: list[DecodeRequest]) -> list[Hypothesis]:
+    for key, request in enumerate(requests):
+        decoder.arrive(key, request)
+    done: dict[int, Hypothesis] = {}
+    while decoder.busy:
+        done.update(decoder.act()[1])
+    return [done[key] for key in range(len(requests))]
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+@pytest.mark.parametrize("name", ["marian", "own tokens"])
+def test_ctranslate2_gives_the_log_probabilities_of_torch(name: str, beam: int) -> None:
+    """Of sentences that end, and of such that are stopped before."""
+    from simnmt.nmt.ctranslate2_engine import CTranslate2Engine
+
+    model, batching = lively(name), mini(12)
+    alone = sources(model.architecture, [3, 9, 5, 7, 4, 8] * 2)[0]
+    requests = [DecodeRequest(source, max_len=14 if row < 6 else 3) for row, source in enumerate(alone)]
+    engine = CTranslate2Engine(Loaded(name, model, model.architecture, "random"), "cpu", 1, "float32", 0)
+    theirs = decoded(engine.sentence_decoder(batching, beam, scored=True), requests)
+    ours = decoded(Decoder(model, batching, Search(beam, scored=True)), requests)
+    equal = [pair for pair in zip(theirs, ours, strict=True) if pair[0].tokens == pair[1].tokens and pair[0].score is not None]
+    assert len(equal) == 12 if beam == 1 else len(equal) >= 5
+    assert len({len(one.tokens) for one, _ in equal}) > 2
+    for one, other in equal:
+        assert other.score is not None and one.score == pytest.approx(other.score, abs=1e-3)
+    assert all(one.score is None for one in decoded(engine.sentence_decoder(batching, beam), requests))

@@ -113,11 +113,11 @@ def test_ctranslate2_gives_the_tokens_of_torch(folders: Path, name: str) -> None
     loaded = load_model(str(folders / name))
     alone, _, _ = random_sources(loaded.model)
     engine = CTranslate2Engine(loaded, "cpu", 1, "float32", 0)
-    theirs = engine.translate(alone, beam=1, forced_lens=[30] * len(alone))
-    ours = together(loaded.model, alone, forced_len=30)
-    assert theirs == [list(one.tokens) for one in ours]
+    theirs = [one.tokens for one in engine.translate(alone, beam=1, forced_lens=[30] * len(alone))]
+    assert theirs == [one.tokens for one in together(loaded.model, alone, forced_len=30)]
     lens = [30 - 4 * number for number in range(len(alone))]
-    assert engine.translate(alone, beam=1, forced_lens=lens) == [tokens[:n] for tokens, n in zip(theirs, lens, strict=True)]
+    forced = engine.translate(alone, beam=1, forced_lens=lens)
+    assert [one.tokens for one in forced] == [tokens[:length] for tokens, length in zip(theirs, lens, strict=True)]
 
 
 def test_a_marian_model_of_several_languages_is_told_the_target(tmp_path: Path) -> None:
