@@ -11,7 +11,7 @@ import numpy as np
 from simnmt.base.errors import InputError
 from simnmt.devices.translation_cache import CacheConfiguration
 from simnmt.experiment.targets import Target
-from simnmt.network.configuration import Network
+from simnmt.network.configuration import Network, NetworkConfiguration
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.results.places import ALL, class_row
 from simnmt.results.requests import Engine
@@ -176,7 +176,12 @@ def requests_by_workload(plan: RunPlan) -> dict[str, int]:
 
 
 def misfits(plan: RunPlan) -> Iterator[tuple[Location, str, str]]:
-    """Yield the keys that do not fit what the profiles say of slots and of requests together, the reason and the remedy."""
+    """Yield the keys that do not fit: what cannot share devices, and what the profiles say of slots and requests together.
+
+    With each key, the reason and the remedy, which may be empty.
+    """
+    if plan.is_mixed:
+        yield from _mix_misfits(plan)
     first_uses: dict[str, UsedTarget] = {}
     for used in plan.used_targets:
         first = first_uses.setdefault(used.label, used) if plan.is_mixed else used
@@ -191,6 +196,36 @@ def misfits(plan: RunPlan) -> Iterator[tuple[Location, str, str]]:
         if not site.has_device and any(case.refuses_long for case in site.cases.values()):
             what = "requests that exceed the context of a slot are executed by the first device, and this site has none"
             yield ("sites", site.name, "devices"), what, "give it one, or set on_refusal: pass_on"
+
+
+def _mix_misfits(plan: RunPlan) -> Iterator[tuple[Location, str, str]]:
+    """Yield workloads and sites that cannot share devices."""
+    scenario = plan.scenario
+    if plan.sites and scenario.profile_uncertainty is not None:
+        yield ("profile_uncertainty",), "profiles are not drawn for scenarios with sites", ""
+    at_places: list[tuple[Location, dict[str, NetworkConfiguration]]] = [((), scenario.networks)]
+    at_places += [(("sites", name), site.networks) for name, site in scenario.sites.items()]
+    for place, networks in at_places:
+        for name, network in networks.items():
+            if network.clock in ("pace", "spread"):
+                what = f"requests that share devices meet the series when they are issued, not on the clock {network.clock}"
+                yield (*place, "networks", name, "clock"), what, ""
+    for name, case in plan.cases.items():
+        if len(plan.cases) > 1 and case.arrivals.mean_rate_rps is None:
+            what = "the arrivals state no mean rate, by which the requests are divided among the workloads"
+            yield ("workloads", name, "arrivals"), what, "write share_devices: false"
+    try:
+        requests_by_workload(plan)
+    except InputError as error:
+        yield ("requests",), error.what, error.remedy or ""
+    first_uses: dict[str, UsedTarget] = {}
+    for use in plan.used_targets:
+        device = use.target.device
+        first = first_uses.setdefault(device, use)
+        if use.target.shared != first.target.shared:
+            place = ("sites", use.site, "devices", device) if use.site else ("devices", device)
+            what = f"cannot be shared: it batches or streams otherwise for {use.case.name} than {first.label} for"
+            yield place, f"{what} {first.case.name}", "give both the same batching or sti"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,7 @@ from simnmt.base import random_streams
 from simnmt.base.errors import InputError
 from simnmt.base.extension import Extended
 from simnmt.base.suggestions import format_list
-from simnmt.experiment.cases import Case, DrawnProfiles, RunPlan, SitePlan, UsedTarget, misfits, requests_by_workload
-from simnmt.experiment.quality import read_quality
+from simnmt.experiment.cases import Case, DrawnProfiles, RunPlan, SitePlan, misfits
 from simnmt.experiment.targets import (
     Conversion,
     Decoding,
@@ -29,7 +28,7 @@ from simnmt.experiment.targets import (
     slots_of,
     streamed_device,
 )
-from simnmt.network.configuration import Network, NetworkConfiguration, load_network
+from simnmt.network.configuration import Network, load_network
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.calibration_error import CalibrationDraws, lacking_samples
 from simnmt.profile.custom import CustomDevice, profile_of_cost
@@ -42,11 +41,12 @@ from simnmt.scenario.document import Document
 from simnmt.scenario.errors import Location, ScenarioError, format_location
 from simnmt.scenario.parts import PROFILE_FILE
 from simnmt.workload.arrivals import BackToBack
-from simnmt.workload.configuration import CustomLengths
+from simnmt.workload.configuration import CustomLengths, TextLengths
 from simnmt.workload.corpus import dropped_warning
 from simnmt.workload.documents import DocumentArrivals
 from simnmt.workload.length_table import LengthTable
 from simnmt.workload.length_units import Fertility, Side, convert_units, counting_remedy
+from simnmt.workload.quality import Scores, ScoredText, join_scores, read_scores
 
 Part = TypeVar("Part")
 GIGABYTE = 10**9
@@ -89,10 +89,8 @@ def read_inputs(
             {} if scenario.profile_uncertainty is None else {name: reader.of(name).draws(case) for name, case in cases.items()}
         )
         plan = RunPlan(scenario, cases, reader.networks(), drawn)
-    if plan.is_mixed:
-        _check_mix(plan, document or Document(None))
     for place, what, remedy in misfits(plan):
-        raise (document or Document(None)).error(place, what, remedy=remedy, key=True)
+        raise (document or Document(None)).error(place, what, remedy=remedy or None, key=True)
     return plan
 
 
@@ -138,36 +136,6 @@ def _plan_of_sites(scenario: ScenarioConfiguration, sites: tuple[SitePlan, ...])
     cases = {name: next(site.cases[name] for site in first if name in site.cases) for name in scenario.workloads}
     networks = {name: links[0] for name, links in first[0].networks.items()}
     return RunPlan(scenario, cases, networks, sites=sites)
-
-
-def _check_mix(plan: RunPlan, document: Document) -> None:
-    """Raise `ScenarioError` for workloads and sites that cannot share devices."""
-    scenario = plan.scenario
-    if plan.sites and scenario.profile_uncertainty is not None:
-        raise document.error(("profile_uncertainty",), "profiles are not drawn for scenarios with sites", key=True)
-    at_places: list[tuple[Location, dict[str, NetworkConfiguration]]] = [((), scenario.networks)]
-    at_places += [(("sites", name), site.networks) for name, site in scenario.sites.items()]
-    for place, networks in at_places:
-        for name, network in networks.items():
-            if network.clock in ("pace", "spread"):
-                what = f"requests that share devices meet the series when they are issued, not on the clock {network.clock}"
-                raise document.error((*place, "networks", name, "clock"), what, key=True)
-    for name, case in plan.cases.items():
-        if len(plan.cases) > 1 and case.arrivals.mean_rate_rps is None:
-            what = "the arrivals state no mean rate, by which the requests are divided among the workloads"
-            raise document.error(("workloads", name, "arrivals"), what, remedy="write share_devices: false", key=True)
-    try:
-        requests_by_workload(plan)
-    except InputError as error:
-        raise document.error(("requests",), error.what, remedy=error.remedy, key=True) from None
-    first_uses: dict[str, UsedTarget] = {}
-    for use in plan.used_targets:
-        device = use.target.device
-        first = first_uses.setdefault(device, use)
-        if use.target.shared != first.target.shared:
-            place = ("sites", use.site, "devices", device) if use.site else ("devices", device)
-            what = f"cannot be shared: it batches or streams otherwise for {use.case.name} than {first.label} for"
-            raise document.error(place, f"{what} {first.case.name}", remedy="give both the same batching or sti", key=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,8 +276,31 @@ class _Reader:
             arrivals = arrivals if sizes is None else DocumentArrivals(arrivals, sizes)
         with self.naming("workloads", name, "repeats"):
             repeats = self.cache.get((written, workload.repeats), partial(workload.read_repeats, base))
-        quality = read_quality(scenario, name, base, table, self.naming, self.cache.get)
-        return Case(name, table, targets, arrivals, () if warning is None else (warning,), repeats, characters, quality)
+        warnings = () if warning is None else (warning,)
+        return Case(name, table, targets, arrivals, warnings, repeats, characters, self.quality(table))
+
+    def quality(self, table: LengthTable) -> ScoredText | None:
+        """Read the scores of the workload's sentences by device; None if the scenario has none. `table`: its lengths."""
+        scenario, name, scores = self.scenario, self.workload, list[Scores]()
+        lengths, stated = scenario.workloads[name].lengths, scenario.workloads[name].lengths.fertility or Fertility()
+        if not scenario.quality_of(name) or not isinstance(lengths, TextLengths):
+            return None
+        place = scenario.quality_place(name)
+        for device in scenario.devices:
+            # None fit the stand-in of a site without the device, which translates nothing.
+            named = scenario.scores_of(device, name) or scenario.stated_scores(device, name)[0]
+            with self.naming(*place, device):
+                path = self.base / named.scores
+                scores.append(self.cache.get(("scores", path, named.model), partial(read_scores, path, named.model)))
+        with self.naming(*place):
+            text = lengths.model_dump_json(warnings=False), self.base
+            sentences = self.cache.get(("sentences", text), partial(lengths.sentences, self.base))
+            raw, units = self.cache.get(text, partial(lengths.load, self.base)), (table.src_unit, table.tgt_unit)
+            if units != (raw.src_unit, raw.tgt_unit):
+                factors = stated.factor("src", table.src_unit) or 1.0, stated.factor("tgt", table.tgt_unit) or 1.0
+                sentences = sentences.converted(raw, *factors)
+            key = "quality", text, units, table.end_of_sentence, *((one.path, one.model) for one in scores)
+            return self.cache.get(key, partial(join_scores, sentences, table, scores))
 
     def draws(self, case: Case) -> DrawnProfiles:
         """Draw the profiles of the workload's devices. A profile has the same draws on all devices and workloads that use it.

@@ -74,7 +74,7 @@ def notes(plan: RunPlan, learnt: Mapping[str, Learnt], rows: Sequence[Row], engi
             for name, part in scenario.devices.items()
             if part.failures is not None and name + AVAILABILITY in rows[0]
         },
-        "qualities": {case.name: describe_quality(case, list(scenario.devices)) for case in cases},
+        "qualities": {name: describe_quality(plan, name) for name in plan.cases},
         "caches": {label: cache.describe() for label, cache in _caches(plan).items()},
         "messages": [*warnings(plan, rows), *_left_out_devices(rows)],
         # Sites that state no line have that of the scenario.

@@ -1,83 +1,35 @@
-"""The translation quality of a run: its inputs, how often each device translated each sentence, corpus scores, intervals."""
+"""The translation quality of a run: how often each device translated each sentence, corpus scores, and intervals."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from functools import partial
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base import random_streams
-from simnmt.experiment.cases import Case, Group, Unit
+from simnmt.experiment.cases import Case, Group, RunPlan, Unit
 from simnmt.policies.fitted_gains import FittedGains
 from simnmt.results.columns import Array
 from simnmt.results.places import Place
 from simnmt.results.summary import Numbers, Row
-from simnmt.scenario.configuration import ScenarioConfiguration
-from simnmt.workload.configuration import TextLengths
-from simnmt.workload.length_table import LengthTable
-from simnmt.workload.length_units import Fertility
 from simnmt.workload.quality import (
     CHRF,
     SCORES,
     STATISTICS,
     Resamples,
     ScoredText,
+    Translated,
     corpus_chrf,
-    join_scores,
-    read_scores,
     resampling_weights,
 )
 
 ENDS = ("", "_low", "_high")
-SentenceCounts = Mapping[str, NDArray[np.int32]]
-"""By workload, the answered requests of each sentence of its text by device, shape (sentences, devices)."""
-Naming = Callable[..., AbstractContextManager[None]]
-
-
-def read_quality(
-    scenario: ScenarioConfiguration,
-    workload: str,
-    base: Path,
-    table: LengthTable,
-    naming: Naming,
-    cached: Callable[[Any, Callable[[], Any]], Any],
-) -> ScoredText | None:
-    """Read the scores of a workload's sentences; None if the scenario has none.
-
-    `naming` names a key of the scenario in errors, `cached` reads each file once. Raises `CorpusError`.
-    """
-    quality, part = scenario.quality_of(workload), scenario.workloads[workload]
-    if not quality or not isinstance(part.lengths, TextLengths):
-        return None
-    place = ("quality",) if part.quality is None else ("workloads", workload, "quality")
-    scores = []
-    for device in scenario.devices:
-        named = quality[device]
-        with naming(*place, device):
-            path = base / named.scores
-            scores.append(cached(("scores", path, named.model), partial(read_scores, path, named.model)))
-    text = part.lengths.model_dump_json(warnings=False), base
-    with naming(*place):
-        sentences, raw = cached(("sentences", text), lambda: (part.lengths.sentences(base), part.lengths.load(base)))
-        if (raw.src_unit, raw.tgt_unit) != (table.src_unit, table.tgt_unit):
-            stated = part.lengths.fertility or Fertility()
-            factors = (stated.factor("src", table.src_unit) or 1.0, stated.factor("tgt", table.tgt_unit) or 1.0)
-            sentences = sentences.converted(raw, *factors)
-        key = (
-            "quality",
-            text,
-            table.end_of_sentence,
-            table.src_unit,
-            table.tgt_unit,
-            *((one.path, one.model) for one in scores),
-        )
-        joined: ScoredText = cached(key, partial(join_scores, sentences, table, scores))
-    return joined
+PLACES_AT_A_TIME = 64
+"""Places whose resamples are in memory together: 28 MB."""
+SentenceCounts = Mapping[tuple[str, ...], Translated]
+"""By scored text (`ScoredText.key`), the sentences of the answered requests."""
 
 
 def count_sentences(unit: Unit, group: Group, target: Array, text_row: Array, part: Array | None) -> SentenceCounts:
@@ -85,16 +37,17 @@ def count_sentences(unit: Unit, group: Group, target: Array, text_row: Array, pa
 
     `target`, `text_row` and `part`: of all requests in the order of issue; -1 is the target of one without an answer.
     """
-    counts: dict[str, NDArray[np.int32]] = {}
-    counted, devices = target >= 0, len(unit.scenario.devices)
+    counted, parts = target >= 0, dict[tuple[str, ...], list[int]]()
     counted[: unit.scenario.warm_up_requests] = False
-    for name in dict.fromkeys(unit.parts[number].case.name for number in group.parts):
-        text = next(one.case.quality for one in unit.parts if one.case.name == name)
-        numbers = [number for number in group.parts if unit.parts[number].case.name == name]
-        rows = np.flatnonzero(counted if part is None else counted & np.isin(part, numbers))
-        cells = text_row[rows].astype(np.int64) * devices + target[rows]
+    for number in group.parts:
+        text = unit.parts[number].case.quality
         assert text is not None, "all workloads of a unit have scores, or none has"
-        counts[name] = np.bincount(cells, minlength=len(text) * devices).astype(np.int32).reshape(-1, devices)
+        parts.setdefault(text.key, []).append(number)
+    counts = {}
+    for key, numbers in parts.items():
+        rows = counted if part is None else counted & np.isin(part, numbers)
+        here = [text_row[rows & (target == device)] for device in range(len(unit.scenario.devices))]
+        counts[key] = [np.unique(sentences, return_counts=True) for sentences in here]
     return counts
 
 
@@ -118,17 +71,20 @@ def fitted_gains(unit: Unit, evaluated: NDArray[np.int32] | None) -> FittedGains
 
 def corpus_numbers(unit: Unit, counts: SentenceCounts) -> Numbers:
     """Return the corpus scores of the requests of a group in one run."""
-    texts = {one.case.name: one.case.quality for one in unit.parts}
+    texts = _texts(part.case for part in unit.parts)
     sums = np.zeros(len(STATISTICS))
-    for name, of_workload in counts.items():
-        text = texts[name]
-        assert text is not None
-        sums += text.sums(of_workload).sum(axis=0)
+    for key, translated in counts.items():
+        for (sentences, times), statistics in zip(translated, texts[key].statistics, strict=True):
+            sums += times @ statistics[sentences]
     return {name: float(score(sums)) for name, score in SCORES.items()}
 
 
+def _texts(cases: Iterable[Case]) -> dict[tuple[str, ...], ScoredText]:
+    return {case.quality.key: case.quality for case in cases if case.quality is not None}
+
+
 def with_quality_intervals(
-    rows: Sequence[Row], cases: Mapping[str, Case], runs: Sequence[Mapping[Place, SentenceCounts]], seed: int
+    rows: Sequence[Row], plan: RunPlan, runs: Sequence[Mapping[Place, SentenceCounts]]
 ) -> list[Row]:
     """Return the rows with the corpus scores over all replications and their 95 % intervals; the same rows without quality.
 
@@ -136,34 +92,41 @@ def with_quality_intervals(
     text of as many sentences, with few that of as many requests. All policies meet the same resampled sentences. `runs`: of
     each unit, the counts by place.
     """
-    totals: dict[Place, dict[str, NDArray[np.int32]]] = {}
+    of_places: dict[Place, list[SentenceCounts]] = {}
     for place, counts in ((place, counts) for run in runs for place, counts in run.items()):
-        total = totals.setdefault(place, {})
-        for name, of_workload in counts.items():
-            total[name] = total[name] + of_workload if name in total else of_workload
-    if not totals:
-        return list(rows)
-    resamples = Resamples(len(totals))
-    for name, text in ((name, case.quality) for name, case in cases.items() if case.quality is not None):
-        none = np.zeros((len(text), len(text.statistics)), np.int32)
-        for block, weights in resampling_weights(len(text), seed, text.digest):
-            samples = [text.sums(total.get(name, none), block) for total in totals.values()]
-            resamples.add(weights, np.stack(samples, axis=1))
-    columns: dict[Place, Row] = {
-        place: {f"{name}{end}": value for name, ends in scores.items() for end, value in zip(ENDS, ends, strict=True)}
-        for place, scores in zip(totals, resamples.estimates(), strict=True)
-    }
+        of_places.setdefault(place, []).append(counts)
+    texts: dict[str, list[ScoredText]] = {}
+    for text in _texts([*plan.cases.values(), *(case for site in plan.sites for case in site.cases.values())]).values():
+        texts.setdefault(text.digest, []).append(text)
+    columns: dict[Place, Row] = {}
+    for first in range(0, len(of_places), PLACES_AT_A_TIME):
+        places = [*of_places][first : first + PLACES_AT_A_TIME]
+        resamples = Resamples(len(places))
+        for digest, of_text in texts.items():
+            for block, weights in resampling_weights(len(of_text[0]), plan.scenario.seed, digest):
+                samples = np.zeros((block.stop - block.start, len(places), len(STATISTICS)))
+                for text, (number, place) in product(of_text, enumerate(places)):
+                    samples[:, number] += text.sums([run[text.key] for run in of_places[place] if text.key in run], block)
+                resamples.add(weights, samples)
+        for place, scores in zip(places, resamples.estimates(), strict=True):
+            columns[place] = {
+                f"{name}{end}": value for name, ends in scores.items() for end, value in zip(ENDS, ends, strict=True)
+            }
     return [row | columns.get(Place.of(row), {}) for row in rows]
 
 
-def describe_quality(case: Case, devices: Sequence[str]) -> str:
+def describe_quality(plan: RunPlan, workload: str) -> str:
     """Return a note on the scores of a workload; empty without any."""
-    text = case.quality
+    text = plan.cases[workload].quality
     if text is None:
         return ""
-    models = ", ".join(f"{one.model} on {device}" for device, one in zip(devices, text.scores, strict=True))
+    models = []
+    for used in plan.used_targets:
+        if used.case.name == workload and used.case.quality is not None:
+            number = list(used.scenario.devices).index(used.target.device)
+            models.append(f"{used.case.quality.scores[number].model} on {used.label}")
     return (
-        f"{case.name}: chrF and BLEU are corpus scores of the sentences of the answered requests, as the models translate them "
-        f"({models}; {text.scores[0].signatures['chrf']}, {text.scores[0].signatures['bleu']}). Their intervals are over texts "
-        f"of as many sentences, not over replications: {int((text.pair >= 0).sum()):,} sentences were scored."
+        f"{workload}: chrF and BLEU are corpus scores of the sentences of the answered requests, as the models translate them "
+        f"({', '.join(models)}; {text.scores[0].signatures['chrf']}, {text.scores[0].signatures['bleu']}). Their intervals are "
+        f"over texts of as many sentences, not over replications: {int((text.pair >= 0).sum()):,} sentences were scored."
     )

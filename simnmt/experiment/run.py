@@ -165,7 +165,7 @@ def summarise(plan: RunPlan, runs: Runs, results: Sequence[UnitResult]) -> list[
     """Return the rows of the summary with the overloaded devices; `runs`: the numbers of each replication of the results."""
     scenario = plan.scenario
     table = rows(runs, scenario.requests, metrics=scenario.measured_metrics, oracle=roles_of(scenario).oracle)
-    table = with_quality_intervals(table, plan.cases, [result.sentences for result in results], scenario.seed)
+    table = with_quality_intervals(table, plan, [result.sentences for result in results])
     # Only requests that arrive by themselves can overload a device.
     open_loops = [unit for unit in _units_on_one_network(plan) if unit.case.arrivals.discipline == "open"]
     groups = [(unit, group) for unit in open_loops for group in unit.groups]

@@ -35,6 +35,7 @@ from simnmt.scenario.parts import (
     Objective,
     Policies,
     Quality,
+    ScoresConfiguration,
     ServedWorkload,
     ServiceLevel,
     Site,
@@ -120,7 +121,8 @@ class ScenarioConfiguration(Configuration):
     """Whether policies decide on each sentence of a document by itself, or the decision on its first one holds for all."""
     quality: Quality = Field(default={})
     """How well each device translates the sentences of a workload's text, such as `{gateway: small.parquet, cloud: {scores:
-    both.parquet, model: big}}`: the summary then has chrF and BLEU of each policy. Left out: only latency is compared."""
+    both.parquet, model: big}}`, or by profile and decoder `{gateway: [{decoder: {beam: 4}, scores: beam4.parquet},
+    small.parquet], ...}`: the summary then has chrF and BLEU of each policy. Left out: only latency is compared."""
     classes: dict[Name, ClassConfiguration] = Field(default={}, max_length=16)
     """Classes of requests that devices serve before others, such as `{interactive: {priority: 0}, files: {priority: 1}}`; each
     workload names its `class`. Left out: all requests are served in the order of arrival."""
@@ -335,6 +337,20 @@ class ScenarioConfiguration(Configuration):
         """Return the scores of a workload by device; empty without any."""
         own = self.workloads[workload].quality
         return self.quality if own is None else own
+
+    def quality_place(self, workload: str) -> Location:
+        """Return the key that states the scores of a workload."""
+        return ("quality",) if self.workloads[workload].quality is None else ("workloads", workload, "quality")
+
+    def stated_scores(self, device: str, workload: str) -> list[ScoresConfiguration]:
+        """Return all scores that are stated of a device for a workload that has some."""
+        stated = self.quality_of(workload)[device]
+        return stated if isinstance(stated, list) else [stated]
+
+    def scores_of(self, device: str, workload: str) -> ScoresConfiguration | None:
+        """Return those that fit the profile and the decoder of the device; None if none do."""
+        profile, decoder = self.profile_of(device, workload), self.devices[device].decoder
+        return next((one for one in self.stated_scores(device, workload) if one.fits(profile, decoder)), None)
 
     @property
     def requirements(self) -> tuple[Requirement, ...]:

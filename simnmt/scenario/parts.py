@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -306,25 +307,39 @@ class ClassConfiguration(Configuration):
 
 
 class ScoresConfiguration(Configuration):
-    """How well a device translates each sentence of a text."""
+    """How well a device translates each sentence of a text, with a profile and a decoder."""
 
     scores: Annotated[str, InputFile(), Field(min_length=1)]
     """File that `simnmt nmt score` wrote."""
     model: Annotated[str, Field(min_length=1)] | None = None
     """The model of the file that runs on this device; left out: the only one of the file."""
+    profile: Annotated[str, PROFILE_FILE] | None = None
+    """The device's profile with which it runs that model; left out: any."""
+    decoder: DecoderSettings | None = None
+    """The device's `decoder` with which it translates so; left out: any."""
+
+    def fits(self, profile: object, decoder: DecoderSettings | None) -> bool:
+        """Return whether a device with this profile and decoder translates so."""
+        is_profile = self.profile is None or (isinstance(profile, str) and Path(profile) == Path(self.profile))
+        return is_profile and self.decoder in (None, decoder)
 
 
+_Scores = Annotated[
+    ScoresConfiguration,
+    BeforeValidator(
+        lambda value: {"scores": value} if isinstance(value, str) else value,
+        json_schema_input_type=Annotated[str, Field(min_length=1)] | ScoresConfiguration,
+    ),
+]
+"""The scores of a model; the file alone stands for its only one."""
 Quality = dict[
     DeviceName,
     Annotated[
-        ScoresConfiguration,
-        BeforeValidator(
-            lambda value: {"scores": value} if isinstance(value, str) else value,
-            json_schema_input_type=Annotated[str, Field(min_length=1)] | ScoresConfiguration,
-        ),
+        Annotated[_Scores, Tag("one")] | Annotated[list[_Scores], Field(min_length=1), Tag("several")],
+        Discriminator(lambda value: "several" if isinstance(value, list) else "one"),
     ],
 ]
-"""The scores of each device; the file alone stands for its only model."""
+"""The scores of each device; of several, the first that fit its profile and decoder."""
 
 
 class ServedWorkload(WorkloadConfiguration):

@@ -14,7 +14,7 @@ from simnmt.results.run_directory import INPUT, RESOLVED, RunDirectoryError, che
 from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.document import Document, Override, apply_overrides, document_of, read_document
 from simnmt.scenario.errors import ScenarioError, describe_value, format_location
-from simnmt.scenario.topology import check_topology
+from simnmt.scenario.topology import check_scores, check_topology
 from simnmt.scenario.validation import validate
 from simnmt.scenario.yaml_text import write_document
 from simnmt.workload.arrivals import BackToBack
@@ -52,7 +52,9 @@ class Source:
         Raises `ScenarioError`.
         """
         document = apply_overrides(self.document, overrides)
-        return _checked_scenario(document, self.base, allow_code), document
+        scenario = _checked_scenario(document, self.base, allow_code)
+        check_scores(scenario, self.scenario, document)
+        return scenario, document
 
     @property
     def extensions(self) -> dict[str, Extension]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Iterable, Iterator
+from itertools import chain, product
 from math import inf
 
 from simnmt.base.laws import DrawnNumber
@@ -14,6 +14,7 @@ from simnmt.results.places import ALL, BEHIND, CLASS
 from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import Location, format_location
+from simnmt.scenario.parts import DeviceConfiguration
 from simnmt.workload.arrivals import BackToBack, Clients
 
 _RESERVED_NAMES = (
@@ -53,7 +54,9 @@ def _parts(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
         yield ("gap_analysis",), "there is no policy of kind cnmt to be analysed"
     for site in scenario.sites or [None]:
         seen = scenario if site is None else scenario.at(site)
-        checks = _devices(seen, scenario), _hops(seen), _links(seen), _clocks(seen), _policies(seen)
+        first = 1 if site is not None and scenario.own_device(site) is None else 0
+        scores = _scores(seen, scenario, list(seen.devices)[first:])
+        checks = _devices(seen, scenario), _hops(seen), _links(seen), _clocks(seen), _policies(seen), scores
         for location, what in chain(*checks):
             place = location if site is None else scenario.key_at(site, location)
             if place != location:
@@ -129,8 +132,7 @@ def _quality(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
     """Yield scores of devices that do not exist, devices without scores, and workloads whose requests are no sentences."""
     scored = [name for name in scenario.workloads if scenario.quality_of(name)]
     for name in scored:
-        workload, quality = scenario.workloads[name], scenario.quality_of(name)
-        place: Location = ("quality",) if workload.quality is None else ("workloads", name, "quality")
+        workload, quality, place = scenario.workloads[name], scenario.quality_of(name), scenario.quality_place(name)
         for device in quality:
             if device not in scenario.devices:
                 yield (*place, device), f"unknown device ({did_you_mean(device, scenario.devices)})"
@@ -147,6 +149,41 @@ def _quality(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
     for name in scenario.workloads if scored and scenario.shares_devices else ():
         if name not in scored:
             yield ("workloads", name), f"shares devices with {scored[0]}, but has no scores (give workloads.{name}.quality)"
+
+
+def check_scores(scenario: ScenarioConfiguration, base: ScenarioConfiguration, document: Document) -> None:
+    """Raise `ScenarioError` at a device that translates otherwise than in `base`, but has the same scores."""
+    for location, what in _scores(scenario, base, scenario.devices):
+        raise document.error(location, what, key=True)
+
+
+def _scores(scenario: ScenarioConfiguration, base: ScenarioConfiguration, devices: Iterable[str]) -> Iterator[Misfit]:
+    """Yield devices without scores of their profile and decoder, or with those that `base` states for others."""
+    for workload, device in product(scenario.workloads, devices):
+        if not scenario.quality_of(workload):
+            continue
+        place, stated = format_location((*scenario.quality_place(workload), device)), scenario.stated_scores(device, workload)
+        if scenario.scores_of(device, workload) is None:
+            yield ("devices", device), f"no scores in {place} are of its profile and decoder (add them)"
+        if workload not in base.workloads or base.quality_of(workload).get(device) != scenario.quality_of(workload)[device]:
+            continue
+        before = _translating(base.devices[device], workload)
+        for key, value in _translating(scenario.devices[device], workload).items():
+            part = "decoder" if key == "decoder" else "profile"
+            if value != before[key] and all(getattr(one, part) is None for one in stated):
+                what = f"{place} has the scores of another {part}"
+                yield ("devices", device, key), f"{what} (give them by {part}: [{{{part}: ..., scores: FILE}}, ...])"
+
+
+def _translating(device: DeviceConfiguration, workload: str) -> dict[str, object]:
+    """Return what decides how a device translates a workload, by key."""
+    profile = device.profile.get(workload) if isinstance(device.profile, dict) else device.profile
+    models = {name: model.pivot or _profile_name(model.profile) for name, model in (device.models or {}).items()}
+    return {"profile": _profile_name(profile), "models": models, "decoder": device.decoder}
+
+
+def _profile_name(profile: object) -> object:
+    return getattr(profile, "kind", profile)  # of users' code, which is another object each time
 
 
 def _drawn_lines(scenario: ScenarioConfiguration) -> Iterator[Misfit]:

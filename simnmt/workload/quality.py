@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -181,7 +182,8 @@ class Scores:
 def read_scores(path: Path, model: str | None = None) -> Scores:
     """Return the scores of a model in a file, by default of its only one.
 
-    Raises `CorpusError` for another file, an unknown model, a sentence with two rows, and statistics that are no counts.
+    Raises `CorpusError` for another file, an unknown model, a sentence with two rows, and statistics or lengths that are no
+    counts.
     """
     table, facts = _read_table(path)
     names = table["model"].to_numpy()
@@ -191,18 +193,19 @@ def read_scores(path: Path, model: str | None = None) -> Scores:
         raise CorpusError(what, path=path, remedy="name one: {scores: FILE, model: NAME}")
     if model is not None and model not in models:
         raise CorpusError(f"no scores of a model {shorten(model)!r}", path=path, remedy=did_you_mean(model, models))
-    model, rows = model or models[0], np.flatnonzero(names == (model or models[0]))
+    model = models[0] if model is None else model
+    rows = np.flatnonzero(names == model)
     try:
         read = {name: table[name].to_numpy()[rows].astype(np.float64) for name in ("sentence", *STATISTICS, *FEATURES)}
     except (TypeError, ValueError) as error:
         raise CorpusError(f"a column of numbers holds others: {describe_error(error)}", path=path, remedy=_REMEDY) from None
-    names_of_counts = ("sentence", *STATISTICS)
-    counts = np.column_stack([read[name] for name in names_of_counts])
+    counted = [name for name in read if name != "logprob"]
+    counts = np.column_stack([read[name] for name in counted])
     fault = ~((counts >= 0) & (counts < 2**31) & (counts == np.floor(counts)))
-    sentence = counts[:, 0]
+    sentence = read["sentence"]
     if fault.any():
         row, column = np.argwhere(fault)[0]
-        what = f"{names_of_counts[column]} of {model} in sentence {sentence[row] + 1:.0f} is {counts[row, column]:g}, no count"
+        what = f"{counted[column]} of {model} in sentence {sentence[row] + 1:.0f} is {counts[row, column]:g}, no count"
         raise CorpusError(what, path=path, remedy=_REMEDY)
     numbers, times = np.unique(sentence, return_counts=True)
     if (times > 1).any():
@@ -211,8 +214,8 @@ def read_scores(path: Path, model: str | None = None) -> Scores:
     source_hash, reference_hash = (table[name].to_numpy()[rows].tolist() for name in ("source_hash", "reference_hash"))
     signatures = {name: str(facts[name]) for name in SCORES}
     features = {name: read[name] for name in FEATURES}
-    numbers, statistics = sentence.astype(np.int64), counts[:, 1:].astype(np.int32)
-    return Scores(path, model, signatures, numbers, source_hash, reference_hash, statistics, features)
+    statistics = np.column_stack([read[name] for name in STATISTICS]).astype(np.int32)
+    return Scores(path, model, signatures, sentence.astype(np.int64), source_hash, reference_hash, statistics, features)
 
 
 def _read_table(path: Path) -> tuple[Any, dict[str, Any]]:
@@ -274,24 +277,37 @@ def read_sentences(
     return Sentences(np.array(src_len, np.int64), np.array(tgt_len, np.int64), *texts)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+Translated = Sequence[tuple[IntArray, IntArray]]
+"""Of each device, the sentences that it translated, ascending, and how often."""
+
+
+@dataclass(frozen=True, eq=False)
 class ScoredText:
     """The sentences of a workload's text with their scores by device; rows are those of the text."""
 
     digest: str
     """Names the text: equal texts have the same."""
     source: list[str]
+    """The lines of the source, for live replays; empty in other processes."""
     pair: IntArray
     """Row of each sentence's pair of lengths in the workload's table; -1 for sentences that the filter drops."""
     scores: tuple[Scores, ...]
-    """By device, in the order of the scenario."""
+    """By device, in the order of the scenario, without rows but for the features of the first one."""
     rows: tuple[IntArray, ...]
-    """By device, the row of each sentence in the scores; -1 for sentences that the filter drops."""
+    """Of the first device, the row of each sentence in the scores; -1 for sentences that the filter drops."""
     statistics: tuple[NDArray[np.int32], ...]
     """By device, shape (sentences, 28); 0 for sentences that the filter drops."""
 
     def __len__(self) -> int:
         return len(self.pair)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"source": []}  # each unit of a run carries the text to its process
+
+    @cached_property
+    def key(self) -> tuple[str, ...]:
+        """Names the text with its scores: equal ones have the same key, in any process."""
+        return self.digest, *(f"{one.path} {one.model}" for one in self.scores)
 
     def evaluated(self, table: LengthTable, pairs: LengthTable, seed: int, replication: int) -> NDArray[np.int32]:
         """Return the sentences of the pairs from which requests are drawn, in the order of the pairs.
@@ -307,14 +323,17 @@ class ScoredText:
         left[np.searchsorted(_codes(table.src_len, table.tgt_len), _codes(pairs.src_len, pairs.tgt_len))] = pairs.count
         return order[rank < np.repeat(left, table.count)].astype(np.int32)
 
-    def sums(self, counts: NDArray[np.int32], rows: slice = slice(None)) -> Floats:
-        """Return the statistics of some sentences, each times how often each device translated it: shape (sentences, 28).
+    def sums(self, runs: Iterable[Translated], rows: slice) -> Floats:
+        """Return the statistics of a block of sentences, each times how often each device translated it in some runs.
 
-        `counts`: of all sentences, shape (sentences, devices).
+        Shape (sentences, 28).
         """
-        total = np.zeros((len(counts[rows]), len(STATISTICS)))
-        for device, statistics in enumerate(self.statistics):
-            total += counts[rows, device, None] * statistics[rows]
+        total = np.zeros((rows.stop - rows.start, len(STATISTICS)))
+        for translated in runs:
+            for (sentence, times), statistics in zip(translated, self.statistics, strict=True):
+                first, last = np.searchsorted(sentence, (rows.start, rows.stop)).tolist()
+                block = slice(first, last)
+                total[sentence[block] - rows.start] += times[block, None] * statistics[sentence[block]]
         return total
 
 
@@ -361,4 +380,6 @@ def join_scores(sentences: Sentences, table: LengthTable, scores: Sequence[Score
         rows.append(np.where(kept, row, -1))
     digest = hashlib.sha256("".join(map("".join, keys)).encode()).hexdigest()[:16]
     statistics = (np.where(kept[:, None], one.statistics[row], 0) for one, row in zip(scores, rows, strict=True))
-    return ScoredText(digest, sentences.source, pair, tuple(scores), tuple(rows), tuple(statistics))
+    no_rows: dict[str, Any] = {"sentence": pair[:0], "source_hash": [], "reference_hash": [], "statistics": scores[0].statistics[:0]}
+    known = (replace(one, **no_rows, features={} if number else one.features) for number, one in enumerate(scores))
+    return ScoredText(digest, sentences.source, pair, tuple(known), (rows[0],), tuple(statistics))

@@ -17,10 +17,13 @@ from simnmt.cli.run_text import format_result
 from simnmt.experiment.draws import draw, learn_parts
 from simnmt.experiment.units import run_unit
 from simnmt.nmt.scoring import load_metrics
+from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.device_profile import write_profile
 from simnmt.report.study_pages import front_table
 from simnmt.results.requests import DONE
 from simnmt.scenario.errors import ScenarioError
+from simnmt.scenario.varied_keys import parse_varied_key
+from tests.profile.made_decoder import decoder_block
 from tests.units import plan_of, unit_of
 from tests.workload.scored_text import Text, made_text
 
@@ -227,4 +230,78 @@ def test_an_assertion_on_quality_needs_scores(scenario: Scenario) -> None:
 def test_counts_of_sentences_sum_to_the_requests(scenario: Scenario) -> None:
     result = run_unit(unit_of(plan_of(scenario)))
     for counts in result.sentences.values():
-        assert np.sum(counts["fr-en"]) == 700
+        (of_text,) = counts.values()
+        assert sum(times.sum() for _, times in of_text) == 700
+        assert all(times.min(initial=1) > 0 for _, times in of_text), "only what was translated is stored"
+
+
+def test_places_are_resampled_alike_in_groups_of_any_size(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
+    together = simnmt.run(scenario).summary_rows
+    monkeypatch.setattr("simnmt.experiment.quality.PLACES_AT_A_TIME", 2)
+    for ours, theirs in zip(simnmt.run(scenario).summary_rows, together, strict=True):
+        for name in ("chrf", "chrf_low", "chrf_high", "bleu_low"):
+            assert ours[name] == pytest.approx(theirs[name], rel=1e-12)
+
+
+@pytest.fixture
+def of_profiles(scenario: Scenario, make_profile: Any, tmp_path: Path) -> Scenario:
+    """The scenario with scores of the gateway's profile, and of another one with which it translates as the cloud does."""
+    decoder = decoder_block((DecoderSettings(), DecoderSettings(beam=5)))
+    for name in ("gateway", "other"):
+        write_profile(tmp_path / f"{name}.json", make_profile(name=name, decoder=decoder))
+    small, big = (str(tmp_path / f"{system}.parquet") for system in ("small", "big"))
+    scenario["workloads"]["fr-en"]["arrivals"] = {"kind": "poisson", "rate_rps": 1.0}
+    scenario["quality"] = {"gateway": [{"profile": str(tmp_path / "other.json"), "scores": big}, small], "cloud": big}
+    return scenario | {"replications": 1}
+
+
+def test_a_site_with_another_profile_has_the_scores_of_that_profile(of_profiles: Scenario, tmp_path: Path) -> None:
+    far: Scenario = {"devices": {"gateway": {"profile": str(tmp_path / "other.json")}}}
+    sites = {"sites": {"near": {}, "far": far, "bare": {"devices": {"gateway": None}}}}
+    with pytest.raises(ScenarioError, match=r"far\.devices\.gateway\.profile: quality\.gateway has the scores of another profile"):
+        simnmt.run(of_profiles | sites | {"quality": {"gateway": of_profiles["quality"]["gateway"][1], "cloud": "big.parquet"}})
+    result = simnmt.run(of_profiles | sites)
+    small, big = TEXT.outputs["small"], TEXT.outputs["big"]
+    both = Text([], TEXT.references * 2, {"gateway": small + big, "cloud": big + big})
+    requests = result.requests.query("policy == 'cnmt'")
+    requests = requests.assign(text_row=requests["text_row"] + 250 * (requests["site"] == "far"))
+    rows = result.rows.query("policy == 'cnmt'").set_index("site")
+    for site in sites["sites"]:
+        assert rows.loc[site, "chrf"] == pytest.approx(corpus_score("chrf", requests[requests["site"] == site], both), rel=1e-9)
+    assert rows.loc["all", "chrf"] == pytest.approx(corpus_score("chrf", requests, both), rel=1e-9)
+    assert (requests.query("site == 'far'")["target"] == 0).any()
+    assert "(small on gateway, big on cloud, big on gateway at far; nrefs" in " ".join(result.notes)
+    own = of_profiles["quality"]["gateway"][:1]
+    with pytest.raises(ScenarioError, match=r"devices\.gateway: no scores in quality\.gateway are of its profile and decoder"):
+        simnmt.run(of_profiles | {"quality": of_profiles["quality"] | {"gateway": own}})
+
+
+def test_swept_profiles_and_decoders_have_the_scores_of_each(of_profiles: Scenario, tmp_path: Path) -> None:
+    path, (of_other, small) = tmp_path / "scenario.json", of_profiles["quality"]["gateway"]
+    profiles = f"devices.gateway.profile={tmp_path / 'gateway.json'},{tmp_path / 'other.json'}"
+    decoders = "devices.gateway.decoder={beam: 1},{beam: 5}"
+    by_decoder = [{"decoder": {"beam": 5}, "scores": of_other["scores"]}, small]
+    for grid, part, stated in ((profiles, "profile", [of_other, small]), (decoders, "decoder", by_decoder)):
+        for wrong in (small, by_decoder if part == "profile" else [of_other, small]):
+            path.write_text(json.dumps(of_profiles | {"quality": of_profiles["quality"] | {"gateway": wrong}}))
+            what = rf"--grid devices\.gateway\.{part}=.*: quality\.gateway has the scores of another {part} \(give them by {part}"
+            with pytest.raises(ScenarioError, match=what):
+                simnmt.sweep(path, grid=[parse_varied_key(grid, "--grid")], out=tmp_path / "refused", jobs=1)
+            with pytest.raises(ScenarioError, match=f"has the scores of another {part}"):
+                simnmt.plan(path, "chrf>=50", rate=1.0, vary=[grid])
+        path.write_text(json.dumps(of_profiles | {"quality": of_profiles["quality"] | {"gateway": stated}}))
+        result = simnmt.sweep(path, grid=[grid], out=tmp_path / part, jobs=1)
+        edge, better = (row for row in result.table.rows if row["policy"] == "edge")
+        cloud = next(row for row in result.table.rows if row["policy"] == "cloud")
+        assert edge["chrf"] < better["chrf"] == cloud["chrf"]
+    answer = simnmt.plan(path, f"chrf>={better['chrf'] - 0.1}", rate=1.0, vary=[decoders])
+    assert answer.choice.choice["devices.gateway.decoder"] == {"beam": 5} or answer.choice.policy == "cloud"
+
+
+def test_a_sweep_of_workloads_of_which_one_is_scored_has_its_page(of_profiles: Scenario, tmp_path: Path) -> None:
+    workloads = of_profiles["workloads"]
+    workloads["fr-en"]["quality"] = of_profiles.pop("quality")
+    workloads["plain"] = {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 1.0}}
+    (tmp_path / "scenario.json").write_text(json.dumps(of_profiles | {"share_devices": False}))
+    simnmt.sweep(tmp_path / "scenario.json", grid=["devices.cloud.count=1,2"], out=tmp_path / "swept", jobs=1)
+    assert "plain on cp1" in (tmp_path / "swept" / "sweep.html").read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,9 @@ BAD_FILES = {
     "chrf_2 of small in sentence 6 is nan, no count": lambda path: changed(path, "chrf_2", 5, float("nan")),
     "bleu_0 of small in sentence 2 is -1, no count": lambda path: changed(path, "bleu_0", 1, -1),
     "chrf_0 of small in sentence 1 is 2.5, no count": lambda path: changed(path, "chrf_0", 0, 2.5),
+    "src_chars of small in sentence 3 is nan, no count": lambda path: changed(path, "src_chars", 2, float("nan")),
+    "src_words of small in sentence 1 is 0.5, no count": lambda path: changed(path, "src_words", 0, 0.5),
+    "output_len of small in sentence 4 is -2, no count": lambda path: changed(path, "output_len", 3, -2),
     "sentence 3 of small has 2 rows": lambda path: changed(path, "sentence", 7, 2),
     "scores of 2 models: other and small (name one": lambda path: changed(path, "model", 0, "other"),
 }
@@ -190,6 +194,24 @@ def test_sentences_keep_their_scores_where_lengths_are_converted(tmp_path: Path)
     src_len, tgt_len = evaluated.at_quantiles((np.arange(len(rows)) + 0.5) / len(rows))
     np.testing.assert_array_equal(converted.src_len[rows] + 1, src_len)
     np.testing.assert_array_equal(converted.tgt_len[rows] + 1, tgt_len)
+
+
+def test_a_text_carries_what_is_read_after_the_join_and_no_lines_to_other_processes(tmp_path: Path) -> None:
+    text = made_text(2_000)
+    scored, table = joined(text, tmp_path, "small", "big")
+    assert scored.source == text.sources
+    first, last = scored.scores
+    assert not (*first.sentence, *first.source_hash, *first.reference_hash, *first.statistics, *last.features)
+    np.testing.assert_array_equal(first.features["src_words"][scored.rows[0]][:3], [len(one.split()) for one in text.sources[:3]])
+    sent = pickle.loads(pickle.dumps(scored))  # noqa: S301
+    assert sent.source == [] and sent.key == scored.key and len(sent) == 2_000
+    arrays = [*scored.statistics, *first.features.values(), scored.pair, *scored.rows]
+    assert len(pickle.dumps(scored)) < 1.05 * sum(array.nbytes for array in arrays)
+    times = np.random.default_rng(1).integers(0, 3, (2, 2_000))
+    translated = [(rows := np.flatnonzero(of_device), of_device[rows]) for of_device in times]
+    expected = sum(of_device[:, None] * one for of_device, one in zip(times, scored.statistics, strict=True))
+    for rows in (slice(0, 2_000), slice(1_024, 1_100)):
+        np.testing.assert_array_equal(scored.sums([translated, translated], rows), 2.0 * expected[rows])
 
 
 def test_resamples_are_those_of_the_text_alone() -> None:
