@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Callable, Sequence
 from math import inf, isfinite
 from typing import Any
@@ -21,9 +22,10 @@ from simnmt.report.run_tables import format_best
 from simnmt.report.table import Column, Table, change, estimate, group_columns, share
 from simnmt.report.words import words
 from simnmt.results.comparison import NOTHING, Comparison, describe_value
-from simnmt.results.metrics import OF_QUALITY
+from simnmt.results.metrics import OF_QUALITY, unanswered_share
 from simnmt.results.number_text import digits, format_interval, percent
 from simnmt.results.places import BEHIND, CellName, by_cell, wholes
+from simnmt.results.statistics import is_tie
 from simnmt.results.summary import Row, format_objective, objective_name
 from simnmt.results.sweep_table import BEST, BOUND, EQUAL, POINT, TABLE, TIED, UNSTABLE, SweepTable
 
@@ -182,11 +184,13 @@ def response_panel(table: SweepTable, number: int, key: str) -> Panel:
     ordered = sorted(table.metrics, key=lambda one: (one.name != table.objective, one.name not in OF_QUALITY))[:MOST_METRICS]
     titles = {known.name: known.name if known.unit in ("ms", "") else f"{known.name}, {known.unit}" for known in ordered}
     units = {known.name: plain(known.unit) for known in ordered}
+    scored = any(known.name in OF_QUALITY for known in ordered)
+    intervals = f"with 95 % intervals over replications{', of chrF and BLEU over sentences' if scored else ''}"
 
     def draw(metric: str, case: str) -> Chart:
         rows, marks = list(cases.values())[int(case)], []
         for policy, colour in colours_of(row["policy"] for row in table.rows).items():
-            stable = [row for row in rows if row["policy"] == policy and row[metric] is not None and not row["unstable"]]
+            stable = [row for row in rows if row["policy"] == policy and row.get(metric) is not None and not row["unstable"]]
             stable.sort(key=lambda row: places[json.dumps(row[key])])
             values, low, high = ([row[f"{metric}{end}"] for row in stable] for end in ("", "_low", "_high"))
             look: dict[str, Any] = {"symbol": "circle", "size": 5.0, "hover": f"%{{y:,.4~g}} {units[metric]} at %{{x}}"}
@@ -204,13 +208,13 @@ def response_panel(table: SweepTable, number: int, key: str) -> Panel:
     return Panel(
         f"response-{number}",
         f"Response over {_short_key(key)}",
-        f"Metric of each policy over {key}, with 95 % intervals over replications",
+        f"Metric of each policy over {key}, {intervals}",
         draw,
         [
             Control("metric", "Metric", list(titles.items())),
             Control("case", "Of", [(str(place), name) for place, name in enumerate(cases)]),
         ],
-        caption=f"Every policy over {key}, with 95 % intervals over replications.",
+        caption=f"Every policy over {key}, {intervals}.",
         across=True,
     )
 
@@ -243,16 +247,29 @@ def _swept_column(key: str) -> Column:
     return Column(_short_key(key), lambda row: _format_swept(row[key]))
 
 
+_OF_DEPLOYMENT = re.compile(r"((sites|workloads)\..+\.)?(devices|policies|quality)\.")
+
+
 def front_table(table: SweepTable) -> Table:
-    """Return the policies at points that no other one surpasses both in the objective and in chrF; no rows without quality."""
-    front, colours = list[Row](), colours_of(row["policy"] for row in table.rows)
+    """Return the Pareto fronts of the objective and chrF; no rows without quality.
+
+    A front is of one cell and one value of each key that no deployment chooses, such as a rate. Policies that are unstable,
+    or answer fewer requests than another, are on none, as they are not recommended.
+    """
+    conditions = [key for key in table.keys if not _OF_DEPLOYMENT.match(key)]
+    groups, front = dict[tuple[str, ...], list[Row]](), list[Row]()
     for cell, of_cell in wholes(table.rows).items():
-        known = [row for row in of_cell if row.get("chrf") is not None and row["standing"] not in (BOUND, UNSTABLE)]
-        best = -inf
-        for row in sorted(known, key=lambda row: (row[table.objective], -row["chrf"])):
-            if row["chrf"] > best:
+        for row in of_cell:
+            is_known = row.get("chrf") is not None and row.get(table.objective) is not None
+            if is_known and row["standing"] not in (BOUND, UNSTABLE):
+                groups.setdefault((str(cell), *(json.dumps(row[key]) for key in conditions)), []).append(row)
+    for (place, *_), rows in groups.items():
+        best, fewest = -inf, min(map(unanswered_share, rows))
+        for row in sorted(rows, key=lambda row: (row[table.objective], -row["chrf"])):
+            if row["chrf"] > best and is_tie(unanswered_share(row), fewest):
                 best = row["chrf"]
-                front.append(row | {"place": str(cell)})
+                front.append(row | {"place": place})
+    colours = colours_of(row["policy"] for row in table.rows)
     columns = [
         Column("point", POINT, digits=0),
         *map(_swept_column, table.keys),
@@ -261,7 +278,11 @@ def front_table(table: SweepTable) -> Table:
         estimate(table.objective, table.objective),
         estimate("chrF", "chrf"),
     ]
-    note = "The Pareto front of all swept points: no other policy at any point has both a lower value and a higher chrF."
+    scope = format_list(["workload", "network", *(f"value of {_short_key(key)}" for key in conditions)], "and")
+    note = (
+        f"The Pareto front of each {scope}: no other policy and deployment there has both a lower value and a higher chrF. Left "
+        "out are policies that are unstable or answer fewer requests than another. Intervals of chrF are over sentences."
+    )
     return Table("", columns, front[:MOST_ROWS], note, id="front")
 
 
@@ -289,9 +310,10 @@ def points_table(table: SweepTable) -> Table:
     ]
     if has_caches(table):
         columns.insert(-3, share("cached %", "hit_share"))
-    if any(row.get("chrf") is not None for row in table.rows):
+    scored = any(row.get("chrf") is not None for row in table.rows)
+    if scored:
         columns.insert(-3, estimate("chrF", "chrf"))
-    note = "\n".join(words("points", more=len(rows) - MOST_ROWS, table=TABLE))
+    note = "\n".join(words("points", more=len(rows) - MOST_ROWS, table=TABLE, scored=scored))
     return Table("", columns, rows[:MOST_ROWS], note, id="points")
 
 

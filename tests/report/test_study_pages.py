@@ -13,6 +13,7 @@ import simnmt
 from simnmt.base.files import write_text
 from simnmt.report.study_pages import (
     change_panel,
+    front_table,
     render_comparison,
     render_plan,
     render_sweep,
@@ -95,7 +96,7 @@ RATE, KIND = "workloads.news.arrivals.rate_rps", "devices.cloud.profile"
 RATES, KINDS = (2.0, 4.0, 8.0), ("small", HOSTILE)
 SWEPT = ("edge", "cnmt", "oracle")
 LATENCIES = tuple(map(metric, ("mean_ms", "p95_ms")))
-ENERGY = metric("energy_j")
+ENERGY, CHRF = metric("energy_j"), metric("chrf")
 
 
 def swept_rows(metrics: tuple[Metric, ...] = LATENCIES) -> list[dict[str, Any]]:
@@ -141,6 +142,47 @@ def test_the_page_lists_each_point_with_its_best_policy_and_escapes_names() -> N
     text = render_sweep(alone)
     assert text.count("no policy that can be deployed") == 6 and "every policy is unstable" not in text
     assert "6 points failed" in render_sweep(dataclasses.replace(table_of(), rows=[], failed=6))
+
+
+def scored_row(point: int, rate: float, kind: str, policy: str, ms: float, chrf: float | None, **more: Any) -> dict[str, Any]:
+    about = {"point": point, RATE: rate, KIND: kind, **Place(ALL, "news", "office", policy)._asdict()}
+    values = {f"{name}{end}": value for name, value in (("mean_ms", ms), ("chrf", chrf)) for end in ("", "_low", "_high")}
+    return about | {"replications": 3, "requests": 100, "standing": WORSE, "unstable": None} | values | more
+
+
+def test_a_front_is_of_one_network_and_rate_and_of_policies_that_answer() -> None:
+    rows = [
+        scored_row(0, 2.0, "small", "edge", 10.0, 50.0),
+        scored_row(0, 2.0, "small", "cnmt", 20.0, 49.0),
+        scored_row(0, 2.0, "small", "cloud", 30.0, 60.0),
+        scored_row(0, 2.0, "small", "drops", 5.0, 70.0, refused_share=0.5),
+        scored_row(0, 2.0, "small", "oracle", 1.0, 80.0, standing=BOUND),
+        scored_row(1, 2.0, "large", "cloud", 25.0, 62.0),
+        scored_row(1, 2.0, "large", "late", 2.0, 90.0, standing=UNSTABLE, unstable="gateway"),
+        scored_row(2, 8.0, "small", "edge", 40.0, 50.0),
+        scored_row(2, 8.0, "small", "cloud", 90.0, 60.0),
+        scored_row(2, 8.0, "small", "cloud", 91.0, 55.0, network="far"),
+        scored_row(2, 8.0, "small", "cnmt", 90.0, None),
+    ]
+    table = front_table(table_of((*LATENCIES, CHRF), rows=rows))
+    shown = [(row["point"], row["place"], row["policy"]) for row in table.rows]
+    near = "news on office"
+    assert shown == [(0, near, "edge"), (1, near, "cloud"), (2, near, "edge"), (2, near, "cloud"), (2, "news on far", "cloud")]
+    assert "of each workload, network and value of arrivals.rate_rps: no other policy and deployment" in table.note
+    costs = front_table(table_of((*LATENCIES, CHRF), rows=rows, keys=(KIND,)))
+    assert [row["point"] for row in costs.rows] == [0, 1, 2], "all rates are one where none is swept"
+
+
+def test_a_workload_without_a_metric_of_others_has_no_line_of_it() -> None:
+    """Two workloads that do not share devices: one has scores, the other has no column of them."""
+    scored = [scored_row(at, rate, "small", "edge", 10.0, 50.0 + at) for at, rate in enumerate(RATES)]
+    plain = [row | {"workload": "plain"} for row in swept_rows() if row[KIND] == "small"]
+    table = table_of((*LATENCIES, CHRF), rows=[*scored, *plain], keys=(RATE,))
+    charts = response_panel(table, 0, RATE).charts
+    assert list(charts["chrf", "0"].marks[0].y) == [50.0, 51.0, 52.0] and not any(mark.y for mark in charts["chrf", "1"].marks)
+    page = render_sweep(table)
+    assert page.count("95 % intervals over replications, of chrF and BLEU over sentences") == 2
+    assert "over replications, of chrF over sentences" in page and "over sentences" not in render_sweep(table_of())
 
 
 BOTH_DRAWN = "() => document.querySelectorAll('figure[data-drawn]').length === 2"
