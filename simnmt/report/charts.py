@@ -156,6 +156,8 @@ class Mark:
     step: bool = False
     low: Values | None = None
     high: Values | None = None
+    across: tuple[Values, Values] | None = None
+    """Low and high of intervals of `x` beside those of `y`."""
     text: Sequence[str] | None = None
     """Text of each value, `%{text}` in `hover`."""
     hover: str = "%{y:,.4~g} at %{x:,.4~g}"
@@ -177,7 +179,10 @@ class Mark:
             look = {"mode": "lines", "fill": "toself", "fillcolor": _token(self.colour), "line": {"width": 0}}
             return trace | self._outline() | {"type": "scatter", **look}
         if self.low is not None and self.high is not None:
-            trace["error_x" if self.level else "error_y"] = self._whiskers(self.low, self.high)
+            axis, middle = ("error_x", self.x) if self.level else ("error_y", self.y)
+            trace[axis] = self._whiskers(middle, self.low, self.high)
+        if self.across is not None:
+            trace["error_x"] = self._whiskers(self.x, *self.across)
         if self.kind == "bars":
             bars: dict[str, Any] = {
                 "orientation": "h" if self.level else "v",
@@ -192,8 +197,7 @@ class Mark:
             return trace | {"type": "scatter", "mode": "markers", "marker": marker}
         return trace | {"type": "scatter", "mode": "lines+markers" if self.symbol else "lines", "line": line, "marker": marker}
 
-    def _whiskers(self, low: Values, high: Values) -> dict[str, Any]:
-        middle = self.x if self.level else self.y
+    def _whiskers(self, middle: Values, low: Values, high: Values) -> dict[str, Any]:
         up = [0.0 if value is None or end is None else end - value for value, end in zip(middle, high, strict=True)]
         down = [0.0 if value is None or end is None else value - end for value, end in zip(middle, low, strict=True)]
         bounds = {"array": up, "arrayminus": down}

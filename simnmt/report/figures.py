@@ -146,6 +146,47 @@ def parts(view: CellView) -> Panel:
     )
 
 
+_PRICES = {
+    "latency": ("mean latency", "mean_latency_s", 1e3, "ms"),
+    "p95": ("p95 of latency", "p95_latency_s", 1e3, "ms"),
+    "cost": ("cost", "mean_cost", 1.0, "per request"),
+    "energy": ("energy", "mean_energy_j", 1.0, "J"),
+}
+"""What quality is drawn against: in words, by column of the summary, its factor and its unit."""
+
+
+def quality(view: CellView) -> Panel:
+    """Draw the corpus chrF of each policy against its latency, cost and energy, with both intervals."""
+
+    def draw(price: str) -> Chart:
+        words, column, factor, unit = _PRICES[price]
+        marks = []
+        for row in view.rows:
+            values = (row.get(f"{column}{end}") for end in ("", "_low", "_high"))
+            x, low, high = ([None if value is None else factor * value] for value in values)
+            if x != [None] and row.get("chrf") is not None and not row.get("unstable"):
+                colour = view.colours[row["policy"]]
+                look: dict[str, Any] = {"symbol": SYMBOLS[colour % len(SYMBOLS)], "size": 9.0, "across": (low, high)}
+                look |= {"low": [row["chrf_low"]], "high": [row["chrf_high"]]}
+                hover = f"chrF %{{y:.2f}} at %{{x:,.4~g}} {unit}"
+                marks.append(Mark("points", x, [row["chrf"]], short(row["policy"]), f"policy-{colour}", hover=hover, **look))
+        unstable = [policy for policy in view.cell.logs if view.unstable(policy)]
+        reading = f"Left out, because no steady mean exists: {plain(format_list(unstable))}." if unstable else ""
+        message = "" if marks else "no policy has a steady mean"
+        return Chart(marks, Axis(f"{words}, {unit}", from_zero=True), Axis("corpus chrF"), reading, message=message)
+
+    known = [price for price, (_, column, *_) in _PRICES.items() if any(row.get(column) is not None for row in view.rows)]
+    return Panel(
+        "quality",
+        "Quality and its price",
+        f"Corpus chrF over latency, cost or energy, one point per policy, {view.cell.name}",
+        draw,
+        [Control("against", "Against", [(price, _PRICES[price][0]) for price in known])],
+        caption="Corpus chrF of each policy with its 95 % interval over sentences, and latency, cost or energy with that over "
+        "replications.",
+    )
+
+
 def timeline(view: CellView) -> Panel:
     """Draw what waits at a device, and how much of it works, over the time of the run: means over spans of time."""
     cell = view.cell

@@ -186,7 +186,8 @@ def run_panels(result: Run, cell: Cell) -> list[Panel]:
     queues = any(row.get("offered_rps") is not None for row in view.rows)
     timelines = [figures.timeline(view)] if queues else []
     inputs = [figures.rtt(view), figures.plane(view)] if cell.series is not None and not cell.sources else []
-    return [figures.latency(view), figures.parts(view), *timelines, *inputs]
+    qualities = [figures.quality(view)] if any(row.get("chrf") is not None for row in view.rows) else []
+    return [figures.latency(view), figures.parts(view), *qualities, *timelines, *inputs]
 
 
 def view_of(result: Run, cell: Cell) -> CellView:

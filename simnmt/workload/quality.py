@@ -380,6 +380,7 @@ def join_scores(sentences: Sentences, table: LengthTable, scores: Sequence[Score
         rows.append(np.where(kept, row, -1))
     digest = hashlib.sha256("".join(map("".join, keys)).encode()).hexdigest()[:16]
     statistics = (np.where(kept[:, None], one.statistics[row], 0) for one, row in zip(scores, rows, strict=True))
-    no_rows: dict[str, Any] = {"sentence": pair[:0], "source_hash": [], "reference_hash": [], "statistics": scores[0].statistics[:0]}
+    no_rows: dict[str, Any] = {"sentence": pair[:0], "source_hash": [], "reference_hash": []}
+    no_rows["statistics"] = scores[0].statistics[:0]
     known = (replace(one, **no_rows, features={} if number else one.features) for number, one in enumerate(scores))
     return ScoredText(digest, sentences.source, pair, tuple(known), (rows[0],), tuple(statistics))

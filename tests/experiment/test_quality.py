@@ -258,8 +258,10 @@ def of_profiles(scenario: Scenario, make_profile: Any, tmp_path: Path) -> Scenar
 def test_a_site_with_another_profile_has_the_scores_of_that_profile(of_profiles: Scenario, tmp_path: Path) -> None:
     far: Scenario = {"devices": {"gateway": {"profile": str(tmp_path / "other.json")}}}
     sites = {"sites": {"near": {}, "far": far, "bare": {"devices": {"gateway": None}}}}
-    with pytest.raises(ScenarioError, match=r"far\.devices\.gateway\.profile: quality\.gateway has the scores of another profile"):
-        simnmt.run(of_profiles | sites | {"quality": {"gateway": of_profiles["quality"]["gateway"][1], "cloud": "big.parquet"}})
+    small_alone = {"gateway": of_profiles["quality"]["gateway"][1], "cloud": of_profiles["quality"]["cloud"]}
+    what = r"sites\.far\.devices\.gateway\.profile: quality\.gateway has the scores of another profile \(give them by profile"
+    with pytest.raises(ScenarioError, match=what):
+        simnmt.run(of_profiles | sites | {"quality": small_alone})
     result = simnmt.run(of_profiles | sites)
     small, big = TEXT.outputs["small"], TEXT.outputs["big"]
     both = Text([], TEXT.references * 2, {"gateway": small + big, "cloud": big + big})
@@ -284,7 +286,7 @@ def test_swept_profiles_and_decoders_have_the_scores_of_each(of_profiles: Scenar
     for grid, part, stated in ((profiles, "profile", [of_other, small]), (decoders, "decoder", by_decoder)):
         for wrong in (small, by_decoder if part == "profile" else [of_other, small]):
             path.write_text(json.dumps(of_profiles | {"quality": of_profiles["quality"] | {"gateway": wrong}}))
-            what = rf"--grid devices\.gateway\.{part}=.*: quality\.gateway has the scores of another {part} \(give them by {part}"
+            what = rf"--grid devices\.gateway\.{part}=.*: quality\.gateway has the scores of another {part} \(give them by"
             with pytest.raises(ScenarioError, match=what):
                 simnmt.sweep(path, grid=[parse_varied_key(grid, "--grid")], out=tmp_path / "refused", jobs=1)
             with pytest.raises(ScenarioError, match=f"has the scores of another {part}"):

@@ -17,6 +17,7 @@ from simnmt.report.figures import (
     latency,
     parts,
     plane,
+    quality,
     rtt,
     timeline,
 )
@@ -25,7 +26,7 @@ from simnmt.results.live_log import OUTCOMES
 from simnmt.results.requests import RequestLog
 from simnmt.results.summary import Device
 
-from .conftest import view_of, with_log
+from .conftest import view_of, with_log, with_quality
 
 
 def named(chart: Any) -> dict[str, Any]:
@@ -60,6 +61,24 @@ def test_parts_are_milliseconds_of_the_rows_and_only_of_policies_with_a_row(resu
     assert (total.x[-1], total.low[-1], total.high[-1]) == pytest.approx(
         [1e3 * row[f"mean_latency_s{end}"] for end in ("", "_low", "_high")]
     )
+
+
+def test_quality_is_a_point_with_both_intervals_for_each_stable_policy(result: Any) -> None:
+    cell, scored = result.cells[0], with_quality(result)
+    assert "quality" not in [panel.name for panel in run_panels(result, cell)]
+    assert "quality" in [panel.name for panel in run_panels(scored, cell)]
+    rows = [row | {"unstable": "cloud: load 2" * (row["policy"] == "cloud")} for row in scored.summary_rows]
+    drawn = quality(view_of(cell, rows))
+    assert drawn.controls[0].options[:2] == [("latency", "mean latency"), ("p95", "p95 of latency")]
+    assert drawn.chart.reading == "Left out, because no steady mean exists: cloud."
+    for price, column in (("latency", "mean_latency_s"), ("p95", "p95_latency_s")):
+        marks = named(drawn.charts[price,])
+        assert [*marks] == ["edge", "oracle", "naive", "cnmt"]
+        trace, row = marks["cnmt"].trace(), next(row for row in rows if row["policy"] == "cnmt")
+        assert (trace["x"], trace["y"]) == ([1e3 * row[column]], [row["chrf"]])
+        assert (trace["error_y"]["array"], trace["error_y"]["arrayminus"]) == ([2.0], [1.0])
+        assert trace["error_x"]["array"] == pytest.approx([1e3 * (row[f"{column}_high"] - row[column])])
+        assert trace["error_x"]["arrayminus"] == pytest.approx([1e3 * (row[column] - row[f"{column}_low"])])
 
 
 def test_the_series_is_drawn_in_full_with_at_most_2000_points(result: Any) -> None:

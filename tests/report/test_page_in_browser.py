@@ -13,6 +13,7 @@ from simnmt.report.page_template import typeset
 from simnmt.report.words import verdicts
 from simnmt.results.places import Place
 from simnmt.results.recommendation import by_objective
+from tests.report.conftest import with_quality
 
 FIGURES = ["latency", "parts", "rtt", "plane"]
 OPEN_AND_DRAWN = "id => [...document.getElementById(id).querySelectorAll('figure')].every(figure => figure.dataset.drawn)"
@@ -126,6 +127,20 @@ def test_it_fits_a_phone_and_a_desk_in_the_dark_in_the_light_and_on_paper(open_p
         page.set_viewport_size({"width": 718, "height": 1000})  # A4 between the usual margins
         assert page.locator("details:not([open]), figure[data-figure]:not([data-drawn])").count() == 0
         assert page.evaluate("document.documentElement.scrollWidth") <= 718
+        assert opened.problems == []
+
+
+def test_scored_policies_are_drawn_by_chrf_and_latency(open_page: Any, make_result: Any, tmp_path: Path) -> None:
+    path = tmp_path / "scored.html"
+    scored = with_quality(make_result(requests=300, networks=("cp2",), workloads=("w",)))
+    path.write_text(render(scored), encoding="utf-8")
+    with open_page(path, viewport={"width": 1280, "height": 900}) as opened:
+        opened.page.wait_for_function(OPEN_AND_DRAWN, arg="cell-0")
+        figure = opened.page.locator("#cell-0-quality")
+        assert [figure.locator(f".scatterlayer {mark}").count() for mark in ("path.point", "path.xerror", "path.yerror")] == [5] * 3
+        assert all(words in figure.evaluate(MARKS)["words"] for words in ("corpus chrF", "mean latency, ms", "cnmt"))
+        figure.get_by_role("button", name="p95 of latency").click()
+        figure.locator("text=p95 of latency, ms").wait_for()
         assert opened.problems == []
 
 

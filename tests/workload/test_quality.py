@@ -202,7 +202,8 @@ def test_a_text_carries_what_is_read_after_the_join_and_no_lines_to_other_proces
     assert scored.source == text.sources
     first, last = scored.scores
     assert not (*first.sentence, *first.source_hash, *first.reference_hash, *first.statistics, *last.features)
-    np.testing.assert_array_equal(first.features["src_words"][scored.rows[0]][:3], [len(one.split()) for one in text.sources[:3]])
+    words = first.features["src_words"][scored.rows[0]]
+    np.testing.assert_array_equal(words[:3], [len(line.split()) for line in text.sources[:3]])
     sent = pickle.loads(pickle.dumps(scored))  # noqa: S301
     assert sent.source == [] and sent.key == scored.key and len(sent) == 2_000
     arrays = [*scored.statistics, *first.features.values(), scored.pair, *scored.rows]
