@@ -218,7 +218,11 @@ class _Reader:
         with self.naming_profile(device):
             if isinstance(profile, CustomDevice):
                 return profile.profile
-            return self.cache.get((profile, self.base), lambda: read_profile(PROFILE_FILE.path(profile, self.base)))
+            return self.profile(profile)
+
+    def profile(self, name: str) -> DeviceProfile:
+        """Read the profile of a name or path."""
+        return self.cache.get((name, self.base), lambda: read_profile(PROFILE_FILE.path(name, self.base)))
 
     def profiles(self, behind: bool = False) -> list[DeviceProfile]:
         """Return the profiles of all devices, or of those behind the first one; cost functions have none."""
@@ -288,8 +292,11 @@ class _Reader:
         place = scenario.quality_place(name)
         for device in scenario.devices:
             # None fit the stand-in of a site without the device, which translates nothing.
-            named = scenario.scores_of(device, name) or scenario.stated_scores(device, name)[0]
+            all_scores = scenario.stated_scores(device, name)
+            named = scenario.scores_of(device, name) or all_scores[0]
             with self.naming(*place, device):
+                for other in [one.profile for one in all_scores if one.profile is not None]:
+                    self.profile(other)  # refuses one that does not exist
                 path = self.base / named.scores
                 scores.append(self.cache.get(("scores", path, named.model), partial(read_scores, path, named.model)))
         with self.naming(*place):

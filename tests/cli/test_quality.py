@@ -16,6 +16,22 @@ FAULTS = {
         "gateway: small.parquet",
         "gateway: {scores: small.parquet, model: smal}",
     ),
+    "quality.gateway.modle: unknown key (did you mean model?)": (
+        "gateway: small.parquet",
+        "gateway: {scores: small.parquet, modle: small}",
+    ),
+    "quality.gateway.1.decoder.bean: unknown key (did you mean beam?)": (
+        "gateway: small.parquet",
+        "gateway: [small.parquet, {decoder: {bean: 4}, scores: big.parquet}]",
+    ),
+    "devices.gateway: no scores in quality.gateway are of its profile and decoder (add them)": (
+        "gateway: small.parquet",
+        "gateway: [{profile: cloud.json, scores: small.parquet}, {decoder: {beam: 4}, scores: big.parquet}]",
+    ),
+    "quality.gateway: {here}/none.json: no such file": (
+        "gateway: small.parquet",
+        "gateway: [{profile: none.json, scores: big.parquet}, small.parquet]",
+    ),
     "quality: the scores of cloud are unknown (give quality.cloud)": (", cloud: big.parquet", ""),
     "quality.clud: unknown device (did you mean cloud?)": ("cloud: big", "clud: big"),
     "workloads.news.lengths: quality is known by sentence": (

@@ -95,8 +95,8 @@ def _make_result() -> Any:
 
 def with_quality(result: Any) -> Any:
     """The same run as of scored policies."""
-    rows = [row | {"chrf": 50.0 + at, "chrf_low": 49.0 + at, "chrf_high": 52.0 + at} for at, row in enumerate(result.summary_rows)]
-    return replace(result, summary_rows=rows)
+    chrf = ({"chrf": 50.0 + at, "chrf_low": 49.0 + at, "chrf_high": 52.0 + at} for at in range(len(result.summary_rows)))
+    return replace(result, summary_rows=[row | of_row for row, of_row in zip(result.summary_rows, chrf, strict=True)])
 
 
 def view_of(cell: Any, rows: Any = ()) -> CellView:

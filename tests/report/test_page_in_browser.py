@@ -137,7 +137,8 @@ def test_scored_policies_are_drawn_by_chrf_and_latency(open_page: Any, make_resu
     with open_page(path, viewport={"width": 1280, "height": 900}) as opened:
         opened.page.wait_for_function(OPEN_AND_DRAWN, arg="cell-0")
         figure = opened.page.locator("#cell-0-quality")
-        assert [figure.locator(f".scatterlayer {mark}").count() for mark in ("path.point", "path.xerror", "path.yerror")] == [5] * 3
+        marks = (".scatterlayer path.point", ".scatterlayer path.xerror", ".scatterlayer path.yerror")
+        assert [figure.locator(mark).count() for mark in marks] == [5, 5, 5]
         assert all(words in figure.evaluate(MARKS)["words"] for words in ("corpus chrF", "mean latency, ms", "cnmt"))
         figure.get_by_role("button", name="p95 of latency").click()
         figure.locator("text=p95 of latency, ms").wait_for()
