@@ -280,8 +280,8 @@ def front_table(table: SweepTable) -> Table:
     ]
     scope = format_list(["workload", "network", *(f"value of {_short_key(key)}" for key in conditions)], "and")
     note = (
-        f"The Pareto front of each {scope}: no other policy and deployment there has both a lower value and a higher chrF. Left "
-        "out are policies that are unstable or answer fewer requests than another. Intervals of chrF are over sentences."
+        f"The Pareto front of each {scope}: no other policy and deployment there has both a lower value and a higher chrF. "
+        "Left out are policies that are unstable or answer fewer requests than another. Intervals of chrF are over sentences."
     )
     return Table("", columns, front[:MOST_ROWS], note, id="front")
 
