@@ -46,7 +46,7 @@ from simnmt.workload.corpus import dropped_warning
 from simnmt.workload.documents import DocumentArrivals
 from simnmt.workload.length_table import LengthTable
 from simnmt.workload.length_units import Fertility, Side, convert_units, counting_remedy
-from simnmt.workload.quality import Scores, ScoredText, join_scores, read_scores
+from simnmt.workload.quality import ScoredText, Scores, join_scores, read_scores
 
 Part = TypeVar("Part")
 GIGABYTE = 10**9

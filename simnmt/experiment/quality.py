@@ -83,9 +83,7 @@ def _texts(cases: Iterable[Case]) -> dict[tuple[str, ...], ScoredText]:
     return {case.quality.key: case.quality for case in cases if case.quality is not None}
 
 
-def with_quality_intervals(
-    rows: Sequence[Row], plan: RunPlan, runs: Sequence[Mapping[Place, SentenceCounts]]
-) -> list[Row]:
+def with_quality_intervals(rows: Sequence[Row], plan: RunPlan, runs: Sequence[Mapping[Place, SentenceCounts]]) -> list[Row]:
     """Return the rows with the corpus scores over all replications and their 95 % intervals; the same rows without quality.
 
     Sentences are resampled, and all requests of a sentence with it: with many requests a sentence, the interval is that of a

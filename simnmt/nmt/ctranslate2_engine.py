@@ -112,7 +112,7 @@ class CTranslate2Engine:
         """Return the best hypothesis of each source, of exactly its forced length or up to its greatest one, all in one batch.
 
         Different lengths can only be forced with beam 1. `scored`: with scores, but for hypotheses that a beam found beyond
-        their greatest length, and empty ones of a beam.
+        their greatest length.
         """
         translator = self._translator
         if translator is None:
@@ -125,7 +125,7 @@ class CTranslate2Engine:
             lambda: translator.translate_batch(
                 [[str(token) for token in source] for source in sources],
                 beam_size=beam,
-                length_penalty=float(beam > 1),  # by which the sum is divided, and a beam chooses
+                length_penalty=float(beam > 1),  # a beam chooses by the mean over the tokens, the end too
                 min_decoding_length=0 if forced_lens is None else max(lens),
                 max_decoding_length=max(lens),
                 max_input_length=0,
@@ -137,8 +137,8 @@ class CTranslate2Engine:
         hypotheses = []
         for result, most in zip(results, lens, strict=True):
             tokens, score = tuple(map(int, result.hypotheses[0])), None
-            if scored and len(tokens) <= most and (tokens or beam == 1):
-                logprob = result.scores[0] * (len(tokens) if beam > 1 else 1)
+            if scored and len(tokens) <= most:
+                logprob = result.scores[0] * (len(tokens) + (len(tokens) < max(lens)) if beam > 1 else 1)
                 score = logprob / (len(tokens) + (len(tokens) < most))
             hypotheses.append(Hypothesis(tokens[:most], score, len(tokens) + (forced_lens is None)))
         return hypotheses

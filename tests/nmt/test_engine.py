@@ -108,13 +108,13 @@ def test_ctranslate2_gives_the_log_probabilities_of_torch(name: str, beam: int) 
 
     model, batching = lively(name), mini(12)
     alone = sources(model.architecture, [3, 9, 5, 7, 4, 8] * 2)[0]
-    requests = [DecodeRequest(source, max_len=14 if row < 6 else 3) for row, source in enumerate(alone)]
+    requests = [DecodeRequest(source, max_len=14 if row < 6 else 2) for row, source in enumerate(alone)]
     engine = CTranslate2Engine(Loaded(name, model, model.architecture, "random"), "cpu", 1, "float32", 0)
     theirs = decoded(engine.sentence_decoder(batching, beam, scored=True), requests)
     ours = decoded(Decoder(model, batching, Search(beam, scored=True)), requests)
-    equal = [pair for pair in zip(theirs, ours, strict=True) if pair[0].tokens == pair[1].tokens and pair[0].score is not None]
-    assert len(equal) == 12 if beam == 1 else len(equal) >= 5
-    assert len({len(one.tokens) for one, _ in equal}) > 2
-    for one, other in equal:
-        assert other.score is not None and one.score == pytest.approx(other.score, abs=1e-3)
+    scored = [pair for pair in zip(theirs, ours, strict=True) if pair[0].score is not None]
+    assert len(scored) == 12 if beam == 1 else 6 <= len(scored) < 12, "a beam has no score of what it found beyond the limit"
+    assert len({len(one.tokens) for one, _ in scored}) > 2
+    for one, other in scored:
+        assert one.tokens == other.tokens and one.score == pytest.approx(other.score, abs=1e-3)
     assert all(one.score is None for one in decoded(engine.sentence_decoder(batching, beam), requests))

@@ -198,13 +198,13 @@ def test_sentences_keep_their_scores_where_lengths_are_converted(tmp_path: Path)
 
 def test_a_text_carries_what_is_read_after_the_join_and_no_lines_to_other_processes(tmp_path: Path) -> None:
     text = made_text(2_000)
-    scored, table = joined(text, tmp_path, "small", "big")
+    scored, _ = joined(text, tmp_path, "small", "big")
     assert scored.source == text.sources
     first, last = scored.scores
     assert not (*first.sentence, *first.source_hash, *first.reference_hash, *first.statistics, *last.features)
     words = first.features["src_words"][scored.rows[0]]
     np.testing.assert_array_equal(words[:3], [len(line.split()) for line in text.sources[:3]])
-    sent = pickle.loads(pickle.dumps(scored))  # noqa: S301
+    sent = pickle.loads(pickle.dumps(scored))
     assert sent.source == [] and sent.key == scored.key and len(sent) == 2_000
     arrays = [*scored.statistics, *first.features.values(), scored.pair, *scored.rows]
     assert len(pickle.dumps(scored)) < 1.05 * sum(array.nbytes for array in arrays)
