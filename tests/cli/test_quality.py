@@ -28,7 +28,7 @@ FAULTS = {
         "gateway: small.parquet",
         "gateway: [{profile: cloud.json, scores: small.parquet}, {decoder: {beam: 4}, scores: big.parquet}]",
     ),
-    "quality.gateway: {here}/none.json: no such file": (
+    "quality.gateway: {here}/none.json: cannot read the profile": (
         "gateway: small.parquet",
         "gateway: [{profile: none.json, scores: big.parquet}, small.parquet]",
     ),

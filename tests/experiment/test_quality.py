@@ -18,7 +18,7 @@ from simnmt.experiment.draws import draw, learn_parts
 from simnmt.experiment.units import run_unit
 from simnmt.nmt.scoring import load_metrics
 from simnmt.profile.decoder_settings import DecoderSettings
-from simnmt.profile.device_profile import write_profile
+from simnmt.profile.device_profile import checked_profile, write_profile
 from simnmt.report.study_pages import front_table
 from simnmt.results.requests import DONE
 from simnmt.scenario.errors import ScenarioError
@@ -246,9 +246,10 @@ def test_places_are_resampled_alike_in_groups_of_any_size(scenario: Scenario, mo
 @pytest.fixture
 def of_profiles(scenario: Scenario, make_profile: Any, tmp_path: Path) -> Scenario:
     """The scenario with scores of the gateway's profile, and of another one with which it translates as the cloud does."""
-    decoder = decoder_block((DecoderSettings(), DecoderSettings(beam=5)))
+    variants = {"decoder": decoder_block((DecoderSettings(), DecoderSettings(beam=5)))}
     for name in ("gateway", "other"):
-        write_profile(tmp_path / f"{name}.json", make_profile(name=name, decoder=decoder))
+        content = make_profile(name=name).model_dump(mode="json", exclude_none=True)
+        write_profile(tmp_path / f"{name}.json", checked_profile(content | variants))
     small, big = (str(tmp_path / f"{system}.parquet") for system in ("small", "big"))
     scenario["workloads"]["fr-en"]["arrivals"] = {"kind": "poisson", "rate_rps": 1.0}
     scenario["quality"] = {"gateway": [{"profile": str(tmp_path / "other.json"), "scores": big}, small], "cloud": big}
