@@ -89,6 +89,8 @@ class Simulation:
         self.decided_s = [0.0] * count
         self.first_s: dict[int, float] = {}
         """When the decider first had each request that was refused, or that waited for a look-up in a cache."""
+        self._first_records: dict[int, dict[str, Any]] = {}
+        """By request that was sent on, what its decider's own device had recorded."""
         self.left_behind = set[int]()
         """Requests that a decider gave up while they were under way: their clients do not try again beside them."""
         self.devices_record = frozenset[str]().union(*(kind.records for kind in kinds))
@@ -284,6 +286,7 @@ class Simulation:
         trail["deferred_exe_s"][request] = self.execution_s[0][request] if isnan(execution_s) else execution_s
         trail["deferred_queue_s"][request], trail["queue_s"][request] = trail["queue_s"][request], 0.0
         trail["target"][request] = target
+        self._first_records[request] = {name: trail[name][request] for name in self.devices_record}
         for name in self.devices_record:
             trail[name][request] = COLUMNS[name].unset
 
@@ -323,6 +326,8 @@ class Simulation:
         trail["target"][request], trail["outcome"][request] = 0, FALLBACK
         if not self.is_deferred(request):
             return (yield from self.execute_here(request, decider))
+        for name, value in self._first_records[request].items():
+            trail[name][request] = value
         trail["queue_s"][request], trail["deferred_queue_s"][request] = trail["deferred_queue_s"][request], 0.0
         if "execution_s" in trail:
             trail["execution_s"][request] = trail["deferred_exe_s"][request]
