@@ -24,7 +24,7 @@ from simnmt.devices.device import ANSWERED, ARRIVES, ASKS, DEFERS, REACHES, REFU
 from simnmt.devices.fifo import FifoBox
 from simnmt.devices.stream import StreamDevice
 from simnmt.policies.decision import DecisionView
-from simnmt.results.columns import COLUMNS, recorder
+from simnmt.results.columns import COLUMNS, DEFERRED_COLUMNS, recorder
 from simnmt.results.requests import DONE, FALLBACK, REFUSED, Block, Trail
 from simnmt.world.cached import CachedRequests, cached_columns
 from simnmt.world.checks import BlockChecks
@@ -97,8 +97,8 @@ class Simulation:
         judged = {"decision_regret_s"} if judged_share > 0.0 else set[str]()
         faulty = {"transfer_s", "outcome"} if faults is not None else set[str]()
         limited = {"outcome", "tries", "retry_s"} if world.refuses else set[str]()
-        twice = set[str]() if prepared.second is None else {"deferred_queue_s", "deferred_exe_s"}
-        self.trail = recorder(count, self.devices_record | judged | faulty | limited | cached_columns(world) | twice)
+        twice = () if prepared.second is None else DEFERRED_COLUMNS
+        self.trail = recorder(count, self.devices_record.union(judged, faulty, limited, cached_columns(world), twice))
         self.faulty = None if faults is None else FaultyLinks(self, faults)
         sentence = np.arange(count) if requests.sentence is None else requests.sentence
         self._cached = CachedRequests(self, world.caches, sentence) if world.has_caches else None
