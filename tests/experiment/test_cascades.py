@@ -192,6 +192,3 @@ def test_a_cascade_behind_a_streamed_model_is_refused() -> None:
     keys["devices"]["gateway"] = {"profile": "@cpu1-marian-sti", "sti": {"deadline_ms": 720, "preload_mb": 6}}
     with pytest.raises(InputError, match="decides again when gateway has executed a request"):
         simnmt.run(keys, jobs=1)
-    monkeypatch.undo()
-    with pytest.raises(InputError, match="which this scenario does not know"):
-        run(policies={"cascade": CASCADE})
