@@ -22,6 +22,7 @@ from simnmt.live.gateway import GatewaySettings, LiveGateway
 from simnmt.live.replay import ReplaySettings, replay_plan
 from simnmt.live.validation import validate
 from simnmt.nmt.scoring import Output, load_metrics, score_outputs
+from simnmt.policies.gains import READ
 from simnmt.results.live_log import DecisionRecord, read_live_log
 from simnmt.service.client import Exchange
 from simnmt.workload.quality import write_scores
@@ -224,6 +225,7 @@ def test_a_cascade_defers_live_what_it_defers_in_the_simulation(monkeypatch: pyt
         return dataclasses.replace(of_unit, requests=dataclasses.replace(of_unit.requests, text_row=(100 * words).astype(int)))
 
     monkeypatch.setattr("simnmt.experiment.units.draw", drawn)
+    monkeypatch.setitem(READ, "src_len", ("src_words",))  # the words of a validation have several letters
     policies = {"policies": {"cascade": CASCADE | {"threshold": 6.5}}, "requests": 300, "replications": 2}
     keys = ("workloads.de-en.arrivals.rate_rps=15", "networks={lan: {rtt: {constant_ms: 30}}}")
     plan = plan_of("@live-smoke", *keys, *(f"{key}={json.dumps(value)}" for key, value in policies.items()))
