@@ -27,7 +27,7 @@ def documents_of(unit: Unit, group: Group, columns: Columns, counted: Rows) -> R
 
 
 def overdue_share(unit: Unit, group: Group, log: RequestLog) -> Numbers:
-    """Return the share of the answered requests that waited longer than `max_wait_s` of their class.
+    """Return the share of the answered requests that waited longer than `max_wait_s` of their class at one of their devices.
 
     None in a group without such classes; no number at all in a scenario without them.
     """
@@ -38,4 +38,7 @@ def overdue_share(unit: Unit, group: Group, log: RequestLog) -> Numbers:
     if all(limits_s[number] == inf for number in group.parts):
         return {"overdue_share": None}
     limit_s = np.array(limits_s)[log["part"] if len(limits_s) > 1 else 0]
-    return {"overdue_share": float((log["t_queue_s"] > limit_s).mean())}
+    waited_s = log["t_queue_s"]
+    if "deferred_queue_s" in log:
+        waited_s = np.maximum(waited_s, log["deferred_queue_s"])
+    return {"overdue_share": float((waited_s > limit_s).mean())}

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from simnmt.base import random_streams
 from simnmt.base.arrays import Floats
-from simnmt.base.errors import InputError
 from simnmt.devices import Slots
 from simnmt.experiment.cases import Unit
 from simnmt.experiment.draws import Drawn, DrawnPart, Learnt
@@ -23,7 +22,7 @@ from simnmt.policies import BacklogView, BatchView, CNmt, Decide, Fixed, LeastTo
 from simnmt.policies.cnmt import TimesAlone
 from simnmt.policies.custom import CheckedPolicy, is_shown_view
 from simnmt.policies.decision import Estimation, PolicySettings
-from simnmt.policies.gains import GainPolicySettings
+from simnmt.policies.gains import GainPolicySettings, Gains
 from simnmt.results.requests import Block, Requests
 from simnmt.world.deciders import Beliefs
 from simnmt.world.inputs import PolicySetup
@@ -111,27 +110,34 @@ def set_up_policy(
         plan_beyond_for if knows_states else None,
         predicted_tgt_len=policy.predict,
     )
-    return _weighing_gain(unit, setup, settings, learnt) if isinstance(settings, GainPolicySettings) else setup
+    if not isinstance(settings, GainPolicySettings):
+        return setup
+    assert learnt.gains is not None, "the scenario was checked for scores"
+    return _weighing_gain(setup, settings, learnt.gains)
 
 
-def _weighing_gain(unit: Unit, setup: PolicySetup, settings: GainPolicySettings, learnt: Learnt) -> PolicySetup:
-    """Return the set-up of C-NMT's estimates with the decision of a policy that weighs the gain in quality."""
-    gains = learnt.gains
-    if gains is None:
-        name = next(name for name, other in unit.scenario.policies.items() if other is settings)
-        what = f"policy {name} weighs the gain in quality, which this scenario does not know"
-        raise InputError(what, remedy="give quality, with the scores of each device")
-    fitted = gains.fitted(settings.signal)
+def _weighing_gain(setup: PolicySetup, settings: GainPolicySettings, gains: Gains) -> PolicySetup:
+    """Return the set-up of C-NMT's estimates with the decision of a policy that weighs the gain in quality.
 
-    def weighed_for(block: Block) -> LeastTotal:
-        times = setup.decide_for(block)
-        assert block.text_row is not None and isinstance(times, LeastTotal)
-        gain = gains.gain(settings.signal, block.text_row)
-        return settings.weighed(times, settings.keeping_s(gain, fitted))
+    Raises `InputError` for a threshold outside the expected gains, and if they cannot be expected.
+    """
+    limit = settings.limit(gains.fitted(settings.signal))
 
-    if settings.decides_again:
-        return replace(setup, decide_for=lambda block: Fixed(0), second_for=weighed_for)
-    return replace(setup, decide_for=weighed_for)
+    def weighing(gain_for: Callable[[Block], Floats]) -> PolicySetup:
+        def weighed_for(block: Block) -> LeastTotal:
+            times = setup.decide_for(block)
+            assert isinstance(times, LeastTotal)
+            return settings.weighed(times, settings.keeping_s(gain_for(block), limit))
+
+        if settings.decides_again:
+            return replace(setup, decide_for=lambda block: Fixed(0), second_for=weighed_for)
+        return replace(setup, decide_for=weighed_for)
+
+    def gain_of_sentences(block: Block) -> Floats:
+        assert block.text_row is not None
+        return gains.gain(settings.signal, block.text_row)
+
+    return replace(weighing(gain_of_sentences), for_gain=lambda gain: weighing(lambda block: np.full(len(block), gain)))
 
 
 def _simulated_estimate(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from simnmt.base import random_streams
 from simnmt.experiment.cases import Case, Group, RunPlan, Unit
-from simnmt.policies.fitted_gains import FittedGains
+from simnmt.policies.gains import Gains
 from simnmt.results.columns import Array
 from simnmt.results.places import Place
 from simnmt.results.summary import Numbers, Row
@@ -51,22 +51,22 @@ def count_sentences(unit: Unit, group: Group, target: Array, text_row: Array, pa
     return counts
 
 
-def fitted_gains(unit: Unit, evaluated: NDArray[np.int32] | None) -> FittedGains | None:
-    """Return the gains in chrF of the last device over the first one that policies expect; None if no policy weighs them.
+def fitted_gains(unit: Unit, evaluated: NDArray[np.int32] | None) -> Gains | None:
+    """Return the gains in chrF of the last device over the first one that policies expect; None without quality.
 
     A corpus counts a sentence by its length: the gain of each is that of its own chrF, times its characters over the mean.
-    `evaluated`: the sentences of the requests; the gains are fitted on the others.
+    `evaluated`: the sentences of the requests; the gains are fitted on the others, but for those with an equal line among them.
     """
     text = unit.case.quality
-    if text is None or evaluated is None or not any(policy.weighs_gain for policy in unit.scenario.policies.values()):
+    if text is None or evaluated is None:
         return None
     first, last = (corpus_chrf(text.statistics[number][:, : len(CHRF)].astype(np.float64)) for number in (0, -1))
-    features = {name: column[text.rows[0]] for name, column in text.scores[0].features.items()}
-    features["logprob"] = np.where(features["output_len"] == 0.0, 0.0, features["logprob"])  # an empty translation has none
-    fit = np.setdiff1d(np.flatnonzero(text.pair >= 0), evaluated)
+    is_kept, row = text.pair >= 0, text.rows[0]  # equal lines have one row of scores
+    features = {name: np.where(is_kept, column[row], 0.0) for name, column in text.scores[0].features.items()}
+    fit = np.flatnonzero(is_kept & ~np.isin(row, row[evaluated]))
     uniform = random_streams.uniform(*unit.stream("random signal"), len(text))
     characters = text.statistics[0][:, 1].astype(np.float64)  # of the reference
-    return FittedGains(features, (last - first) * characters / characters[text.pair >= 0].mean(), fit, uniform)
+    return Gains(features, (last - first) * characters / characters[is_kept].mean(), fit, uniform)
 
 
 def corpus_numbers(unit: Unit, counts: SentenceCounts) -> Numbers:

@@ -7,14 +7,13 @@ same decisions.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import isnan, nan
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import nan
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simnmt.base.arrays import Floats
 from simnmt.base.configuration import end_tokens
 from simnmt.base.errors import InputError
 from simnmt.experiment.cases import RunPlan, Unit
@@ -22,7 +21,7 @@ from simnmt.experiment.draws import learn
 from simnmt.experiment.policy_setup import set_up_policy
 from simnmt.policies.decision import PolicySettings
 from simnmt.policies.estimates import TransferEstimate
-from simnmt.policies.gains import GainPolicySettings, Gains, Signal
+from simnmt.policies.gains import GainPolicySettings
 from simnmt.results.requests import Requests
 from simnmt.workload.length_units import count_words
 from simnmt.world.deciders import Decider, Prepared
@@ -43,27 +42,6 @@ class Decision:
     estimate_s: float
     measured_at_s: float
     sent_as: int
-
-
-class _GainOfText(Gains):
-    """Expected gains of the text that is decided on."""
-
-    def __init__(self, gains: Gains, signal: Signal) -> None:
-        self._gains, self._signal, self.present = gains, signal, 0.0
-
-    def gain(self, signal: Signal, rows: NDArray[np.integer]) -> Floats:
-        return np.full(len(rows), self.present)
-
-    def fitted(self, signal: Signal) -> Floats:
-        return self._gains.fitted(signal)
-
-    def gain_of(self, signal: Signal, features: Mapping[str, float]) -> float:
-        return self._gains.gain_of(signal, features)
-
-    def gain_of_text(self, text: str, output_len: int, logprob: float) -> float:
-        logprob = 0.0 if isnan(logprob) and not output_len else logprob  # of an empty translation
-        source = {"src_chars": len(text.strip()), "src_words": count_words(text)}
-        return self.gain_of(self._signal, {**source, "output_len": output_len, "logprob": logprob})
 
 
 def live_unit(plan: RunPlan, workload: str | None = None, site: str | None = None) -> Unit:
@@ -109,14 +87,13 @@ class LiveDecider:
     def __init__(self, unit: Unit, policy: str, initial_s: Mapping[int, float]) -> None:
         """`policy`: its name in the scenario; `initial_s`: the first measured transfer time of each remote target.
 
-        Raises `InputError` for an unknown policy and for one that knows the truth.
+        Raises `InputError` for an unknown policy, for one that knows the truth, and for a threshold that no gain comes to.
         """
         settings, learnt = deployable_policy(unit, policy), learn(unit)
         estimation = settings.estimation
-        self._gain: _GainOfText | None = None
+        self._expect_gain: Callable[[Mapping[str, float]], float] | None = None
         if isinstance(settings, GainPolicySettings) and learnt.gains is not None:
-            self._gain = _GainOfText(learnt.gains, settings.signal)
-            learnt = replace(learnt, gains=self._gain)
+            self._expect_gain = partial(learnt.gains.gain_of, settings.signal)
 
         def estimate(decider: int, target: int) -> TransferEstimate:
             first_s = initial_s[target] if estimation.initial_transfer_ms is None else estimation.initial_transfer_ms / 1e3
@@ -143,7 +120,10 @@ class LiveDecider:
 
         `output_len`, `logprob`: tokens of the gateway's translation, and the sum of their natural log-probabilities.
         """
-        return None if self._gain is None else self._gain.gain_of_text(text, output_len, logprob)
+        if self._expect_gain is None:
+            return None
+        source = {"src_chars": len(text.strip()), "src_words": count_words(text)}
+        return self._expect_gain({**source, "output_len": output_len, "logprob": logprob})
 
     def decide(
         self,
@@ -204,15 +184,13 @@ class LiveDecider:
 
     def _prepare(self, src_len: int, gain: float | None) -> tuple[Prepared, float | None]:
         """Prepare the policy for a source length and an expected gain; what it holds depends on nothing else."""
-        setup, counted = self._setup, np.array([max(src_len - self._uncounted, 0)], np.int64)
-        block = Requests(src_len=counted, execution_s=(), text_row=np.zeros(1, np.int64))
-        if self._gain is not None:
-            self._gain.present = gain or 0.0
+        setup = self._setup if self._setup.for_gain is None else self._setup.for_gain(gain or 0.0)
+        block = Requests(src_len=np.array([max(src_len - self._uncounted, 0)], np.int64), execution_s=())
         expected = () if setup.expected_for is None else setup.expected_for(block)
         predict = setup.predicted_tgt_len
         tgt_len = None if predict is None else float(predict(block.src_len)[0])
         second = None if setup.second_for is None else setup.second_for(block)
         result = Prepared.of(setup.decide_for(block), expected, second=second), tgt_len
-        if self._gain is None and len(self._prepared) < 10_000:
+        if self._setup.for_gain is None and len(self._prepared) < 10_000:
             self._prepared[src_len] = result
         return result

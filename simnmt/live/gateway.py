@@ -215,8 +215,7 @@ class LiveGateway(LiveService):
         try:
             result = await self._translate_at(trip, line, target)
             if not target and self.decider.decides_again:
-                decision, result = await self._send_on(trip, line, result)
-                target = decision.target
+                target, result = await self._send_on(trip, line, result)
         except ServiceError as error:
             self._give_up(trip)
             is_full = self._is_full(target, error)
@@ -233,32 +232,32 @@ class LiveGateway(LiveService):
             target = self._decide(trip, unreachable).target
             result = await self._translate_at(trip, line, target)
         predicted = "" if decision.tgt_len_predicted is None else f"{decision.tgt_len_predicted:.6g}"
-        age_s = max((trip.decided_s or 0.0) - self.begin_s - decision.measured_at_s, 0.0)
+        age_s = (trip.decided_s or 0.0) - self.begin_s - decision.measured_at_s
         account = f"target={target};estimate_s={decision.estimate_s:.9f};age_s={age_s:.6f}"
         if (first := result.deferred) is not None:
             account += f";deferred_queue_s={first.queue_s:.9f};deferred_exe_s={first.execution_s:.9f}"
         result.decision = f"{account};tgt_len={predicted};fallback={int(trip.fell_back)}"
         return result
 
-    async def _send_on(self, trip: Trip, line: SourceLine, first: Result) -> tuple[Decision, Result]:
-        """Decide on a text that was translated here: return the decision, and that translation or the one of a server.
+    async def _send_on(self, trip: Trip, line: SourceLine, first: Result) -> tuple[int, Result]:
+        """Decide on a text that was translated here: return the target, and that translation or the one of a server.
 
-        If the server fails, the translation is the answer, with the decision to keep it.
+        If the server fails, the translation is the answer. It may also be kept if the gateway's engine has ended since.
         """
-        sent_s, decision = time.monotonic(), self._decide(trip, self._unreachable(), first)
-        if not decision.target:
-            return decision, first
-        server = self._servers[decision.target - 1]
+        sent_s, target = time.monotonic(), self._decide(trip, self._server_health.left_out, first).target
+        if not target:
+            return 0, first
+        server = self._servers[target - 1]
         try:
             result = await self._offloaded(trip, line, server)
         except ServiceError as error:
             self._give_up(trip)
-            if not self._is_full(decision.target, error):
+            if not self._is_full(target, error):
                 self._note_failure(trip, server, error, sent_s)
             trip.device, trip.fell_back = self.name, True
-            return replace(decision, target=0), first
+            return 0, first
         result.deferred = first
-        return decision, result
+        return target, result
 
     def _is_full(self, target: int, error: ServiceError) -> bool:
         """Return whether a server was full: as in the simulation, one that has the scenario's limit is no less healthy then."""

@@ -82,6 +82,8 @@ COLUMNS = {
 }
 MODEL_COLUMNS = ("load_wait_s", "model_load")
 STREAMED_COLUMNS = ("state", "stall_s", "deadline_missed")
+DEFERRED_COLUMNS = ("deferred_queue_s", "deferred_exe_s")
+"""Columns that the world fills for policies that decide again."""
 
 
 def recorder(requests: int, wanted: Collection[str] = ()) -> Recorder:
@@ -113,8 +115,7 @@ def deferred_s(log: Mapping[str, Array]) -> Array | float:
 
 def first_executions(columns: Mapping[str, Array], decider: Array) -> dict[str, Array]:
     """Return the columns of executions before a request was sent on, also of a policy that sends none on."""
-    names = ("deferred_queue_s", "deferred_exe_s")
-    known = {name: columns[name] if name in columns else COLUMNS[name].array(len(decider)) for name in names}
+    known = {name: columns[name] if name in columns else COLUMNS[name].array(len(decider)) for name in DEFERRED_COLUMNS}
     return {**known, "deferred_server": decider.astype(np.int32)}
 
 

@@ -55,8 +55,8 @@ def _parts(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
     for site in scenario.sites or [None]:
         seen = scenario if site is None else scenario.at(site)
         first = 1 if site is not None and scenario.own_device(site) is None else 0
-        scores = _scores(seen, scenario, list(seen.devices)[first:])
-        checks = _devices(seen, scenario), _hops(seen), _links(seen), _clocks(seen), _policies(seen), scores
+        quality = _gains(seen), _scores(seen, scenario, list(seen.devices)[first:])
+        checks = _devices(seen, scenario), _hops(seen), _links(seen), _clocks(seen), _policies(seen), *quality
         for location, what in chain(*checks):
             place = location if site is None else scenario.key_at(site, location)
             if place != location:
@@ -86,7 +86,7 @@ def _sites(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
         for policy, settings in site.policies.items():
             if policy not in scenario.policies:
                 yield (*place, "policies", policy), f"unknown policy ({did_you_mean(policy, scenario.policies)})"
-            elif settings.knows_truth != scenario.policies[policy].knows_truth:
+            elif settings.is_deployable != scenario.policies[policy].is_deployable:
                 yield (*place, "policies", policy), "knows the truth at one site and not at another; choose another name"
         if scenario.own_device(name) is None and len(behind) > 1:
             what = f"without it, no device decides between {format_list(behind, 'or')} (give this site a {first})"
@@ -311,3 +311,14 @@ def _policies(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
             yield ("policies", name, "device"), f"unknown device ({did_you_mean(policy.device, scenario.devices)})"
         if policy.decides_again and (device.sti is not None or device.loads_models):
             yield ("policies", name), f"decides again when {first} has executed a request, and {first} streams or loads models"
+
+
+def _gains(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
+    """Yield policies that weigh the gain in quality of the last device where there is none, or no scores."""
+    unscored = [name for name in scenario.workloads if not scenario.quality_of(name)]
+    for name, policy in scenario.policies.items():
+        if policy.weighs_gain and len(scenario.devices) == 1:
+            yield ("policies", name), "weighs the gain in quality of the last device over the first, and there is only one"
+        elif policy.weighs_gain and unscored:
+            what = f"weighs the gain in quality, which workload {unscored[0]} does not know"
+            yield ("policies", name), f"{what} (give quality, with the scores of each device)"

@@ -29,7 +29,7 @@ from simnmt.policies.batch_view import BatchView
 from simnmt.policies.decision import Decide, DecisionView, Fixed, LeastTotal
 from simnmt.policies.estimates import QuantileEstimate, TransferEstimate
 from simnmt.policies.views import BacklogView, PlanView
-from simnmt.results.columns import recorder
+from simnmt.results.columns import DEFERRED_COLUMNS, recorder
 from simnmt.results.device_accounts import BatchAccount, BoxesUntil
 from simnmt.results.requests import Block, Trail
 from simnmt.world.cached import cached_columns
@@ -115,8 +115,8 @@ class _Run:
         optional = frozenset[str]().union(*(kind.records for kind in self._kinds))
         judged = {"decision_regret_s"} if judged_share > 0.0 else frozenset[str]()
         limited = {"outcome", "tries", "retry_s"} if world.refuses else set[str]()
-        twice = set[str]() if policy.second_for is None else {"deferred_queue_s", "deferred_exe_s"}
-        self._columns = dict(recorder(len(requests), optional | judged | limited | cached_columns(world) | twice))
+        twice = () if policy.second_for is None else DEFERRED_COLUMNS
+        self._columns = dict(recorder(len(requests), optional.union(judged, limited, cached_columns(world), twice)))
         if requests.arrival_s is not None:
             self._columns["arrival_s"] = np.ascontiguousarray(requests.arrival_s, np.float64)
         self._node: NDArray[np.int32] | None = None

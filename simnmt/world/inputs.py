@@ -107,5 +107,8 @@ class PolicySetup:
     """Needed if any beliefs view states."""
     second_for: SecondFor | None = None
     """None if a request is answered once it has been executed; else its decider decides again then."""
+    for_gain: Callable[[float], PolicySetup] | None = None
+    """Returns the set-up for texts of a known expected gain in quality, as a live gateway has them; None if the policy weighs
+    none."""
     predicted_tgt_len: PredictLength | None = None
     """Predicts target lengths, for the log; None if the policy predicts none."""

@@ -24,7 +24,7 @@ from simnmt.devices.device import ANSWERED, ARRIVES, ASKS, DEFERS, REACHES, REFU
 from simnmt.devices.fifo import FifoBox
 from simnmt.devices.stream import StreamDevice
 from simnmt.policies.decision import DecisionView
-from simnmt.results.columns import COLUMNS, recorder
+from simnmt.results.columns import COLUMNS, DEFERRED_COLUMNS, recorder
 from simnmt.results.requests import DONE, FALLBACK, REFUSED, Block, Trail
 from simnmt.world.cached import CachedRequests, cached_columns
 from simnmt.world.checks import BlockChecks
@@ -89,14 +89,16 @@ class Simulation:
         self.decided_s = [0.0] * count
         self.first_s: dict[int, float] = {}
         """When the decider first had each request that was refused, or that waited for a look-up in a cache."""
+        self._first_records: dict[int, dict[str, Any]] = {}
+        """By request that was sent on, what its decider's own device had recorded."""
         self.left_behind = set[int]()
         """Requests that a decider gave up while they were under way: their clients do not try again beside them."""
         self.devices_record = frozenset[str]().union(*(kind.records for kind in kinds))
         judged = {"decision_regret_s"} if judged_share > 0.0 else set[str]()
         faulty = {"transfer_s", "outcome"} if faults is not None else set[str]()
         limited = {"outcome", "tries", "retry_s"} if world.refuses else set[str]()
-        twice = set[str]() if prepared.second is None else {"deferred_queue_s", "deferred_exe_s"}
-        self.trail = recorder(count, self.devices_record | judged | faulty | limited | cached_columns(world) | twice)
+        twice = () if prepared.second is None else DEFERRED_COLUMNS
+        self.trail = recorder(count, self.devices_record.union(judged, faulty, limited, cached_columns(world), twice))
         self.faulty = None if faults is None else FaultyLinks(self, faults)
         sentence = np.arange(count) if requests.sentence is None else requests.sentence
         self._cached = CachedRequests(self, world.caches, sentence) if world.has_caches else None
@@ -284,6 +286,7 @@ class Simulation:
         trail["deferred_exe_s"][request] = self.execution_s[0][request] if isnan(execution_s) else execution_s
         trail["deferred_queue_s"][request], trail["queue_s"][request] = trail["queue_s"][request], 0.0
         trail["target"][request] = target
+        self._first_records[request] = {name: trail[name][request] for name in self.devices_record}
         for name in self.devices_record:
             trail[name][request] = COLUMNS[name].unset
 
@@ -323,6 +326,8 @@ class Simulation:
         trail["target"][request], trail["outcome"][request] = 0, FALLBACK
         if not self.is_deferred(request):
             return (yield from self.execute_here(request, decider))
+        for name, value in self._first_records[request].items():
+            trail[name][request] = value
         trail["queue_s"][request], trail["deferred_queue_s"][request] = trail["deferred_queue_s"][request], 0.0
         if "execution_s" in trail:
             trail["execution_s"][request] = trail["deferred_exe_s"][request]

@@ -155,11 +155,40 @@ def test_the_run_directory_keeps_the_columns_of_first_executions(tmp_path: Any) 
     assert kept["deferred_exe_s"].notna().sum() == result.requests["deferred_exe_s"].notna().sum() > 0
 
 
-def test_what_knows_no_quality_or_streams_its_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_longer_wait_of_a_deferred_request_makes_it_overdue() -> None:
+    """The gateway is busy, and the cloud idle."""
+    keys = scenario(classes={"files": {"priority": 1, "max_wait_s": 0.05}}, share_devices=True)
+    keys["workloads"]["w"]["class"] = "files"
+    policies = {"edge": {}, "all": CASCADE | {"budget": 1.0}}
+    rows = {row["policy"]: row for row in simnmt.run(keys | {"policies": policies}, jobs=1).summary_rows}
+    assert rows["all"]["overdue_share"] >= rows["edge"]["overdue_share"] > 0.1
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({}, r"policies\.cascade: weighs the gain in quality, which workload w does not know"),
+        (
+            {"devices": {"gateway": {"profile": "@tx2-bilstm"}}, "networks": {"n": {"rtt": {"constant_ms": 20}}}},
+            r"policies\.cascade: .* there is only one",
+        ),
+        (
+            {"sites": {"a": {"policies": {"cascade": CASCADE | {"signal": "oracle"}}}}, "networks": {"n": {"rtt": "@cp1"}}},
+            r"sites\.a\.policies\.cascade: knows the truth at one site",
+        ),
+    ],
+    ids=["no scores", "one device", "the truth at one site"],
+)
+def test_what_cannot_weigh_quality_is_refused_at_its_place(
+    monkeypatch: pytest.MonkeyPatch, keys: dict[str, Any], message: str
+) -> None:
+    monkeypatch.undo()
+    with pytest.raises(InputError, match=message):
+        run(**{"policies": {"cascade": CASCADE}, **keys})
+
+
+def test_a_cascade_behind_a_streamed_model_is_refused() -> None:
     keys = scenario(policies={"cascade": CASCADE})
     keys["devices"]["gateway"] = {"profile": "@cpu1-marian-sti", "sti": {"deadline_ms": 720, "preload_mb": 6}}
     with pytest.raises(InputError, match="decides again when gateway has executed a request"):
         simnmt.run(keys, jobs=1)
-    monkeypatch.undo()
-    with pytest.raises(InputError, match="which this scenario does not know"):
-        run(policies={"cascade": CASCADE})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,19 @@ from simnmt.live.engine_process import EngineProcess
 from simnmt.live.gateway import GatewaySettings, LiveGateway
 from simnmt.live.replay import ReplaySettings, replay_plan
 from simnmt.live.validation import validate
+from simnmt.nmt.scoring import Output, load_metrics, score_outputs
+from simnmt.policies.gains import READ
 from simnmt.results.live_log import DecisionRecord, read_live_log
 from simnmt.service.client import Exchange
+from simnmt.workload.quality import write_scores
+from tests.experiment.test_quality import TEXT
+from tests.experiment.test_scored_cascades import scenario as scored_scenario
 from tests.live.fake_engines import STEP_S, load_paced, load_scored
 from tests.live.live_services import FRONT, Services, ask, engine_settings, new_engine, plan_of, replayed_targets, unit_of
 from tests.policies.stub_gains import know_gains
 
 CASCADE = {"kind": "cascade", "signal": "src_len", "threshold": 3.5}
-"""Of texts of four words and more, as the stub has it."""
+"""Of texts of four words of a letter and more, by `numbered_gains`."""
 TEXTS = ["a b", "a b c d", "a", "a b c d e f", "a b c"]
 
 
@@ -39,8 +45,8 @@ def gains(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def start(services: Services, faulty: EngineProcess, make_scenario: Callable[..., Any]) -> Callable[..., LiveGateway]:
-    def gateway(url: str, policy: dict[str, Any] = CASCADE, log: Any = None, engine: Any = None) -> LiveGateway:
-        unit = unit_of(make_scenario(policies={"cascade": policy}))
+    def gateway(url: str, policy: Any = CASCADE, log: Any = None, engine: Any = None, unit: Any = None) -> LiveGateway:
+        unit = unit or unit_of(make_scenario(policies={"cascade": policy}))
         settings = GatewaySettings(unit, "cascade", {"cloud": url}, FRONT, offload_s=1.0, any_model=True)
         return services.gateway(settings, log, engine or faulty)
 
@@ -101,17 +107,83 @@ def test_a_server_that_fails_costs_no_second_execution_here(
     services.errors.clear()
 
 
-def test_the_log_probability_of_the_gateways_translation_decides(
+def test_a_text_has_live_the_gain_that_is_fitted_on_scores_of_its_translation(
+    services: Services, faulty: EngineProcess, start: Any, make_scenario: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """The scores state the log-probabilities that the gateway's engine computes: they fall with the length of the source."""
+    monkeypatch.undo()
+    policy = {"kind": "cascade", "signal": "logprob", "budget": 0.4}
+    keys = scored_scenario(make_scenario, tmp_path, cascade=policy)
+    words = [len(source.split()) for source in TEXT.sources]
+    output = Output("small", TEXT.outputs["small"], words, [-0.1 * (count + 1) ** 2 for count in words])
+    write_scores(tmp_path / "small.parquet", *score_outputs(TEXT.sources, TEXT.references, [output], load_metrics()))
+    unit = unit_of(keys)
+    gains, rows = draws.learn(unit).gains, np.argsort(words)[2::60]
+    assert gains is not None and np.ptp(gains.gain("logprob", rows)) > 1.0
+    server, log = services.server(faulty), io.StringIO()
+    with pytest.raises(InputError, match="reads log-probabilities"):
+        start(server.http.url, unit=unit)
+    engine = new_engine(load_scored, scored=True)
+    gateway = start(server.http.url, log=log, engine=engine, unit=unit)
+    texts = [" ".join(["w"] * words[row]) for row in rows]
+    answers = [services.translate(gateway.http.url, ask(text))[0] for text in texts]
+    (tmp_path / "log.jsonl").write_text(log.getvalue())
+    events = read_live_log(tmp_path / "log.jsonl").decider_events
+    expected = [event.gain for event in events if isinstance(event, DecisionRecord) and event.again]
+    assert expected == pytest.approx(gains.gain("logprob", rows).tolist())
+    limit = np.quantile(gains.fitted("logprob"), 0.6)
+    assert [int(account["target"]) for account in accounts(answers)] == [int(gain > limit) for gain in expected]
+    services.stop(gateway)
+    services.run(engine.close())
+
+
+def test_a_threshold_that_no_gain_comes_to_is_refused_at_the_start(
     services: Services, faulty: EngineProcess, start: Callable[..., LiveGateway]
 ) -> None:
-    """The stub expects a gain of minus the log-probability by token, which is a little more than 1 here."""
     server = services.server(faulty)
-    by_logprob = CASCADE | {"signal": "logprob", "threshold": 1.4}
-    with pytest.raises(InputError, match="reads log-probabilities"):
-        start(server.http.url, by_logprob)
-    gateway = start(server.http.url, by_logprob, engine=new_engine(load_scored, scored=True))
-    answers = services.translate(gateway.http.url, ask("a"), ask("a b c d"), ask("a b c d e f"))
-    assert [account["target"] for account in accounts(answers)] == ["1", "0", "0"]
+    for policy in (CASCADE, CASCADE | {"kind": "route"}):
+        with pytest.raises(InputError, match="threshold 90 is outside the gains that src_len predicts"):
+            start(server.http.url, policy | {"threshold": 90.0})
+
+
+def test_the_account_is_of_the_first_decision(
+    services: Services, faulty: EngineProcess, start: Callable[..., LiveGateway], tmp_path: Path, monkeypatch: Any
+) -> None:
+    """Between both, the gateway hears of another answer."""
+    local = LiveGateway._local
+
+    async def hear_another(gateway: LiveGateway, *given: Any) -> Any:
+        result = await local(gateway, *given)
+        gateway.decider.shook_hands(1, 0.5, time.monotonic() - gateway.begin_s)
+        return result
+
+    monkeypatch.setattr(LiveGateway, "_local", hear_another)
+    log, server = io.StringIO(), services.server(faulty)
+    gateway = start(server.http.url, log=log)
+    (account,) = accounts(services.translate(gateway.http.url, ask("a b c d")))
+    (tmp_path / "log.jsonl").write_text(log.getvalue())
+    events = read_live_log(tmp_path / "log.jsonl").decider_events
+    first, second = (event for event in events if isinstance(event, DecisionRecord))
+    assert account["target"] == "1" and second.delay_s[1] == 0.5
+    assert float(account["estimate_s"]) == pytest.approx(first.delay_s[1], abs=1e-8)
+    assert float(account["age_s"]) == pytest.approx(first.at_s, abs=1e-5), "the initial estimate is of the moment 0"
+
+
+def test_a_translation_stays_the_answer_if_the_engine_has_ended_since(
+    services: Services, start: Callable[..., LiveGateway], monkeypatch: Any
+) -> None:
+    local, server = LiveGateway._local, services.server(engine_settings(load_paced))
+    gateway = start(server.http.url)
+    with monkeypatch.context() as patch:
+
+        async def end_after(gateway: LiveGateway, *given: Any) -> Any:
+            result = await local(gateway, *given)
+            patch.setattr(gateway.engine, "alive", False)
+            return result
+
+        patch.setattr(LiveGateway, "_local", end_after)
+        answers = services.translate(gateway.http.url, ask("a"))
+    assert [account["target"] for account in accounts(answers)] == ["0"]
 
 
 def test_a_true_gain_cannot_be_deployed(make_scenario: Callable[..., Any]) -> None:
@@ -124,7 +196,7 @@ def test_a_route_decides_before_any_translation(make_scenario: Callable[..., Any
     unit = unit_of(make_scenario(policies={"route": CASCADE | {"kind": "route"}}))
     decider = LiveDecider(unit, "route", {1: 0.05})
     gains = [decider.gain_of(text) for text in TEXTS]
-    assert gains == [2.0, 4.0, 1.0, 6.0, 3.0] and not decider.decides_again
+    assert gains == pytest.approx([2.0, 4.0, 1.0, 6.0, 3.0], abs=0.01) and not decider.decides_again
     assert [decider.decide(number, 9, 0.0, gain=gain).target for number, gain in enumerate(gains)] == [0, 1, 0, 1, 0]
 
 
@@ -153,13 +225,17 @@ def test_a_cascade_defers_live_what_it_defers_in_the_simulation(monkeypatch: pyt
         return dataclasses.replace(of_unit, requests=dataclasses.replace(of_unit.requests, text_row=(100 * words).astype(int)))
 
     monkeypatch.setattr("simnmt.experiment.units.draw", drawn)
+    monkeypatch.setitem(READ, "src_len", ("src_words",))  # the words of a validation have several letters
     policies = {"policies": {"cascade": CASCADE | {"threshold": 6.5}}, "requests": 300, "replications": 2}
     keys = ("workloads.de-en.arrivals.rate_rps=15", "networks={lan: {rtt: {constant_ms: 30}}}")
     plan = plan_of("@live-smoke", *keys, *(f"{key}={json.dumps(value)}" for key, value in policies.items()))
     engines = {device: engine_settings(load_paced) for device in ("gateway", "cloud")}
-    (row,) = validate(plan, any_model=True, engines=engines).rows
+    for _ in range(3):  # other programs may disturb all runs of a validation
+        (row,) = validate(plan, any_model=True, engines=engines).rows
+        if not row.void:
+            break
+    assert not row.void and abs(row.errors["structural"][0]) < 0.05
     assert 0.1 < row.live[3] < 0.9 and abs(row.live[3] - row.predicted[3]) < 0.02
-    assert row.void or abs(row.errors["structural"][0]) < 0.05
 
 
 def test_a_replay_counts_the_first_executions(

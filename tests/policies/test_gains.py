@@ -11,10 +11,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from simnmt.base.errors import InputError
 from simnmt.policies import LeastTotal, PolicyConfiguration
-from simnmt.policies.fitted_gains import FittedGains
-from tests.policies.stub_gains import StubGains
+from simnmt.policies.gains import Gains
 
 GAIN = np.array([0.0, 2.5, 5.0, 9.99])
+FITTED = np.arange(1_000) / 100.0
 TIMES = LeastTotal([np.full(4, 1.0), np.full(4, 2.0), np.full(4, 3.0)])
 """Of a gateway, an edge server that no such policy uses, and a cloud."""
 
@@ -25,7 +25,7 @@ def policy(kind: str = "cascade", **keys: Any) -> Any:
 
 def targets(kind: str, delay_s: float = 0.0, **keys: Any) -> list[int]:
     settings = policy(kind, **keys)
-    weighed = settings.weighed(TIMES, settings.keeping_s(GAIN, StubGains().fitted("src_len")))
+    weighed = settings.weighed(TIMES, settings.keeping_s(GAIN, settings.limit(FITTED)))
     return [weighed(request, [0.0, delay_s, delay_s]) for request in range(4)]
 
 
@@ -47,10 +47,10 @@ def test_a_price_weighs_the_gain_against_the_time_that_is_left() -> None:
 
 @pytest.mark.parametrize("share", [0.1, 0.37, 0.9])
 def test_the_budget_is_the_share_of_the_sentences_of_the_fit(share: float) -> None:
-    fitted = np.random.default_rng(1).normal(size=5_000)
-    assert np.mean(policy(budget=share).keeping_s(fitted, fitted) > 0.0) == pytest.approx(share, abs=1e-3)
+    fitted, settings = np.random.default_rng(1).normal(size=5_000), policy(budget=share)
+    assert np.mean(settings.keeping_s(fitted, settings.limit(fitted)) > 0.0) == pytest.approx(share, abs=1e-3)
     ties = np.repeat([0.0, 1.0], 2_500)
-    assert np.mean(policy(budget=share).keeping_s(ties, ties) > 0.0) <= share
+    assert np.mean(settings.keeping_s(ties, settings.limit(ties)) > 0.0) <= share
 
 
 def test_a_threshold_that_no_gain_comes_to_is_refused() -> None:
@@ -70,6 +70,8 @@ def test_a_threshold_that_no_gain_comes_to_is_refused() -> None:
         ({"signal": "mood", "budget": 0.2}, "logprob"),
         ({"signal": "random", "threshold": 0.2}, "needs a budget"),
         ({"kind": "route", "signal": "logprob", "budget": 0.2}, "route decides before there is one"),
+        ({"budget": 0.2, "sees_backlog": True}, "a budget weighs no wait"),
+        ({"threshold": 1.0, "sees_backlog": True}, "a threshold weighs no wait"),
     ],
 )
 def test_other_settings_are_refused(keys: dict[str, Any], message: str) -> None:
@@ -77,14 +79,14 @@ def test_other_settings_are_refused(keys: dict[str, Any], message: str) -> None:
         policy(**{"kind": "cascade", **keys})
 
 
-def drawn_gains(sentences: int = 4_000) -> FittedGains:
+def drawn_gains(sentences: int = 4_000) -> Gains:
     """Gains that fall with the log-probability by token and rise with the length, beside noise."""
     random = np.random.default_rng(49)
     words = random.integers(1, 40, sentences)
     by_token = -random.exponential(0.5, sentences)
     true = 1.0 - 2.0 * by_token + 0.05 * words + random.normal(0.0, 1.0, sentences)
     features = {"src_chars": 5.5 * words, "src_words": words, "output_len": words, "logprob": by_token * (words + 1.0)}
-    return FittedGains(
+    return Gains(
         {name: np.asarray(column, float) for name, column in features.items()},
         true,
         np.arange(0, sentences, 2),
@@ -113,13 +115,31 @@ def test_a_live_text_has_the_gain_of_a_sentence_with_its_features() -> None:
     assert 0.0 <= gains.gain_of("random", {}) < 1.0
 
 
-def test_scores_without_log_probabilities_are_refused_for_signals_that_read_them() -> None:
+@pytest.mark.parametrize("rows", [slice(None), slice(1, 2)], ids=["all", "one that is not in the fit"])
+def test_scores_without_log_probabilities_are_refused_for_signals_that_read_them(rows: slice) -> None:
     gains = drawn_gains(100)
-    unknown = replace(gains, features=gains.features | {"logprob": np.full(100, np.nan)}, _lines={})
+    logprob = gains.features["logprob"].copy()
+    logprob[rows] = np.nan
+    unknown = replace(gains, features=gains.features | {"logprob": logprob}, _lines={})
     assert unknown.fitted("src_len").shape == (50,)
     for signal in ("logprob", "ridge"):
-        with pytest.raises(InputError, match="which the scores of the first device lack"):
+        with pytest.raises(InputError, match=r"which the scores of the first device lack for (1|100) of 100 sentences"):
             unknown.fitted(signal)
+
+
+def test_an_empty_translation_has_no_log_probability_in_scores_as_in_a_live_gateway() -> None:
+    gains = drawn_gains()
+    columns = {name: np.append(column, 0.0) for name, column in gains.features.items()}
+    columns["logprob"][-1] = np.nan
+    with_empty = replace(gains, features=columns, _lines={})
+    expected = with_empty.gain("logprob", np.array([len(gains.true_gain)]))[0]
+    for logprob in (0.0, -0.7, np.nan):
+        assert with_empty.gain_of("logprob", {"output_len": 0, "logprob": logprob}) == expected
+
+
+def test_a_text_all_of_whose_lines_are_of_requests_is_refused() -> None:
+    with pytest.raises(InputError, match="no sentence is left to expect gains from"):
+        replace(drawn_gains(100), fit=np.array([], int)).fitted("random")
 
 
 def test_what_a_policy_reads_follows_from_its_signal() -> None:

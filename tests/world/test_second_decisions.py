@@ -151,6 +151,8 @@ def test_a_translation_of_a_batch_is_the_answer_after_a_refusal() -> None:
     assert trail.outcome.tolist() == [DONE, DONE, FALLBACK]
     assert np.isnan(trail.execution_s).tolist() == [True, True, False]
     assert trail.execution_s[2] == alone.execution_s[2]
+    assert np.isnan(trail.first_token_s).tolist() == [True, True, False]
+    assert trail.first_token_s[2] == alone.first_token_s[2]
     assert trail.deferred_exe_s[:2].tolist() == alone.execution_s[:2].tolist()
 
 

@@ -127,6 +127,15 @@ static StreamOutcome enter_stream(World *world, Pool *pool, const Arrival *arriv
     return outcome;
 }
 
+/* Forget the first token of the execution before a request was sent on, at a target that records none. Until it is accepted there,
+ * the first translation may be its answer. */
+static RARE void forget_first_token(const WorldSettings *settings, const RequestEvent *event) {
+    int64_t kind = event->pool->settings.kind;
+    if (settings->deferred_exe_s == NULL || settings->first_token_s == NULL) return;
+    if (kind == BATCH_POOL || kind == SLOT_POOL || kind == STREAM_POOL) return;
+    settings->first_token_s[event->arrival.request] = NAN;
+}
+
 /* Record the box and the wait of a request that was executed, and send its answer, which the decider hears at `heard_s` if it is
  * of its own device. */
 static inline void answer(World *world, RequestEvent *event, double begin_s, double finish_s, int64_t box, double heard_s, int32_t report,
@@ -142,10 +151,12 @@ static inline void answer(World *world, RequestEvent *event, double begin_s, dou
         heard_s = received_s = finish_s + event->downlink_s;
         event->transfer_s = (received_s - event->sent_s) - (finish_s - entry_s);
     }
-    if (event->decider->notes_executions)
+    if (event->decider->notes_executions) {
+        if (event->target) forget_first_token(&world->settings, event);
         receive(world, event->decider, request, event->target != 0, received_s);
-    else
+    } else {
         answered(world, request, received_s);
+    }
     if (event->target || hears_itself(event->decider))
         clock_push(world->memory, &event->decider->answers, (Entry){heard_s, request, event});
     else

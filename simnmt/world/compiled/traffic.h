@@ -304,7 +304,6 @@ static RARE void defer(const WorldSettings *settings, const Block *block, int64_
     settings->deferred_exe_s[request] = isnan(execution_s) ? block->execution_s[0][in_block] : execution_s;
     settings->queue_s[request] = 0.0;
     if (settings->execution_s != NULL) settings->execution_s[request] = NAN;
-    if (settings->first_token_s != NULL) settings->first_token_s[request] = NAN;
     settings->target[request] = (int8_t)target;
 }
 
