@@ -189,6 +189,8 @@ class ReplayedRequests:
     """Which sentence it is of, by number; None: each is of its own."""
     document: NDArray[np.int32] | None = None
     """The document that it is a sentence of, which is sent as one list; None if no workload has documents."""
+    forced: bool = True
+    """Whether models are forced to the target lengths; else they end their translations themselves."""
 
 
 Texts = Mapping[str, int]
@@ -198,7 +200,8 @@ Texts = Mapping[str, int]
 def replayed_requests(unit: Unit, lines: Texts | None = None) -> ReplayedRequests:
     """Draw the requests of a unit, of all its sites together, with texts of random words, or lines of the nearest length.
 
-    Without `lines`, requests of workloads with scores are their sentences.
+    Without `lines`, requests of workloads with scores are their sentences, with lengths that are not forced: the scores are of
+    translations that end by themselves.
     """
     drawn = draw(unit, learn_parts(unit))
     src_len, tgt_len, node, offsets_s = drawn.truth.src_len, drawn.truth.tgt_len, drawn.truth.node, drawn.issued_s
@@ -212,20 +215,22 @@ def replayed_requests(unit: Unit, lines: Texts | None = None) -> ReplayedRequest
     words = [f"w{number}" for number in random.integers(0, 10_000, int((src_len - 1).sum())).tolist()]
     ends = np.cumsum(src_len - 1).tolist()
     texts = [" ".join(words[begin:end]) for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+    scored, row = [part.case.quality for part in unit.parts if part.case.quality is not None], drawn.truth.text_row
+    is_scored = bool(scored) and not lines
     if lines:
         _, count = unit_and_counter(unit.case.table.src_unit)
         texts, counted = _nearest(lines, count, (src_len - 1).tolist(), (tgt_len - 1).tolist())
         src_len = counted + 1
-    elif drawn.truth.text_row is not None:
-        sources = [part.case.quality.source for part in unit.parts if part.case.quality is not None]
-        texts = [sources[part][row] for part, row in zip(gateway.tolist(), drawn.truth.text_row.tolist(), strict=True)]
+    elif is_scored and row is not None:
+        texts = [scored[part].source[at] for part, at in zip(gateway.tolist(), row.tolist(), strict=True)]
     if drawn.truth.sentence is not None:
         texts = [texts[first] for first in first_requests(drawn.truth.sentence).tolist()]
     pauses_s = tuple(column - drawn.truth.transfer_s[0] for column in drawn.retries_s)
     timeouts_s = np.array([clients_of(part).timeout_s for part in unit.parts])
     patience_s = None if np.isinf(timeouts_s).all() else timeouts_s[gateway]
     columns = offsets_s, src_len, tgt_len, texts, node, drawn.clients, gateway, pauses_s, patience_s
-    return ReplayedRequests(*columns, document=drawn.truth.document, sentence=drawn.truth.sentence)
+    facts: dict[str, Any] = {"document": drawn.truth.document, "sentence": drawn.truth.sentence, "forced": not is_scored}
+    return ReplayedRequests(*columns, **facts)
 
 
 def _nearest(lines: Texts, count: Count, src_len: Sequence[int], tgt_len: Sequence[int]) -> tuple[list[str], NDArray[np.int64]]:

@@ -113,9 +113,6 @@ def replay_plan(
         raise InputError(what, remedy="write the site as a scenario without sites, with its part of the rate")
     unit, scenario = live_unit(plan, settings.workload), plan.scenario
     policy, remarks = _served(run_precisely(_health(settings)), unit, settings)
-    scored = None if unit.case.quality is None else unit.case.quality.source
-    if settings.texts is None and scored is not None:  # what the scores are of: translations that end by themselves
-        settings = replace(settings, texts=scored)
     total, ended = scenario.requests * scenario.replications, 0
 
     def count() -> None:
@@ -128,13 +125,13 @@ def replay_plan(
     for replication in range(scenario.replications):
         unit_of = replace(unit, replication=replication)
         requests = replayed_requests(unit_of)
-        if settings.texts is not None and settings.texts is not scored:
+        if settings.texts is not None:
             texts = [settings.texts[number % len(settings.texts)] for number in range(len(requests.texts))]
-            requests = replace(requests, texts=texts)
+            requests = replace(requests, texts=texts, forced=False)
         turn = f", replication {replication + 1} of {scenario.replications}" if scenario.replications > 1 else ""
         announce(f"sending {scenario.requests:,} requests to {settings.url} ({policy}){turn}")
         log = run_precisely(send(requests, [settings], ended=count))
-        truth, trail = _measured_columns(unit_of, requests, log, texts=settings.texts is not None)
+        truth, trail = _measured_columns(unit_of, requests, log)
         replays.append(_Replay(unit_of, requests, log, _result(unit_of, policy, log, truth, trail)))
     return _run_result(plan, settings, replays, begun, remarks)
 
@@ -185,7 +182,7 @@ async def send(
     gateway, asked = requests.gateway[first], list[TranslateRequest]()
     for number, begin, end in zip(gateway.tolist(), first.tolist(), [*first[1:].tolist(), len(steps)], strict=True):
         service, texts = services[number], tuple(requests.texts[begin:end])
-        forced = None if service.texts is not None else tuple(steps[begin:end])
+        forced = tuple(steps[begin:end]) if requests.forced else None
         asked.append(TranslateRequest(texts, is_list, service.source, service.target, "", forced, number=str(begin)))
     load = Load(
         asked,
@@ -201,11 +198,13 @@ async def send(
         connected: list[ServiceClient] = [await stack.enter_async_context(service.client()) for service in services]
         for number, (service, client) in enumerate(zip(services, connected, strict=True)):
             rows = np.flatnonzero(gateway == number)[:WARM_UP].tolist()
-            others = [replace(asked[row], texts=_not_sent_later(service, asked[row].texts), number="") for row in rows]
+            others = [replace(asked[row], number="") for row in rows]
+            if requests.forced:
+                others = [replace(other, texts=_not_sent_later(other.texts)) for other in others]
             warm = await send_load(Load(others), [client], timeout_s=timeout_s)
             if not warm.answered.any():
                 remedy = "see the service's log"
-                if service.texts is None and FORCED_LENGTH in warm.fault:
+                if requests.forced and FORCED_LENGTH in warm.fault:
                     remedy = "start the service with --forced-lengths, or give --text FILE"
                 raise InputError(f"{service.url} answers no request: {warm.fault}", remedy=remedy)
         begin_s = time.monotonic() + SOON_S
@@ -214,9 +213,9 @@ async def send(
         return await send_load(load, connected, timeout_s=timeout_s, ended=ended, begin_s=begin_s)
 
 
-def _not_sent_later(service: ReplaySettings, texts: tuple[str, ...]) -> tuple[str, ...]:
+def _not_sent_later(texts: tuple[str, ...]) -> tuple[str, ...]:
     """Return texts of random words with another first word, so that a gateway's cache does not keep them before they count."""
-    return texts if service.texts is not None else tuple(" ".join(["first", *text.split()[1:]]) for text in texts)
+    return tuple(" ".join(["first", *text.split()[1:]]) for text in texts)
 
 
 def _live_devices(unit: Unit) -> list[Device]:
@@ -225,10 +224,10 @@ def _live_devices(unit: Unit) -> list[Device]:
     return [Device(name, unit.scenario.count_of(name, unit.case.name), count) for name, count in workers.items()]
 
 
-def _measured_columns(unit: Unit, requests: ReplayedRequests, log: LoadLog, *, texts: bool) -> tuple[Truth, Trail]:
+def _measured_columns(unit: Unit, requests: ReplayedRequests, log: LoadLog) -> tuple[Truth, Trail]:
     """Return the measurements of a replay as the columns of a run; NaN where nothing was measured.
 
-    `texts`: whether lengths are those that the gateway counted.
+    Lengths that were not forced are those that the gateway counted.
     """
     devices, count = len(unit.case.targets), len(log.due_s)
     stated = np.maximum(log.target, 0)
@@ -243,7 +242,7 @@ def _measured_columns(unit: Unit, requests: ReplayedRequests, log: LoadLog, *, t
     retry_s = np.where(log.tries > 1, log.retry_s, 0.0)
     transfer_s = np.where(done, log.latency_s - retry_s - log.deferred_s, nan) - queue_s - execution_s
     ends = end_tokens(unit.case.profiles[0].length_unit.end_of_sentence)
-    lengths = (log.src_len * done, log.tgt_len * done) if texts else (requests.src_len, requests.tgt_len)
+    lengths = (requests.src_len, requests.tgt_len) if requests.forced else (log.src_len * done, log.tgt_len * done)
     src_len, tgt_len = (np.maximum(length - (1 - end), 0) for length, end in zip(lengths, ends, strict=True))
     predicted = np.full(int(src_len.max(initial=0)) + 1, nan)
     known = done & np.isfinite(log.tgt_len_predicted)
@@ -387,8 +386,9 @@ def _notes(
     if others := [f"{count:,} {name}" for name, count in live.outcomes.items() if count and name != "done"]:
         fault = next((f"; the first fault: {one.log.fault}" for one in replays if one.log.fault), "")
         yield f"Outcomes beside done: {format_list(others)}{fault}."
-    random_words = "texts of random words, with the workload's lengths on both sides"
-    texts = random_words if settings.texts is None else f"{len(settings.texts):,} own texts"
+    texts = "texts of random words, with the workload's lengths on both sides"
+    if not replays[0].requests.forced:
+        texts = "sentences that are scored" if settings.texts is None else f"{len(settings.texts):,} own texts"
     yield f"{unit.case.name}: {texts}; {unit.case.arrivals.account}."
     if ignored := [name for name in unit.scenario.workloads if name != unit.case.name]:
         yield f"Only the workload {unit.case.name} was replayed, not {format_list(ignored)}."
@@ -405,7 +405,7 @@ def _warnings(live: LiveMeasurement, settings: ReplaySettings, replays: Sequence
         yield f"{percent(count / sent)} of the requests are left out: {parts}"
     if live.late_ms is not None:
         yield f"the load generator itself was {live.late_ms:.1f} ms late at p99: run it on a processor or machine of its own"
-    for side in ("src_len", "tgt_len") if settings.texts is None else ():
+    for side in ("src_len", "tgt_len") if replays[0].requests.forced else ():
         pairs = [(getattr(one.requests, side), getattr(one.log, side)) for one in replays]
         wanted, counted = (np.concatenate(columns) for columns in zip(*pairs, strict=True))
         wanted, counted = wanted[counted > 0], counted[counted > 0]

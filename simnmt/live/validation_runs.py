@@ -392,6 +392,9 @@ async def live_run(
             replays.append(ReplaySettings(await url_of(gateway), "", None, *pair, timeout_s=180.0, connections=1_000))
             transports += gateway.transports
         load = await send(requests, replays, transports=transports)
+    if not requests.forced:
+        lengths = {name: np.maximum(getattr(load, name), 1) for name in ("src_len", "tgt_len")}
+        requests = replace(requests, **lengths)
     if isinstance(engines[0], ServiceEngine) and np.isnan(load.execution_s).all():  # forces no lengths: words are counted
         answered, asked = load.tgt_len[load.answered].mean(), requests.tgt_len[load.answered].mean()
         if boxes[0].target.profile.length_unit.tgt == "word" and abs(answered / asked - 1.0) > MOST_LONGER:
