@@ -123,7 +123,7 @@ class LiveGateway(LiveService):
         policy = deployable_policy(settings.unit, settings.policy)
         if policy.reads_logprob and not getattr(getattr(engine, "settings", None), "scored", False):
             what = f"policy {settings.policy} reads log-probabilities, which the engine of {self.devices[0]} does not compute"
-            raise InputError(what, remedy="choose signal: src_len, or an engine of simnmt with torch")
+            raise InputError(what, remedy="choose signal: src_len, or an engine of torch or CTranslate2")
         if set(settings.servers) != set(self.devices[1:]):
             remedy = " ".join(f"--server {device}=URL" for device in self.devices[1:]) or "give no --server"
             raise InputError(f"the scenario's other devices are {', '.join(self.devices[1:]) or 'none'}", remedy=remedy)
