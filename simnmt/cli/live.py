@@ -436,6 +436,7 @@ def validate(
         Path | None, option("FILE", "Its lines are sent, each for a request of its length. [default: words]")
     ] = None,
     any_model: AnyModel = False,
+    model: Annotated[list[str] | None, option("DEVICE=FOLDER", "Trained weights of a device. [default: random ones]")] = None,
     within: Annotated[float | None, share_option("End with status 3 if a structural error of a mean is greater.")] = None,
     out: Annotated[Path | None, option("DIR", "Folder of the results. [default: a new one under reports/]")] = None,
     as_json: AsJson = False,
@@ -445,6 +446,7 @@ def validate(
     Example: simnmt validate @live-smoke --requests 60 --replications 2 --any-model
     """
     from simnmt.base.files import write_text
+    from simnmt.live.deployment import models_by_device
     from simnmt.live.validation import LEGEND
     from simnmt.live.validation import validate as run_validation
     from simnmt.report.page_template import Section, render_page
@@ -464,6 +466,7 @@ def validate(
             plan,
             policies=names,
             any_model=any_model,
+            models=models_by_device(model or (), plan.scenario.devices),
             services={device: (url, apis[device]) for device, url in urls.items()},
             lines=None if lines is None else dict.fromkeys(lines, 0),
             progress=note,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
 from pathlib import Path
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.configuration import end_tokens
-from simnmt.base.errors import InputError
+from simnmt.base.errors import InputError, shorten
 from simnmt.base.files import read_bounded
 from simnmt.base.random_streams import stream
 from simnmt.base.suggestions import did_you_mean
@@ -103,6 +103,17 @@ def engine_settings(
         raise InputError(what, remedy=f"name a decoder of the whole vocabulary in devices.{device}.decoder")
     expected = None if any_model else expected_hash(target)
     return replace(settings, expected_hash=expected, **options).with_classes(max_wait_s)
+
+
+def models_by_device(given: Sequence[str], devices: Collection[str]) -> dict[str, str]:
+    """Return the folders of texts such as `cloud=out/model` by device. Raises `InputError` for an unknown device."""
+    models = dict[str, str]()
+    for text in given:
+        device, _, folder = text.partition("=")
+        if device not in devices or not folder:
+            raise InputError(f"--model {shorten(text)} names no device", remedy=f"write {next(iter(devices))}=FOLDER")
+        models[device] = folder
+    return models
 
 
 def holds_models(plan: RunPlan, device: str) -> bool:

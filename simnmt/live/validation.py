@@ -178,6 +178,7 @@ def validate(
     policies: Sequence[str] = (),
     any_model: bool = False,
     engines: Mapping[str, EngineSettings] | None = None,
+    models: Mapping[str, str] | None = None,
     services: Mapping[str, tuple[str, Api]] | None = None,
     lines: Texts | None = None,
     progress: Progress = lambda text: None,
@@ -189,6 +190,7 @@ def validate(
         policies: names of policies; empty: all that can be deployed.
         any_model: accept engines other than those of the profiles.
         engines: by device, in place of those that the profiles name.
+        models: by device, folders with trained weights; others have random ones.
         services: address and API of the devices that are running services.
         lines: texts to send, by their lengths; None: random words.
         progress: called with a line before each run.
@@ -209,7 +211,7 @@ def validate(
             if place.workload == first:
                 predicted[network, place.policy, place.site, replication] = predicted_figures(numbers)
     with TemporaryDirectory(prefix="simnmt-", ignore_cleanup_errors=True) as folder:
-        started = engines_of(plan, Path(folder), engines or {}, any_model, services or {}, names)
+        started = engines_of(plan, Path(folder), engines or {}, any_model, services or {}, names, models or {})
         runs = run_precisely(replayed_runs(plan, names, started, Path(folder), progress, lines))
     others_cpus.append(BusyWatch.over_span())
     references_s = [np.concatenate(seconds) for seconds in zip(*(run.references_s for run in runs), strict=True)]

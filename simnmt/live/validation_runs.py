@@ -272,11 +272,12 @@ def engines_of(
     any_model: bool,
     services: Mapping[str, tuple[str, Api]],
     policies: Sequence[str] = (),
+    models: Mapping[str, str] | None = None,
 ) -> list[ValidatedEngine]:
     """Return the engines of all boxes, each box on a processor of its own if there are enough.
 
-    `services`: address and API of the devices that are running services. Engines that share a processor run no reference
-    executions, which would slow the others down. Raises `InputError` for services of several pairs of languages.
+    `services`: address and API of the devices that are running services; `models`: folders with weights, by device. Engines
+    that share a processor run no reference executions, which would slow the others down. Raises `InputError` for services of several pairs of languages.
     """
     allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     unit = unit_at(plan, next(iter(plan.networks)), 0)
@@ -293,7 +294,9 @@ def engines_of(
         place = folder / f"engine {number}"
         place.mkdir()
         if box.gateway is not None or not holds_models(plan, device):
-            settings = given.get(device) or engine_settings(box.target, place, any_model, cpus=cpus)
+            settings = given.get(device) or engine_settings(
+                box.target, place, any_model, cpus=cpus, model=(models or {}).get(device)
+            )
             settings = settings.with_classes(plan.scenario.max_wait_s)
             scored = box.gateway is not None and any(deployable_policy(unit.parts[0], name).reads_logprob for name in policies)
             engines.append(EngineProcess(replace(settings, reference_every_s=every_s, scored=scored)))
