@@ -277,7 +277,8 @@ def engines_of(
     """Return the engines of all boxes, each box on a processor of its own if there are enough.
 
     `services`: address and API of the devices that are running services; `models`: folders with weights, by device. Engines
-    that share a processor run no reference executions, which would slow the others down. Raises `InputError` for services of several pairs of languages.
+    that share a processor run no reference executions, which would slow the others down. Raises `InputError` for services of
+    several pairs of languages.
     """
     allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     unit = unit_at(plan, next(iter(plan.networks)), 0)

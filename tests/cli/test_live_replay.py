@@ -100,6 +100,8 @@ def test_an_interrupt_leaves_nothing_half_written(
     [
         ("@live-smoke", "--policies", "oracle"),
         ("@live-smok",),
+        ("@live-smoke", "--model", "server=small"),
+        ("@live-smoke", "--model", "small"),
     ],
 )
 def test_a_wrong_request_is_refused_before_anything_is_measured(simnmt: Command, arguments: tuple[str, ...]) -> None:

@@ -16,6 +16,7 @@ from simnmt.base.errors import InputError
 from simnmt.cli.run_text import format_result
 from simnmt.experiment.draws import draw, learn_parts
 from simnmt.experiment.units import run_unit
+from simnmt.live.deployment import replayed_requests
 from simnmt.nmt.scoring import load_metrics
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.device_profile import checked_profile, write_profile
@@ -65,6 +66,14 @@ def test_each_policy_has_the_corpus_scores_of_sacrebleu_of_its_requests(scenario
     assert by_policy["edge"] < by_policy["cnmt"] < by_policy["cloud"]
     for side, lines in (("src_len", TEXT.sources), ("tgt_len", TEXT.references)):
         assert requests[side].tolist() == [len(lines[row].split()) for row in requests["text_row"]]
+
+
+def test_a_replay_sends_the_sentences_that_are_scored_and_lets_the_models_end_them(scenario: Scenario) -> None:
+    unit = unit_of(plan_of(scenario))
+    requests, rows = replayed_requests(unit), draw(unit, learn_parts(unit)).truth.text_row
+    assert not requests.forced and rows is not None
+    assert requests.texts == [TEXT.sources[row] for row in rows]
+    assert replayed_requests(unit_of(plan_of(without_quality(scenario)))).forced
 
 
 def test_profiles_may_count_in_another_unit_than_the_text(scenario: Scenario, make_profile: Any, tmp_path: Path) -> None:
