@@ -198,6 +198,7 @@ def score(
     if models:
         need_packages()
     need("sacrebleu")
+    from simnmt.base.errors import InputError
     from simnmt.base.text_tables import format_table
     from simnmt.nmt.pretrained_tokenizer import Languages
     from simnmt.nmt.scoring import (
@@ -216,6 +217,8 @@ def score(
     if not models and not hypotheses:
         raise typer.BadParameter("give models, or translations of another system", param_hint="DIR, --hypotheses")
     files = [path for path in (text, references) if path is not None]
+    if not out.absolute().parent.is_dir():
+        raise InputError("its folder does not exist", path=out, remedy="make the folder first")
     check_output(out, force, *files, *(split_name(name)[0] for name in (*models, *hypotheses)))
     options = DecodingOptions(beam, vocabulary, sharp, compute_type, Languages(src_lang, tgt_lang), device, threads)
     metrics, (sources, targets) = load_metrics(tokenize), read_text(files, json_keys(keys))

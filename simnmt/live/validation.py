@@ -200,7 +200,7 @@ def validate(
     """
     scenario = plan.scenario
     names = list(policies) or [name for name, settings in scenario.policies.items() if settings.is_deployable]
-    check(plan, names, services or {})
+    check(plan, names, services or {}, {**(engines or {}), **(models or {})}, has_text=lines is not None)
     others_cpus = [BusyWatch.over_span()]
     predicted: dict[tuple[str, str, str, int], Floats] = {}
     for replication, network in product(range(scenario.replications), plan.networks):

@@ -224,10 +224,13 @@ def _refuse(is_wrong: bool, what: str, remedy: str) -> None:
         raise InputError(what, remedy=remedy)
 
 
-def check(plan: RunPlan, policies: Sequence[str], services: Collection[str]) -> None:
+def check(
+    plan: RunPlan, policies: Sequence[str], services: Collection[str], trained: Collection[str], *, has_text: bool = False
+) -> None:
     """Raise `InputError` for a scenario that cannot run live on one box, and for policies that cannot be deployed.
 
-    `services`: devices that are running services. The network to a single one is the real one.
+    `services`: devices that are running services. The network to a single one is the real one. `trained`: those whose engines
+    are given, or have trained weights; `has_text`: whether lines of a text are sent.
     """
     for name, site in ((site.name, site) for site in plan.sites):
         _refuse(not site.has_device, f"site {name} has no gateway", f"give sites.{name}.devices")
@@ -239,8 +242,13 @@ def check(plan: RunPlan, policies: Sequence[str], services: Collection[str]) -> 
     _refuse(is_apart, "the sites share no devices, and here they do", "remove share_devices")
     for gateway in gateways_of(unit_at(plan, next(iter(plan.networks)), 0)):
         case = gateway.case
+        first = case.targets[0].device
         for policy in policies:
-            deployable_policy(gateway, policy)
+            reads_logprob = deployable_policy(gateway, policy).reads_logprob
+            what = f"policy {policy} reads log-probabilities of the model that was scored, and {first} has random weights"
+            _refuse(reads_logprob and first not in trained, what, f"give --model {first}=FOLDER")
+        what = f"workload {case.name} has scores, which are of its own sentences"
+        _refuse(has_text and case.quality is not None, what, "leave --text out")
         what = f"workload {case.name} has no arrivals of its own, which a validation replays"
         _refuse(case.arrivals.discipline != "open", what, "give it such as arrivals: {kind: poisson, rate_rps: 5}")
         targets = case.targets

@@ -38,7 +38,8 @@ class CTranslate2Engine:
     def __init__(self, loaded: LoadedModel, device: str, threads: int | None, compute_type: str, seed: int) -> None:
         architecture, model = loaded.architecture, loaded.model
         if not isinstance(model, TransformerModel):
-            raise NmtError(f"CTranslate2 runs no {architecture.kind} model", remedy="use the torch backend, or marian")
+            remedy = "use torch (leave --compute-type out), or a transformer"
+            raise NmtError(f"CTranslate2 runs no {architecture.kind} model", remedy=remedy)
         self._architecture, self._seed = architecture, seed
         pad, eos = architecture.pad_token, architecture.eos_token
         self._suppressed = None if pad == eos else [[str(pad)]]

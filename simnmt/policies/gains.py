@@ -177,6 +177,8 @@ class GainPolicySettings(EstimatingPolicySettings):
         `fitted`: expected of the sentences of the fit. Raises `InputError` for a threshold that none of them comes to, or all
         exceed.
         """
+        if self.signal == "random" and self.budget is not None:
+            return 1.0 - self.budget  # of numbers that are evenly distributed
         if self.budget is not None:
             ends = {0.0: np.inf, 1.0: -np.inf}
             return ends[self.budget] if self.budget in ends else float(np.quantile(fitted, 1.0 - self.budget))

@@ -33,6 +33,11 @@ CHRF = tuple(f"chrf_{number}" for number in range(18))
 BLEU = tuple(f"bleu_{number}" for number in range(10))
 """Words of the output and of the reference, then matching n-grams and n-grams of the output, each by order from 1 to 4."""
 STATISTICS = (*CHRF, *BLEU)
+MATCHES = (
+    *((CHRF[first + 2], CHRF[first + of]) for first in range(0, 18, 3) for of in range(2)),
+    *((BLEU[2 + order], BLEU[6 + order]) for order in range(4)),
+)
+"""Each statistic of matches with one that it cannot exceed."""
 
 
 def corpus_chrf(sums: Floats) -> Floats:
@@ -202,6 +207,8 @@ def read_scores(path: Path, model: str | None = None) -> Scores:
     counted = [name for name in read if name != "logprob"]
     counts = np.column_stack([read[name] for name in counted])
     fault = ~((counts >= 0) & (counts < 2**31) & (counts == np.floor(counts)))
+    for matches, of in MATCHES:
+        fault[:, counted.index(matches)] |= read[matches] > read[of]
     sentence = read["sentence"]
     if fault.any():
         row, column = np.argwhere(fault)[0]
@@ -226,7 +233,8 @@ def _read_table(path: Path) -> tuple[Any, dict[str, Any]]:
     try:
         check_regular(path, 1 << 34)
         with path.open("rb") as file:
-            table = pq.read_table(file)
+            # Its threads would abort a process that ends with an error.
+            table = pq.read_table(file, use_threads=False, pre_buffer=False)
         facts = json.loads((table.schema.metadata or {}).get(_METADATA, b"{}"))
     except FileNotFoundError:
         raise CorpusError("no such file", path=path, remedy="check the path") from None
@@ -237,6 +245,8 @@ def _read_table(path: Path) -> tuple[Any, dict[str, Any]]:
         raise CorpusError("no file of scores of this version", path=path, remedy=_REMEDY)
     if lacking := sorted(needed.difference(table.schema.names)):
         raise CorpusError(f"no column {lacking[0]}", path=path, remedy=_REMEDY)
+    if table["model"].null_count:
+        raise CorpusError("a row names no model", path=path, remedy=_REMEDY)
     return table, facts
 
 

@@ -108,7 +108,7 @@ def test_transformers_are_scored_in_the_compute_types_of_ctranslate2(here: Path,
         ("nothing --out d.parquet", "nothing: "),
         ("--hypotheses worse.txt --out worse.txt", "worse.txt would replace what is read"),
         ("--out d.parquet", "give models, or translations of another system"),
-        ("--hypotheses worse.txt --out absent/d.parquet", "absent"),
+        ("--hypotheses worse.txt --out absent/d.parquet", "absent/d.parquet"),
     ],
 )
 def test_what_cannot_be_scored_is_refused_in_one_line(arguments: str, what: str, here: Path, simnmt: Command) -> None:

@@ -138,6 +138,9 @@ BAD_FILES = {
     "src_chars of small in sentence 3 is nan, no count": lambda path: changed(path, "src_chars", 2, float("nan")),
     "src_words of small in sentence 1 is 0.5, no count": lambda path: changed(path, "src_words", 0, 0.5),
     "output_len of small in sentence 4 is -2, no count": lambda path: changed(path, "output_len", 3, -2),
+    "chrf_2 of small in sentence 3 is 100000, no count": lambda path: changed(path, "chrf_2", 2, 100_000),
+    "bleu_3 of small in sentence 5 is 50000, no count": lambda path: changed(path, "bleu_3", 4, 50_000),
+    "a row names no model": lambda path: changed(path, "model", 1),
     "sentence 3 of small has 2 rows": lambda path: changed(path, "sentence", 7, 2),
     "scores of 2 models: other and small (name one": lambda path: changed(path, "model", 0, "other"),
 }
