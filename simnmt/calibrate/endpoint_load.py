@@ -42,7 +42,8 @@ from simnmt.world.inputs import PolicySetup, World
 SHARES = (0.3, 0.5, 0.7)
 """Rates of the open loops, of the knee."""
 LEAST_EXECUTIONS = 25
-"""Executions of a point; sparser occupancies are joined with their neighbours. With 10 of them a factor was off by a sixth."""
+"""Executions of a point; sparser occupancies are joined with their neighbours. With 10 of them, a factor of 0.82
+stood between neighbours of 1.02 and 0.98 (measured, LibreTranslate on one core)."""
 MOST_WORKERS = 4
 """Workers that are tried, or as many as this box has cores."""
 ALIKE = 1.15

@@ -348,9 +348,10 @@ class UnitSetup:
         return decide
 
     def _second_for(self, block: Block) -> LeastTotal:
-        keep: Decide = Fixed(0)
-        parts = self._parts_of(block)
-        return _joined(block, [(setup.second_for(of) if setup.second_for else keep, rows) for setup, rows, of in parts])
+        keep, choices = Fixed(0), list[tuple[Decide, NDArray[np.int64]]]()
+        for setup, rows, requests in self._parts_of(block):
+            choices.append((keep if setup.second_for is None else setup.second_for(requests), rows))
+        return _joined(block, choices)
 
     def _expected_for(self, block: Block) -> Sequence[Floats]:
         columns = [np.zeros(len(block)) for _ in block.execution_s]

@@ -335,8 +335,8 @@ class ScenarioConfiguration(Configuration):
 
     def quality_of(self, workload: str) -> Quality:
         """Return the scores of a workload by device; empty without any."""
-        own = self.workloads[workload].quality
-        return self.quality if own is None else own
+        of_workload = self.workloads[workload].quality
+        return self.quality if of_workload is None else of_workload
 
     def quality_place(self, workload: str) -> Location:
         """Return the key that states the scores of a workload."""

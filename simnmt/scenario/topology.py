@@ -318,7 +318,10 @@ def _gains(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
     unscored = [name for name in scenario.workloads if not scenario.quality_of(name)]
     for name, policy in scenario.policies.items():
         if policy.weighs_gain and len(scenario.devices) == 1:
-            yield ("policies", name), "weighs the gain in quality of the last device over the first, and there is only one"
+            yield (
+                ("policies", name),
+                "weighs the gain in quality of the last device over the first, and there is only one (add a device)",
+            )
         elif policy.weighs_gain and unscored:
             what = f"weighs the gain in quality, which workload {unscored[0]} does not know"
             yield ("policies", name), f"{what} (give quality, with the scores of each device)"

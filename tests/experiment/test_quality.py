@@ -134,11 +134,13 @@ def test_no_request_is_of_a_sentence_for_fitting_and_all_requests_of_a_repeated_
 def test_workloads_that_share_devices_are_scored_each_and_together(scenario: Scenario, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     other = made_text(120, seed=9)
-    own = {device: str(tmp_path / "other" / f"{system}.parquet") for device, system in (("gateway", "small"), ("cloud", "big"))}
+    scores = {
+        device: str(tmp_path / "other" / f"{system}.parquet") for device, system in (("gateway", "small"), ("cloud", "big"))
+    }
     arrivals = {"kind": "poisson", "rate_rps": 1.0}
     scenario["workloads"] = {
         "fr-en": scenario["workloads"]["fr-en"] | {"arrivals": arrivals},
-        "de-en": {"lengths": other.write(tmp_path / "other"), "arrivals": arrivals, "quality": own},
+        "de-en": {"lengths": other.write(tmp_path / "other"), "arrivals": arrivals, "quality": scores},
     }
     result = simnmt.run(scenario, replications=1)
     requests = result.requests.query("policy == 'cnmt'")
@@ -229,10 +231,10 @@ def test_an_assertion_on_quality_needs_scores(scenario: Scenario) -> None:
     with pytest.raises(ScenarioError, match="shares devices with fr-en, but has no scores"):
         shared = {"fr-en": scenario["workloads"]["fr-en"], "other": {"lengths": "@de-en-news"}}
         arrivals = {"arrivals": {"kind": "poisson", "rate_rps": 1.0}}
-        own = {"quality": scenario["quality"]}
+        scored = {"quality": scenario["quality"]}
         simnmt.run(
             without_quality(scenario)
-            | {"workloads": {"fr-en": shared["fr-en"] | arrivals | own, "other": shared["other"] | arrivals}}
+            | {"workloads": {"fr-en": shared["fr-en"] | arrivals | scored, "other": shared["other"] | arrivals}}
         )
 
 
@@ -283,12 +285,12 @@ def test_a_site_with_another_profile_has_the_scores_of_that_profile(of_profiles:
     assert rows.loc["all", "chrf"] == pytest.approx(corpus_score("chrf", requests, both), rel=1e-9)
     assert (requests.query("site == 'far'")["target"] == 0).any()
     assert "(small on gateway, big on cloud, big on gateway at far; nrefs" in " ".join(result.notes)
-    own = of_profiles["quality"]["gateway"][:1]
+    scores = of_profiles["quality"]["gateway"][:1]
     with pytest.raises(ScenarioError, match=r"devices\.gateway: no scores in quality\.gateway are of its profile and decoder"):
-        simnmt.run(of_profiles | {"quality": of_profiles["quality"] | {"gateway": own}})
+        simnmt.run(of_profiles | {"quality": of_profiles["quality"] | {"gateway": scores}})
 
 
-def test_swept_profiles_and_decoders_have_the_scores_of_each(of_profiles: Scenario, tmp_path: Path) -> None:
+def test_swept_profiles_and_decoders_have_scores_of_their_own(of_profiles: Scenario, tmp_path: Path) -> None:
     path, (of_other, small) = tmp_path / "scenario.json", of_profiles["quality"]["gateway"]
     profiles = f"devices.gateway.profile={tmp_path / 'gateway.json'},{tmp_path / 'other.json'}"
     decoders = "devices.gateway.decoder={beam: 1},{beam: 5}"

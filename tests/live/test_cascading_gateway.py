@@ -76,10 +76,10 @@ def test_what_gains_enough_is_translated_here_and_then_there(
     server = services.server(faulty, log=server_log)
     gateway = start(server.http.url, log=log)
     answers = [services.translate(gateway.http.url, ask(text))[0] for text in TEXTS]
-    told = accounts(answers)
-    assert [account["target"] for account in told] == ["0", "1", "0", "1", "0"]
-    assert [float(account["deferred_exe_s"]) >= STEP_S for account in told if account["target"] == "1"] == [True, True]
-    assert not any("deferred_exe_s" in account for account in told if account["target"] == "0")
+    decisions = accounts(answers)
+    assert [account["target"] for account in decisions] == ["0", "1", "0", "1", "0"]
+    assert [float(account["deferred_exe_s"]) >= STEP_S for account in decisions if account["target"] == "1"] == [True, True]
+    assert not any("deferred_exe_s" in account for account in decisions if account["target"] == "0")
     requests = requests_of(log, tmp_path, gateway)
     assert requests.device.tolist() == ["gateway", "cloud", "gateway", "cloud", "gateway"]
     assert requests.deferred_exe_s.notna().tolist() == [False, True, False, True, False]

@@ -169,7 +169,7 @@ def test_a_request_that_was_sent_on_over_a_link_that_fails_is_answered_here_with
     assert (avoided.outcome[2], avoided.target[2]) == (DONE, GATEWAY), "a target that failed is not chosen"
 
 
-def test_back_to_back_a_deferred_request_takes_both_executions_and_the_way() -> None:
+def test_back_to_back_a_deferred_request_takes_both_executions_and_the_transfer() -> None:
     requests = replace(columns(*((0.0, 1.0, 3.0, 0.25, 0.25) for _ in range(3))), arrival_s=None)
     trail = simulate(requests, HERE, believing(0.5), [Fifo()], second_for=keeping(inf, -inf))
     assert trail.arrival_s.tolist() == pytest.approx([0.0, 4.5, 5.5])
